@@ -64,7 +64,7 @@ def _with(message: str, detail: str) -> str:
 
 
 def format_bad_value(value: Any) -> str:
-    """A value as Go shows it in a error: strings quoted, numbers plain, the rest as its JSON."""
+    """Format a value for an error as Go does: strings quoted, numbers plain, the rest as JSON."""
     if value.__class__ is str:
         return quote(value)
     if value.__class__ is float:
@@ -73,7 +73,7 @@ def format_bad_value(value: Any) -> str:
 
 
 def go_json(value: Any, *, sorts: bool = True) -> str:
-    """JSON as Go writes it: a map's keys in order, and nothing in it that HTML could take for markup."""
+    """Return JSON as Go writes it: keys sorted, and the characters <, > and & escaped."""
     text = orjson.dumps(_with_go_numbers(value), option=orjson.OPT_SORT_KEYS if sorts else 0)
     for character, escaped in _FOR_HTML:
         text = text.replace(character, escaped)
@@ -81,7 +81,7 @@ def go_json(value: Any, *, sorts: bool = True) -> str:
 
 
 def _with_go_numbers(value: Any) -> Any:
-    """Go writes a float that is whole without a point."""
+    """Return the value with whole floats as integers: Go writes them without a point."""
     if isinstance(value, dict):
         return {key: _with_go_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -90,7 +90,7 @@ def _with_go_numbers(value: Any) -> Any:
 
 
 def go_float(value: float) -> str:
-    """A float as Go's %v writes it: the shortest digits, with an exponent from a million on."""
+    """Format a float as Go's %v: the shortest digits, with an exponent from a million on."""
     digits, _, exponent = f"{abs(value)!r}".partition("e")
     if not value or (1e-4 <= abs(value) < 1e6 and not exponent):
         return repr(value).removesuffix(".0")

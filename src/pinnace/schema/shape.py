@@ -1,4 +1,4 @@
-"""One node of a schema: what a value may look like, and how two such values are merged."""
+"""One node of an OpenAPI schema with Kubernetes' extensions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def _cannot_resolve(name: str) -> Schema:
 
 
 class Schema:
-    """A read-only view of one OpenAPI schema. Children are made when they are first looked at, once.
+    """A read-only view of one OpenAPI schema. Children are built when they are first used, once.
 
-    The words are OpenAPI's with Kubernetes' extensions: built-in kinds (from the distilled definitions) and
-    custom ones (from a CustomResourceDefinition) are the same thing here.
+    Schemas of built-in kinds (from the distilled definitions) and of custom ones (from a CustomResourceDefinition) are
+    the same class.
     """
 
     def __init__(self, raw: Raw, resolve: Resolve = _cannot_resolve, name: str = "") -> None:
@@ -28,7 +28,7 @@ class Schema:
         self.resolve = resolve
         self.name = name  # The definition's full name, e.g. io.k8s.api.core.v1.Pod; empty for anonymous nodes.
         self.structure: object = None
-        """What `structure.structure` has made of it. Kept here, so that both go together."""
+        """The result of `structure.structure`, kept here so that both have the same lifetime."""
 
     def __repr__(self) -> str:
         return f"Schema({self.name or self.type or 'any'})"
@@ -72,7 +72,7 @@ class Schema:
 
     @cached_property
     def additional(self) -> Schema | None:
-        """The schema of a map's values; None for a struct, or where nothing is said."""
+        """The schema of a map's values; None for a struct, or if it is not stated."""
         raw = self.raw.get("additionalProperties")
         if isinstance(raw, Mapping):
             return self._child(raw)
@@ -85,7 +85,7 @@ class Schema:
 
     @cached_property
     def list_type(self) -> str:
-        """atomic (also where nothing is said), set or map."""
+        """atomic (the default), set or map."""
         return str(self.raw.get("x-kubernetes-list-type", "atomic"))
 
     @cached_property
@@ -98,9 +98,9 @@ class Schema:
 
     @cached_property
     def patch_strategy(self) -> frozenset[str]:
-        """Of a strategic merge patch: any of merge, replace, retainKeys."""
-        said = str(self.raw.get("x-kubernetes-patch-strategy", ""))
-        return frozenset(said.split(",")) if said else frozenset()
+        """The strategy of a strategic merge patch: any of merge, replace, retainKeys."""
+        strategies = str(self.raw.get("x-kubernetes-patch-strategy", ""))
+        return frozenset(strategies.split(",")) if strategies else frozenset()
 
     @cached_property
     def patch_merge_key(self) -> str:
@@ -120,7 +120,7 @@ class Schema:
 
     @cached_property
     def go_name(self) -> str:
-        """The type's short name as Go clients print it: ContainerPort."""
+        """The type's short name in Go: ContainerPort."""
         return self.name.rpartition(".")[2]
 
     def _child(self, raw: Raw) -> Schema:
@@ -128,8 +128,8 @@ class Schema:
         if reference is None:
             return Schema(raw, self.resolve)
         target = self.resolve(str(reference).rpartition("/")[2])
-        said_here = {key: value for key, value in raw.items() if key not in ("$ref", "description")}
-        if not said_here:
+        stated_here = {key: value for key, value in raw.items() if key not in ("$ref", "description")}
+        if not stated_here:
             return target
-        # Merge keys and list types stand beside the reference: this place, that type.
-        return Schema({**target.raw, **said_here}, target.resolve, target.name)
+        # Merge keys and list types beside the reference hold for this place alone.
+        return Schema({**target.raw, **stated_here}, target.resolve, target.name)

@@ -1,4 +1,4 @@
-"""Finds the type of every part of an expression, and says what does not fit in cel-go's words."""
+"""Infer the type of every part of an expression, and report type errors with cel-go's messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _TYPES: dict[str, Type] = {**TYPE_NAMES, "net.IP": IP, "net.CIDR": CIDR, "option
 
 
 def check(source: str, tree: CelNode, variables: Mapping[str, Type], environment: Environment) -> None:
-    """Writes the type of each node onto it. Raises CompileError with every issue found."""
+    """Set the type of each node. Raise CompileError with every issue found."""
     checker = _Checker(variables, environment)
     checker.check(tree)
     if not checker.issues:
@@ -100,13 +100,13 @@ class _Checker:
                 self._comprehension(node)
 
     def replace_type_variables(self, node: CelNode) -> None:
-        """Replaces what is left of type variables by what they stand for, or by dyn."""
+        """Replace type variables by the types that they are bound to, or by dyn."""
         node.type = self._bindings.resolve(node.type, free_as_dyn=True)
         for child in children(node):
             self.replace_type_variables(child)
 
     def check_literals(self, node: CelNode) -> None:
-        """Literal durations, moments and patterns must be ones: better now than when the rule runs."""
+        """Report invalid literals of durations, timestamps and patterns now rather than when the rule runs."""
         if isinstance(node, CelCall) and node.function in _LITERAL_CHECKS and node.arguments:
             argument = node.arguments[-1]
             if isinstance(argument, Literal) and isinstance(argument.value, str):
@@ -123,7 +123,7 @@ class _Checker:
             self.check_literals(child)
 
     def check_aggregates(self, node: CelNode) -> None:
-        """Lists and maps that are written out hold values of one type, except as arguments of format()."""
+        """Report literals of lists and maps with values of several types, except as arguments of format()."""
         if isinstance(node, CelCall) and node.function == "format":
             return
         for child in children(node):
@@ -225,7 +225,7 @@ class _Checker:
             return
         prefix = _qualified_name(node.target)
         if prefix is not None and f"{prefix}.{node.function}" in self._functions:
-            # The dots belong to the function's name: there is no value they are applied to.
+            # The dots are part of the function's name: there is no target.
             node.function = f"{prefix}.{node.function}"
             node.target = None
             self._resolve(node, self._functions[node.function])
@@ -274,7 +274,7 @@ class _Checker:
                 node.type = ERROR
 
     def _instantiate(self, parameters: tuple[Type, ...], result: Type) -> tuple[list[Type], Type]:
-        """The signature with type variables no other call has."""
+        """Return the signature with fresh type variables."""
         fresh: dict[str, Type] = {}
 
         def renamed(type_: Type) -> Type:
@@ -302,7 +302,7 @@ class _Checker:
         return most_general(previous, current) if self._bindings.assignable(previous, current) else DYN
 
     def _content(self, node: CelNode, *, optional: bool) -> Type:
-        """The type an element adds: that of the value, or of what an optional one holds."""
+        """Return the type of an element: that of the value, or of the content of an optional value."""
         type_ = node.type
         if not optional:
             return type_
@@ -386,7 +386,7 @@ _LITERAL_CHECKS: dict[str, Any] = {"duration": parse_duration, "timestamp": pars
 
 
 def _qualified_name(node: CelNode) -> str | None:
-    """a.b.c as it is written, where it is nothing but names."""
+    """Return a.b.c if the node consists only of names."""
     if isinstance(node, Ident):
         return node.name.removeprefix(".")
     if isinstance(node, Select) and not node.is_test:

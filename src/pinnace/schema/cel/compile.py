@@ -1,8 +1,8 @@
-"""Turns a checked expression into one Python function that works on documents as they are.
+"""Compile a checked expression to one Python function that works on plain JSON.
 
-The function takes the short way: && is `and`, a field is a subscript, and whatever goes wrong is some exception. Its
-caller then evaluates the expression again the careful way, which knows what the error is and which errors do not
-count. So errors cost twice, and values cost little.
+The function is fast and imprecise about errors: && is `and`, a field is a subscript, and any error is some exception.
+After one, the caller evaluates the expression again with the interpreter, which knows the exact error and which errors
+do not count. So errors cost twice, and values cost little.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN = frozenset({"dyn", "param", "error"})
 
 
 def compile_function(tree: CelNode, variables: tuple[str, ...], environment: Environment) -> Callable[..., Any] | None:
-    """A function of the variables, in that order; None where Python cannot hold so deep an expression."""
+    """Return a function of the variables, in that order; None if the expression is too deep for Python."""
     emitter = _Emitter(environment)
     scope = {name: f"variable_{place}" for place, name in enumerate(variables)}
     try:
@@ -41,7 +41,7 @@ def compile_function(tree: CelNode, variables: tuple[str, ...], environment: Env
 
 
 class _NotCompiled(Exception):
-    """A construct that only the careful way evaluates."""
+    """A construct that only the interpreter evaluates."""
 
 
 def _bool(value: Any) -> bool:
@@ -127,7 +127,7 @@ class _Emitter:
         self._numbers = itertools.count()
 
     def native(self, node: CelNode, scope: _Scope) -> str:
-        """The node's CEL value."""
+        """Return the source of the node's CEL value."""
         text = self._raw(node, scope)
         decode = node_decoder(node)
         return text if decode is None else f"{self._constant(decode)}({text})"
@@ -138,13 +138,13 @@ class _Emitter:
         return name
 
     def _truth(self, node: CelNode, scope: _Scope) -> str:
-        """The node's value as a bool that is certain to be one: null would pass for false."""
+        """Return the source of the node's value, checked to be a bool: Python takes null for false."""
         text = self.native(node, scope)
         is_nullable = node.declaration is not None and node.declaration.schema.nullable
         return f"_bool({text})" if node.type.kind != "bool" or is_nullable else text
 
     def _raw(self, node: CelNode, scope: _Scope) -> str:
-        """The node's value, undecoded where the node has a declaration."""
+        """Return the source of the node's value, undecoded where the node has a declaration."""
         match node:
             case Literal():
                 return self._literal(node.value)
@@ -217,7 +217,7 @@ class _Emitter:
         return f"{self._constant(overload.call)}({', '.join(arguments)})"
 
     def _only_overload(self, node: CelCall, function: Function) -> Overload | None:
-        """The one overload that is meant, where that is certain before the values are known."""
+        """Return the overload if it is certain before the values are known; else None."""
         if len(node.overloads) != 1 or any(each.type.kind in _UNKNOWN for each in node.operands):
             return None
         return next(each for each in function.overloads if each.id == node.overloads[0])
@@ -233,7 +233,7 @@ class _Emitter:
 
     def _conditional(self, node: CelCall, scope: _Scope) -> str:
         condition, truthy, falsy = node.arguments
-        # The two sides are left undecoded only where both follow the same declaration.
+        # The two sides stay undecoded only if both have the same declaration.
         emit = self._raw if node.declaration is not None else self.native
         return f"({emit(truthy, scope)} if {self._truth(condition, scope)} else {emit(falsy, scope)})"
 

@@ -1,4 +1,4 @@
-"""What CEL may know of a schema: the type of each value, how large it can be, and how the document spells it."""
+"""Declare a schema's values for CEL: their types, largest sizes, and the spelling of their fields."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from pinnace.schema.cel.types import (
 )
 from pinnace.schema.shape import Schema
 
-# A request may have this many bytes: nothing in it can be larger.
+# The most bytes of a request: no value can be larger.
 MAXIMUM_REQUEST = 3 * 1024 * 1024
 _UNBOUNDED_STRING = MAXIMUM_REQUEST - 2
 
 
 @dataclass(eq=False)
 class Declaration:
-    """One node of a schema as CEL sees it."""
+    """One node of a schema as declared for CEL."""
 
     type: Type
     schema: Schema
-    # The most characters, items or entries a value can have; 0 where size means nothing.
+    # The most characters, items or entries of a value; 0 where size means nothing.
     most: int = 0
-    # The fewest bytes a value takes in JSON.
+    # The fewest bytes of a value in JSON.
     least_bytes: int = 0
     fields: dict[str, Declaration] = field(default_factory=dict)
-    # How the document spells each field, where CEL has to write it otherwise: __dash__ for -.
+    # The fields' names in the document where they differ in CEL: __dash__ for -.
     spellings: dict[str, str] = field(default_factory=dict)
     key: Declaration | None = None
     element: Declaration | None = None
-    # Whether an entry that is chosen by its name counts as large as an entry can be, and not as large as anything.
+    # Whether an entry selected by name has the largest size of an entry, rather than an unlimited one.
     bounds_entries: bool = False
 
     @cached_property
     def needs_decoding(self) -> bool:
-        """Whether a value in the document is not yet the CEL value: moments are strings there, 1 may be a double."""
+        """Whether values of the document must be decoded for CEL: timestamps are strings there, 1 may be a double."""
         if self.type.kind in ("double", "timestamp", "duration", "bytes"):
             return True
         if self.element is not None:
@@ -57,7 +57,7 @@ class Declaration:
 
     @cached_property
     def is_unordered(self) -> bool:
-        """Whether equality of two such values is more than equality of their documents: sets have no order."""
+        """Whether equality of two values differs from equality of their documents: sets have no order."""
         if self.type.kind == "list" and self.schema.list_type in ("set", "map"):
             return True
         if self.element is not None:
@@ -69,9 +69,9 @@ class Declaration:
 
 
 def declaration_of(schema: Schema, *, is_root: bool = False, name: str = "selfType") -> Declaration | None:
-    """The declaration of a schema; None where CEL cannot see such values at all.
+    """Return the declaration of a schema; None if CEL cannot use such values.
 
-    is_root says that the schema is that of a whole resource, whose kind and metadata.name are always known.
+    `is_root`: the schema is that of a whole resource, whose kind and metadata.name are always declared.
     """
     if schema.is_int_or_string:
         most = _most_characters(schema) if "maxLength" in schema.raw else _UNBOUNDED_STRING
@@ -113,7 +113,7 @@ def _map(schema: Schema, name: str) -> Declaration | None:
         return None
     stated = schema.raw.get("maxProperties")
     most = max(0, int(stated)) if stated is not None else (MAXIMUM_REQUEST - 2) // (values.least_bytes + 6)
-    # Kubernetes counts keys as if they had no length, and so must we to accept the same rules.
+    # Kubernetes counts keys with length zero; to accept the same rules, so does this.
     key = Declaration(STRING, Schema({"type": "string"}), 0, 2)
     return Declaration(map_of(STRING, values.type), schema, most, 2, key=key, element=values)
 
@@ -132,7 +132,7 @@ def _object(schema: Schema, name: str) -> Declaration:
             if escaped != spelled:
                 spellings[escaped] = spelled
                 if spelled in RESERVED and spelled not in fields:
-                    fields[spelled] = declared  # self.namespace reads as well as self.__namespace__.
+                    fields[spelled] = declared  # Both self.namespace and self.__namespace__ are valid.
         if spelled in schema.required and child.default is None:
             least += len(spelled.encode()) + declared.least_bytes + 4
     declaration = Declaration(DYN, schema, 0, least, fields=fields, spellings=spellings)
@@ -160,7 +160,7 @@ def _string(schema: Schema) -> Declaration:
 
 
 def _most_characters(schema: Schema) -> int:
-    # A limit in characters is up to four times as many bytes, and costs are counted in bytes.
+    # A character has up to four bytes, and costs are counted in bytes.
     return max(0, int(schema.raw["maxLength"])) * 4
 
 
@@ -169,7 +169,7 @@ _METADATA = {"type": "object", "properties": {"name": _TEXT, "generateName": _TE
 
 
 def _with_metadata(schema: Schema) -> Schema:
-    """The schema of a resource, of which rules may read kind, apiVersion and the names, and no other metadata."""
+    """Return the schema of a resource in which rules may use kind, apiVersion and the names, and no other metadata."""
     raw = dict(schema.raw)
     raw["properties"] = {**raw.get("properties", {}), "kind": _TEXT, "apiVersion": _TEXT, "metadata": _METADATA}
     return Schema(raw, schema.resolve, schema.name)
@@ -187,7 +187,7 @@ _ALLOWED = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
 
 
 def escape(name: str) -> str | None:
-    """A field's name as it is written in CEL; None where it cannot be written."""
+    """Return a field's name as CEL writes it; None if it cannot."""
     if name in RESERVED:
         return f"__{name}__"
     if _ALLOWED.fullmatch(name) is None:

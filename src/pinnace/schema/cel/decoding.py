@@ -1,6 +1,6 @@
-"""Where values of an expression still are what the document says, and how such values become CEL's own.
+"""Decode values of a document to CEL values where an expression uses them.
 
-A document has no moments, durations or bytes, only strings; and it may write 1 for the double 1.0. Whole objects are
+A document has no timestamps, durations or bytes, only strings; and it may write 1 for the double 1.0. Whole objects are
 never converted: each value is decoded where an expression uses it.
 """
 
@@ -23,7 +23,7 @@ Decode = Callable[[Any], Any]
 
 
 def annotate(node: CelNode, scope: Scope) -> None:
-    """Writes onto each node the declaration its value follows, where that value comes from a document as it is."""
+    """Set the declaration of each node whose value comes undecoded from a document."""
     match node:
         case Ident():
             node.declaration = scope.get(node.name)
@@ -78,20 +78,20 @@ def _part(whole: Declaration | None, name: str) -> Declaration | None:
 
 
 def spelling(node: CelNode, name: str) -> str:
-    """How the document spells a field that CEL writes as `name`."""
+    """Return the document's name of a field that CEL writes as `name`."""
     type_ = node.type.parameters[0] if is_optional(node.type) else node.type
     return type_.declaration.spelling(name) if type_.declaration is not None else name
 
 
 def may_be_null(node: CelNode, name: str) -> bool:
-    """Whether the schema lets a field of the node's value be null."""
+    """Return whether the schema allows null for a field of the node's value."""
     type_ = node.type.parameters[0] if is_optional(node.type) else node.type
     declared = type_.declaration.fields.get(name) if type_.declaration is not None else None
     return declared is not None and declared.schema.nullable
 
 
 def node_decoder(node: CelNode) -> Decode | None:
-    """How the node's value, undecoded, becomes CEL's; None where it is that already."""
+    """Return the decoder of the node's value; None if it needs none."""
     if node.declaration is None or not node.declaration.needs_decoding:
         return None
     decode = decoder(node.declaration)
@@ -105,7 +105,7 @@ def node_decoder(node: CelNode) -> Decode | None:
 
 
 def decoder(declaration: Declaration) -> Decode:
-    """A function from what the document says to the CEL value. Null stays null."""
+    """Return a function from a value of the document to the CEL value. Null stays null."""
     match declaration.type.kind:
         case "double":
             return decode_double
@@ -179,7 +179,7 @@ def decode_bytes(value: Any) -> bytes | Any:
 
 
 def equality(declaration: Declaration) -> Callable[[Any, Any], bool]:
-    """Equality of two documents under one declaration: of sets and maps written as lists, order does not count."""
+    """Return the equality of two documents of one declaration: sets and lists of type map have no order."""
     if not declaration.is_unordered:
         decode = decoder(declaration)
         return lambda left, right: equals(decode(left), decode(right))
@@ -226,13 +226,13 @@ def _list_equality(declaration: Declaration, same: Callable[[Any, Any], bool]) -
 
 
 def decoded_equality(declaration: Declaration) -> Callable[[Any, Any], bool]:
-    """Equality of two documents under one declaration that must be decoded - unless they are the same anyway."""
+    """Return the equality of two documents of one declaration, which decodes them unless they are identical."""
     decode = decoder(declaration)
     return lambda left, right: bool(left == right) or equals(decode(left), decode(right))
 
 
 def addition(declaration: Declaration) -> Callable[[Any, Any], Any] | None:
-    """How two lists under one declaration are joined, where that is more than one after the other."""
+    """Return how two lists of one declaration are added; None for plain concatenation."""
     keys = declaration.schema.list_map_keys
     match declaration.schema.list_type if declaration.type.kind == "list" else "":
         case "set":

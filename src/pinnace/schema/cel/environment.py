@@ -1,4 +1,4 @@
-"""What an expression may use: Kubernetes' functions as of 1.36, and more where a caller asks for it."""
+"""The functions that an expression may use: those of Kubernetes 1.36, and more where a caller asks for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES: tuple[Library, ...] = (STANDARD, NETWORK, STRINGS, LISTS, AUTHORIZER
 
 @dataclass(frozen=True)
 class Environment:
-    """A set of functions. Where allow_bind is set, cel.bind(name, value, result) is known too."""
+    """A set of functions. With `allow_bind`, cel.bind(name, value, result) exists, too."""
 
     libraries: tuple[Library, ...] = field(default=_LIBRARIES, repr=False)
     allow_bind: bool = False
@@ -31,6 +31,6 @@ class Environment:
 
 
 KUBERNETES = Environment()
-# Mutating policies may also escape keys for the patches they make.
+# Mutating policies may also escape keys of JSON patches.
 MUTATION = Environment((*_LIBRARIES, JSON_PATCH))
 EXTENDED = Environment((*_LIBRARIES, JSON_PATCH), allow_bind=True)

@@ -1,4 +1,4 @@
-"""What can be wrong with a CEL expression: when it is compiled, and when it is evaluated."""
+"""The errors of CEL expressions: at compilation, and at evaluation."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ MAXIMUM_SNIPPET = 16384
 
 
 class CelError(Exception):
-    """An expression that has no value for these variables; the text is the one users of cel-go know."""
+    """An expression has no value for these variables. The message is cel-go's."""
 
 
 class CostExceeded(CelError):
-    """Evaluation was given up since it would cost more than its limit."""
+    """Evaluation was stopped because it costs more than its limit."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 class ExceedsInlineBudget(Exception):
-    """An evaluation is not done yet, and everybody waits for it: it is to be done again where nobody does."""
+    """An evaluation takes too long for the event loop: run it again in the CEL executor."""
 
 
 class NoSuchOverload(CelError):
-    """An operator or function met values it is not defined for."""
+    """An operator or function is not defined for these values."""
 
     def __init__(self, message: str = "no such overload") -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class NoSuchOverload(CelError):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One error of an expression's text, at an offset counted in characters; -1 where no place is known."""
+    """One error in an expression's text, at an offset in characters; -1 if the offset is unknown."""
 
     offset: int
     message: str
@@ -48,11 +48,11 @@ class CompileError(Exception):
 
 
 class InstantiationError(Exception):
-    """The expression is well typed, yet a constant part of it has no value: int("x")."""
+    """The expression is well typed, but a constant part of it has no value: int("x")."""
 
 
 def _display(source: str, issues: list[Issue]) -> str:
-    if not source:  # No place in nothing can be shown.
+    if not source:  # There is no line to show.
         return "\n".join(f"ERROR: <input>:1:0: {issue.message}" for issue in issues)
     lines = source.split("\n")
     starts = [0]
@@ -79,7 +79,7 @@ def _show(lines: list[str], line: int, column: int, message: str) -> str:
     if not 1 <= line <= len(lines) or len(lines[line - 1].encode()) > MAXIMUM_SNIPPET:
         return head
     snippet = lines[line - 1].replace("\t", " ")
-    # Characters that take several bytes are shown wide, so the pointer stays under its column.
+    # Non-ASCII characters are printed wide, so that the pointer stays under its column.
     dots = "".join("．" if ord(character) > 127 else "." for character in snippet[:column])
     pointer = "＾" if column < len(snippet) and ord(snippet[column]) > 127 else "^"
     return f"{head}\n | {snippet}\n | {dots}{pointer}"

@@ -1,4 +1,4 @@
-"""CEL's format(): a template whose % clauses are filled in, and what can be wrong with one before it runs."""
+"""CEL's format(): fill in the % clauses of a template, and check a template before it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.golang.text import quote
 
 _DIGITS = 6
-_MAX_PRECISION = 1_000_000  # That of Go's fmt.
+_MAX_PRECISION = 1_000_000  # The limit of Go's fmt.
 _SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 _NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TEXT_ERROR = (
@@ -50,19 +50,19 @@ _KINDS: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """%.3f: its letter, and how many digits it asks for."""
+    """A clause such as %.3f: its letter, and its precision."""
 
     letter: str
     precision: int | None
 
 
 def format_template(template: str, arguments: list[Any]) -> str:
-    """The template with each clause replaced by its argument."""
+    """Return the template with each clause replaced by its argument."""
     return _fill_in(template, len(arguments), lambda clause, place: _format_argument(clause, arguments[place]))[0]
 
 
 def check_format(template: str, arguments: list[CelNode]) -> tuple[CelNode | None, str] | None:
-    """What is wrong with a template that is to be filled with values of these types: at which argument, and what."""
+    """Return the error of a template for these arguments: the argument and the message; None if it is valid."""
     blamed: list[CelNode] = []
 
     def check(clause: _Clause, place: int) -> str:
@@ -96,7 +96,7 @@ def _misfit(node: CelNode, letter: str) -> CelNode | None:
 
 
 def _fill_in(template: str, count: int, fill: Callable[[_Clause, int], str]) -> tuple[str, int]:
-    """The template filled in, and how many arguments it took."""
+    """Return the filled template, and the number of arguments used."""
     made: list[str] = []
     used = 0
     at = 0
@@ -173,7 +173,7 @@ def _format_scientific(number: float, width: int) -> str:
         return _format_fixed(number, 0)
     mantissa, _, exponent = f"{number:.6e}".partition("e")
     power = f"{int(exponent):03d}" if int(exponent) < 0 else f"{int(exponent):02d}"
-    # The precision is taken for a width, as in the releases before.
+    # The precision is used as a width, as in earlier releases.
     return f"{mantissa}×10{power.translate(_SUPERSCRIPTS)}".rjust(width)
 
 
@@ -192,7 +192,7 @@ def _text(value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A value as one would write it in an expression, which it is inside of lists and maps."""
+    """Format a value inside a list or map, as a literal of an expression."""
     if value is None:
         return "null"
     if type(value) is bool:

@@ -1,4 +1,4 @@
-"""How a function of CEL is declared: its overloads, each with the types it takes and what it does."""
+"""Declarations of CEL functions: their overloads, each with its types and implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinnace.schema.cel.values import Duration, Optional, Timestamp, TypeValue, 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One signature of a function. `inline` is the same as a Python expression over {0}, {1}..., where there is one."""
+    """One signature of a function. `inline` is its implementation as a Python expression over {0}, {1}..., if any."""
 
     id: str
     parameters: tuple[Type, ...]
@@ -29,14 +29,14 @@ class Function:
     overloads: tuple[Overload, ...]
 
     def overload_for(self, values: tuple[Any, ...], *, is_member: bool) -> Overload:
-        """The overload that takes these values. Raises NoSuchOverload."""
+        """Return the overload that accepts these values. Raise NoSuchOverload."""
         for overload in self.overloads:
             if overload.is_member == is_member and accepts(overload, values):
                 return overload
         raise NoSuchOverload(_misfit(self.name, values))
 
 
-# What the left side of an operator must be for the operator to be asked at all.
+# The types of an operator's left side for which cel-go calls the operator at all.
 _NUMBERS = frozenset({int, Uint, float})
 _TIMES = frozenset({Timestamp, Duration})
 _LEFT_SIDES: dict[str, frozenset[type]] = {
@@ -54,7 +54,7 @@ _PLAIN = frozenset({"contains", "startsWith", "endsWith", "matches", "@in", "_[_
 
 
 def _misfit(name: str, values: tuple[Any, ...]) -> str:
-    """cel-go's words for values that no overload takes: they depend on how far it came."""
+    """Return cel-go's message for values that no overload accepts. It depends on where cel-go notices."""
     wanted = _LEFT_SIDES.get(name)
     if name in _PLAIN or (wanted is not None and type(values[0]) in wanted | _TIMES | {str}):
         return "no such overload"
@@ -71,12 +71,12 @@ def function(name: str, *overloads: Overload) -> dict[str, tuple[Overload, ...]]
 
 
 def overload(identifier: str, parameters: tuple[Type, ...], result: Type, call: Any, inline: str = "") -> Overload:
-    """An overload that is called as name(a, b)."""
+    """Return an overload that is called as name(a, b)."""
     return Overload(identifier, parameters, result, call, False, inline)
 
 
 def member(identifier: str, parameters: tuple[Type, ...], result: Type, call: Any, inline: str = "") -> Overload:
-    """An overload that is called as a.name(b)."""
+    """Return an overload that is called as a.name(b)."""
     return Overload(identifier, parameters, result, call, True, inline)
 
 
@@ -89,7 +89,7 @@ def library(*functions: Mapping[str, tuple[Overload, ...]]) -> Library:
 
 
 def combine(libraries: Iterable[Library]) -> dict[str, Function]:
-    """The functions of several libraries; those of one name are overloads of each other."""
+    """Return the functions of several libraries; functions of the same name are overloads of each other."""
     return {name: Function(name, overloads) for name, overloads in library(*libraries).items()}
 
 
@@ -114,7 +114,7 @@ def accepts(overload: Overload, values: tuple[Any, ...]) -> bool:
 
 
 def _holds(type_: Type, container: Any) -> bool:
-    """Whether a list's or map's first element fits; those after it are taken to be alike."""
+    """Return whether the first element of a list or map fits; the others are assumed to have the same type."""
     if not container or type_.kind == "type":
         return True
     first = next(iter(container))
@@ -124,7 +124,7 @@ def _holds(type_: Type, container: Any) -> bool:
 
 
 def is_instance(type_: Type, value: Any) -> bool:
-    """Whether a value may be one of the type, judged by what can be seen of it at once."""
+    """Return whether a value may be of the type, without a look at all its elements."""
     python_type = _PYTHON_TYPES.get(type_.kind)
     if python_type is not None:
         return type(value) is python_type and (not type_.parameters or _holds(type_, value))

@@ -1,6 +1,6 @@
-"""Evaluates a checked expression the careful way: every error as cel-go has it, and what each step costs.
+"""Interpret a checked expression: with every error as in cel-go, and with the cost of each step.
 
-A comprehension runs here as it was expanded, so that an error in one element is forgotten where another decides.
+A comprehension runs as it was expanded, so that an error in one element does not count if another decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IDENT_COST = 1
 
 
 class CelRun:
-    """One evaluation: its variables, and what it has cost so far."""
+    """One evaluation: its variables, and its cost so far."""
 
     __slots__ = ("cost", "limit", "variables")
 
@@ -63,7 +63,7 @@ _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "
 
 
 def is_constant(node: CelNode) -> bool:
-    """Whether the value is known before any variable is."""
+    """Return whether the value does not depend on variables."""
     match node:
         case Literal():
             return True
@@ -75,7 +75,7 @@ def is_constant(node: CelNode) -> bool:
 
 
 def is_path(node: CelNode) -> bool:
-    """A variable, or a part of one."""
+    """Return whether the node is a variable, or a part of one."""
     match node:
         case Ident():
             return node.constant is None
@@ -87,7 +87,7 @@ def is_path(node: CelNode) -> bool:
 
 
 def build_interpreter(tree: CelNode, environment: Environment) -> Step:
-    """A function of a run. It raises CelError, and CostExceeded once the run's limit is passed."""
+    """Return a function of a run. It raises CelError, and CostExceeded above the run's limit."""
     return _Builder(environment).native(tree)
 
 
@@ -110,7 +110,7 @@ class _Builder:
         return raw if decode is None else lambda run: decode(raw(run))
 
     def _fold(self, node: CelNode) -> Step:
-        """What is known before it runs costs nothing when it runs."""
+        """Evaluate a constant once, so that it costs nothing when the expression runs."""
         build = self._build(node)
         try:
             value = build(CelRun({}, None))
@@ -295,7 +295,7 @@ class _Builder:
         condition = self.native(node.arguments[0])
         emit = self._raw if node.declaration is not None else self.native
         truthy, falsy = emit(node.arguments[1]), emit(node.arguments[2])
-        # A choice between variables is one look-up, not one more.
+        # cel-go charges a choice between variables as one look-up.
         discounts = [IDENT_COST if is_path(each) else 0 for each in node.arguments[1:]]
 
         def choose(run: CelRun) -> Any:
@@ -352,7 +352,7 @@ class _Builder:
         whole, key = self._raw(node.arguments[0]), self.native(node.arguments[1])
         find: Callable[[Any, Any], Any] = values.at if node.function == "_[_]" else values.optional_at
 
-        # A key that is looked up has been paid for with the look-up.
+        # The look-up of a key that is a variable is charged already.
         cost = 0 if is_path(node.arguments[1]) else IDENT_COST
 
         def index(run: CelRun) -> Any:
@@ -396,7 +396,7 @@ class _Builder:
         return compare
 
     def _by_document(self, node: CelCall) -> Step | None:
-        """== and + of lists that are sets or maps by their declaration."""
+        """Return == and + of lists that are sets or maps by their declaration; None for other operators and lists."""
         if node.function not in ("_==_", "_!=_", "_+_") or len(node.arguments) != 2:
             return None
         first, second = node.arguments

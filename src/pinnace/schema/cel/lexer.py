@@ -1,4 +1,4 @@
-"""Splits the text of a CEL expression into tokens."""
+"""Split the text of a CEL expression into tokens."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _TOKEN = re.compile(
     """.replace("[\t ", r"[\t\ "),
     re.VERBOSE | re.DOTALL,
 )
-# As far as a string that never ends well can be read.
+# The part of a malformed string that the lexer consumes.
 _STRING_START = re.compile(rf"""["'](?:{_ESCAPE}|[^\\\n\r])*\\?""")
 _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
 
 @dataclass(frozen=True, slots=True)
 class CelToken:
-    """kind is the symbol or keyword itself, or one of word, quoted, int, uint, float, string, bytes, end."""
+    """A token. Its kind is the symbol or keyword itself, or word, quoted, int, uint, float, string, bytes or end."""
 
     kind: str
     text: str
@@ -49,7 +49,7 @@ class CelToken:
 
 
 def tokens_of(source: str, issues: list[Issue]) -> list[CelToken]:
-    """All tokens, closed by one of kind `end`. What is no token is noted as an issue and passed over."""
+    """Return all tokens, the last of kind `end`. Text that is no token is added to the issues and skipped."""
     tokens: list[CelToken] = []
     offset = 0
     while offset < len(source):
@@ -70,7 +70,7 @@ def tokens_of(source: str, issues: list[Issue]) -> list[CelToken]:
 
 
 def _find_unrecognised(source: str, offset: int) -> str:
-    """How much a lexer has read when it gives up: one character past the longest start of a token."""
+    """Return the text that the lexer has consumed when it fails: one character past the longest start of a token."""
     first = source[offset]
     if first in "\"'":
         start = _STRING_START.match(source, offset)
@@ -92,18 +92,18 @@ _ESCAPED = re.compile(_ESCAPE, re.DOTALL)
 
 
 class BadEscape(ValueError):
-    """A string literal with an escape that stands for no character."""
+    """A string literal has an escape sequence of no character."""
 
 
 def text_of(literal: str) -> str:
-    """What a string literal, quotes and prefix included, says."""
+    """Return the value of a string literal with its quotes and prefix."""
     raw, body = _body(literal)
     body = body.replace("\r\n", "\n").replace("\r", "\n")
     return body if raw else _ESCAPED.sub(lambda match: _character(match.group()), body)
 
 
 def bytes_of(literal: str) -> bytes:
-    """What a bytes literal, its b included, says: \\x and octal escapes are bytes, all else is UTF-8."""
+    """Return the value of a bytes literal with its b: \\x and octal escapes are bytes, all else is UTF-8."""
     raw, body = _body(literal[1:])
     body = body.replace("\r\n", "\n").replace("\r", "\n")
     if raw:

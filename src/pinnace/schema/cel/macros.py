@@ -1,6 +1,6 @@
-"""CEL's macros: calls that are rewritten into comprehensions while the text is parsed.
+"""CEL's macros: calls that the parser expands to comprehensions.
 
-The shapes are cel-go's, node for node: types, messages and costs all follow from them.
+The trees are cel-go's, node for node: types, messages and costs follow from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNUSED = "#unused"
 
 
 class MacroMisuse(Exception):
-    """A macro was called with something that is not a name where a name must stand."""
+    """A macro was called with another expression where it needs a name."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -40,19 +40,19 @@ def _accumulator(offset: int) -> Ident:
     return Ident(offset, ACCUMULATOR)
 
 
-def _name(node: CelNode, complaint: str) -> str:
+def _name(node: CelNode, message: str) -> str:
     if not isinstance(node, Ident):
-        raise MacroMisuse(node.offset, complaint)
+        raise MacroMisuse(node.offset, message)
     if node.name in (ACCUMULATOR, "__result__"):
         raise MacroMisuse(node.offset, "iteration variable overwrites accumulator variable")
     return node.name
 
 
-def _variables(arguments: list[CelNode], count: int, complaint: str) -> tuple[str, str]:
-    first = _name(arguments[0], complaint)
+def _variables(arguments: list[CelNode], count: int, message: str) -> tuple[str, str]:
+    first = _name(arguments[0], message)
     if count == 1:
         return first, ""
-    second = _name(arguments[1], complaint)
+    second = _name(arguments[1], message)
     if first == second:
         raise MacroMisuse(arguments[1].offset, f"duplicate variable name: {first}")
     return first, second
@@ -86,9 +86,9 @@ def _quantifier(kind: str, count: int) -> Expand:
     return expand
 
 
-def _list_builder(count: int, *, filters: bool, complaint: str) -> Expand:
+def _list_builder(count: int, *, filters: bool, message: str) -> Expand:
     def expand(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
-        first, second = _variables(arguments, count, complaint)
+        first, second = _variables(arguments, count, message)
         predicate = arguments[count] if filters else None
         transform = arguments[-1]
         step: CelNode = CelCall(at, "_+_", None, [_accumulator(at), ListLiteral(at, [transform])])
@@ -131,7 +131,7 @@ def _map_builder(*, entries: bool, filters: bool) -> Expand:
 
 
 def bind(at: int, name: str, value: CelNode, result: CelNode) -> Comprehension:
-    """`result`, where `name` stands for `value`."""
+    """Return `result` with `name` bound to `value`."""
     return Comprehension(
         at, ListLiteral(at, []), UNUSED, "", name, value, Literal(at, False), Ident(at, name), result, Macro("bind")
     )
@@ -156,7 +156,7 @@ def _sort_by(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
         raise MacroMisuse(
             target.offset, "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
         )
-    keys = _list_builder(1, filters=False, complaint="argument is not an identifier")(
+    keys = _list_builder(1, filters=False, message="argument is not an identifier")(
         at, Ident(at, SORT_INPUT), arguments
     )
     assert keys is not None
@@ -171,15 +171,15 @@ RECEIVER_MACROS: dict[tuple[str, int], Expand] = {
     ("exists", 2): _quantifier("exists", 1),
     ("exists_one", 2): _quantifier("exists_one", 1),
     ("existsOne", 2): _quantifier("exists_one", 1),
-    ("map", 2): _list_builder(1, filters=False, complaint=_NAME),
-    ("map", 3): _list_builder(1, filters=True, complaint=_NAME),
+    ("map", 2): _list_builder(1, filters=False, message=_NAME),
+    ("map", 3): _list_builder(1, filters=True, message=_NAME),
     ("filter", 2): _filter,
     ("all", 3): _quantifier("all", 2),
     ("exists", 3): _quantifier("exists", 2),
     ("exists_one", 3): _quantifier("exists_one", 2),
     ("existsOne", 3): _quantifier("exists_one", 2),
-    ("transformList", 3): _list_builder(2, filters=False, complaint=_SIMPLE),
-    ("transformList", 4): _list_builder(2, filters=True, complaint=_SIMPLE),
+    ("transformList", 3): _list_builder(2, filters=False, message=_SIMPLE),
+    ("transformList", 4): _list_builder(2, filters=True, message=_SIMPLE),
     ("transformMap", 3): _map_builder(entries=False, filters=False),
     ("transformMap", 4): _map_builder(entries=False, filters=True),
     ("transformMapEntry", 3): _map_builder(entries=True, filters=False),
@@ -191,14 +191,14 @@ RECEIVER_MACROS: dict[tuple[str, int], Expand] = {
 
 
 def has(at: int, argument: CelNode) -> CelNode:
-    """has(a.b): whether b is there."""
+    """Expand has(a.b)."""
     if not isinstance(argument, Select):
         raise MacroMisuse(argument.offset, "invalid argument to has() macro")
     return Select(at, argument.operand, argument.field_name, is_test=True)
 
 
 def cel_bind(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode | None:
-    """cel.bind(name, value, result); Kubernetes' own expressions do not have it."""
+    """Expand cel.bind(name, value, result), which Kubernetes' own expressions do not have."""
     if not (isinstance(target, Ident) and target.name == "cel"):
         return None
     if not isinstance(arguments[0], Ident):

@@ -1,4 +1,4 @@
-"""Reads the text of a CEL expression into a tree, with the messages cel-go has for text it cannot read."""
+"""Parse the text of a CEL expression to a tree, with cel-go's messages for syntax errors."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _PRODUCTS = {"*": "_*_", "/": "_/_", "%": "_%_"}
 
 
 class _GiveUp(Exception):
-    """The text cannot be read any further; the issues say why."""
+    """Parsing stopped; the issues have the reason."""
 
 
 def parse(source: str, *, allow_bind: bool = False) -> CelNode:
-    """The expression's tree. Raises CompileError with everything wrong with the text."""
+    """Return the expression's tree. Raise CompileError with all syntax errors."""
     if len(source) > MAXIMUM_LENGTH:
         message = f"expression code point size exceeds limit: size: {len(source)}, limit {MAXIMUM_LENGTH}"
         raise CompileError(source, [Issue(-1, message)])
@@ -100,7 +100,7 @@ class _Parser:
             return self._take()
         could_follow = here.kind in _STARTS if kind == ":" else here.kind not in _STARTS or here.kind in ".[-"
         if could_follow:
-            # It was left out, as it seems: read on as if it stood here.
+            # It seems to be missing: continue as if it were here.
             self._report(here.offset, f"Syntax error: missing '{kind}' at '{here.text}'")
             return here
         self._report(here.offset, f"Syntax error: mismatched input '{here.text}' expecting '{kind}'")
@@ -267,7 +267,7 @@ class _Parser:
         raise _GiveUp
 
     def _no_operand(self, here: CelToken) -> None:
-        """Passes over one token where what follows it is an operand, as most slips of the finger are."""
+        """Skip one token if an operand follows it: most typing errors are of this kind."""
         follows = self._tokens[self._at + 1].kind if here.kind != "end" else "end"
         if follows not in _STARTS:
             self._report(here.offset, f"Syntax error: mismatched input '{here.text}' expecting {_OPERAND}")
@@ -300,7 +300,7 @@ class _Parser:
         return CelCall(opening, leading + name.text, None, arguments)
 
     def _message_name(self) -> str | None:
-        """Where the coming tokens are a.b.C{ - the name of a message that is written out."""
+        """Return the name of a message literal if the next tokens are a.b.C{."""
         at = self._at
         while self._tokens[at].kind == "word" and self._tokens[at + 1].kind == ".":
             at += 2
@@ -373,7 +373,7 @@ class _Parser:
 
 
 def _balance(function: str, terms: list[CelNode], offsets: list[int], low: int, high: int) -> CelNode:
-    """A chain of one operator as a tree of little depth: the operator does not mind."""
+    """Return a chain of one associative operator as a balanced tree."""
     middle = (low + high + 1) // 2
     left = terms[middle] if middle == low else _balance(function, terms, offsets, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balance(function, terms, offsets, middle + 1, high)

@@ -1,8 +1,8 @@
-"""CEL as webhooks' conditions and policies write it: which variables there are, and what is written out in them.
+"""CEL in match conditions of webhooks and in policies: its variables, and its literals of objects.
 
-Two things are said in other words before they are checked. `authorizer.requestResource` and a policy's own
-`variables.x` are variables, not fields; the latter are worked out when first looked at. And the objects that mutations
-write out, Object{spec: Object.spec{}} and JSONPatch{op: "add"}, are maps.
+Two things are rewritten before the types are checked. `authorizer.requestResource` and a policy's own `variables.x`
+become variables instead of fields; the latter are evaluated on first use. The object literals of mutations,
+Object{spec: Object.spec{}} and JSONPatch{op: "add"}, become maps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VARIABLES: Mapping[str, Type] = {
 def compile_policy_expression(
     expression: str, more: Mapping[str, Variable] | None = None, *, without: Collection[str] = ()
 ) -> Program:
-    """`more` are further variables, or others than usual; there are none of those `without`. Raises CompileError."""
+    """Compile an expression over VARIABLES and `more`, which may replace some, less `without`. Raise CompileError."""
     known: dict[str, Variable] = {**VARIABLES, **(more or {})}
     for name in without:
         known.pop(name, None)
@@ -55,12 +55,12 @@ def compile_policy_expression(
 
 
 def own_variable(name: str) -> str:
-    """How a policy's own variable is called among the others."""
+    """Return the name of a policy's own variable among all variables."""
     return f"{_OWN}.{name}"
 
 
 def _own_variables(known: Mapping[str, Variable]) -> Declaration:
-    """What there is no variable of is no field either, and found out before it is looked for."""
+    """Declare `variables` with one field for each variable, so that others are compile errors."""
     names = (name.partition(".")[2] for name in known if name.startswith(f"{_OWN}."))
     declared = Declaration(DYN, Schema({}), fields={name: Declaration(DYN, Schema({})) for name in names})
     declared.type = object_type("kubernetes.variables", declared)
@@ -68,7 +68,7 @@ def _own_variables(known: Mapping[str, Variable]) -> Declaration:
 
 
 class _Rewriting:
-    """Nodes may hang in a tree more than once: each is said in other words once."""
+    """Rewrites a tree. A node may occur in it more than once, and is rewritten once."""
 
     def __init__(self, known: Mapping[str, Variable]) -> None:
         self._known = known
@@ -86,7 +86,7 @@ class _Rewriting:
                 return Ident(node.offset, f"{whole}.{part}")
             case Select(operand=Ident(name=whole), field_name=part, is_test=True) if own_variable(part) in self._known:
                 if whole == _OWN:
-                    return Literal(node.offset, True)  # Whatever its value will be.
+                    return Literal(node.offset, True)  # The variable exists, whatever its value.
             case Select():
                 node.operand = self.of(node.operand)
             case CelCall():
@@ -115,7 +115,7 @@ class _Rewriting:
         entries = []
         for written in node.fields:
             value = self.of(written.value)
-            # Fields are of many types, and the values of a map of one.
+            # Fields have different types, but the values of a map must have one.
             kept = value if written.is_optional else CelCall(value.offset, "dyn", None, [value])
             name = Literal(written.offset, written.name.strip("`"))
             entries.append(MapEntry(written.offset, name, kept, written.is_optional))

@@ -1,4 +1,4 @@
-"""The front door of CEL: an expression is compiled once, then evaluated over plain JSON as often as needed."""
+"""The entry point of CEL: compile an expression once, then evaluate it over plain JSON as often as needed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def compile_cel(
     environment: Environment = KUBERNETES,
     rewrite: Callable[[CelNode], CelNode] = lambda tree: tree,
 ) -> Program:
-    """Reads and checks the expression. Raises CompileError, whose text shows each issue at its place, or
+    """Parse and check the expression. Raise CompileError, whose text shows each issue at its place, or
     InstantiationError.
 
-    A variable is a type, the schema of a value, or a declaration - the type of an Optional variable among them.
-    `rewrite` may say what is written in other words, before anything is checked.
+    A variable is a type (for example that of an Optional), the schema of a value, or a declaration. `rewrite` may
+    change the tree before it is checked.
     """
     types: dict[str, Type] = {}
     declarations: dict[str, Declaration] = {}
@@ -88,22 +88,22 @@ class Program:
         return f"Program({self.expression!r})"
 
     def evaluate(program, /, **variables: Any) -> Any:
-        """The value, without regard to what it costs. Raises CelError."""
+        """Return the value, without counting its cost. Raise CelError."""
         fast = program._fast
         if fast is not None:
             try:
                 return fast(*[variables[name] for name in program._order])
-            except Exception:  # Whatever it was, the careful way knows its name, and whether it counts.
+            except Exception:  # The interpreter knows the exact error, and whether it counts.
                 pass
         return program.evaluate_metered(variables)[0]
 
     def evaluate_metered(self, variables: Mapping[str, Any], *, limit: int | None = None) -> tuple[Any, int]:
-        """The value and what it cost. Raises CelError; CostExceeded once the cost passes the limit."""
+        """Return the value and its cost. Raise CelError, and CostExceeded above the limit."""
         run = CelRun(dict(variables), limit)
         return self.evaluate_in(run), run.cost
 
     def evaluate_in(self, run: CelRun) -> Any:
-        """The value, its cost charged to a run of the caller's."""
+        """Return the value, and charge its cost to the run."""
         if self._careful is None:
             self._careful = build_interpreter(self._tree, self._environment)
         try:
@@ -113,15 +113,15 @@ class Program:
         except RecursionError:
             raise CelError("expression is nested too deeply to be evaluated") from None
         except (TypeError, AttributeError, KeyError, ValueError) as error:
-            # A function met null, or another value its declaration does not speak of, inside of a list or map.
+            # A function met null, or another undeclared value, inside a list or map.
             raise NoSuchOverload from error
 
     def estimated_cost(self) -> Range:
-        """The least and the most an evaluation can cost by the limits of the schema alone."""
+        """Return the least and the most that an evaluation can cost by the limits of the schema alone."""
         return estimate(self._tree, self._declarations)
 
     def most_cost(self, size: int) -> int:
-        """What an evaluation costs at most, where no document has more than `size` bytes."""
+        """Return the most that an evaluation can cost for documents of at most `size` bytes."""
         return self._bound((size - 1).bit_length())
 
     def _most_cost(self, bits: int) -> int:
@@ -129,7 +129,7 @@ class Program:
 
 
 def _check_constants(node: CelNode, environment: Environment) -> None:
-    """Conversions and searches of which all is known by now are tried at once."""
+    """Evaluate conversions and patterns of constants now, to report their errors at compilation."""
     for child in children(node):
         _check_constants(child, environment)
     if not isinstance(node, CelCall):

@@ -1,4 +1,4 @@
-"""Timestamps and durations in CEL: how they are read, written, and taken apart."""
+"""Timestamps and durations in CEL: parsed, formatted, and split into parts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _UNITS = {
     "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS,
 }  # fmt: skip
 _PART = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?(ns|us|µs|μs|ms|s|m|h)")
-_EXACT_DIGITS = 18  # Of a fraction; Go drops those that an int64 cannot hold.
+_EXACT_DIGITS = 18  # Digits of a fraction; Go ignores those beyond an int64.
 
 
 @lru_cache(maxsize=1024)
 def parse_timestamp(text: str, *, zone_needed: bool = True) -> Timestamp:
-    """A moment by RFC 3339. Raises ValueError."""
+    """Parse an RFC 3339 timestamp. Raise ValueError."""
     match = _MOMENT.fullmatch(text)
     if match is None or (zone_needed and match[8] is None):
         raise ValueError(f"{text!r} is no moment")
     year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
-    # Raises for the thirtieth of February and the like.
+    # Raises ValueError for the 30th of February and similar dates.
     datetime(year, month, day, hour, minute, second)
     nanos = int((match[7] or "0")[:9].ljust(9, "0"))
     offset = _offset_seconds(match[8] or "Z")
@@ -50,12 +50,12 @@ def _offset_seconds(zone: str) -> int:
 
 
 def parse_date(text: str) -> Timestamp:
-    """A day as its first moment in UTC. Raises ValueError."""
+    """Parse a date to its first moment in UTC. Raise ValueError."""
     return parse_timestamp(text + "T00:00:00Z")
 
 
 def parse_duration(text: str) -> Duration:
-    """A span as Go writes it, such as 1h30m. Raises ValueError."""
+    """Parse a duration in Go's format, such as 1h30m. Raise ValueError."""
     rest = text[1:] if text[:1] in ("+", "-") and text else text
     if rest == "0":
         return Duration(0)
@@ -88,7 +88,7 @@ _WORDED_UNITS = (
 
 
 def parse_worded_duration(text: str) -> Duration:
-    """A span as OpenAPI's format `duration` allows it: Go's way, or 3 days. Raises ValueError."""
+    """Parse a duration of OpenAPI's format `duration`: in Go's format, or `3 days`. Raise ValueError."""
     try:
         return parse_duration(text)
     except ValueError:
@@ -106,7 +106,7 @@ def parse_worded_duration(text: str) -> Duration:
 
 
 def timestamp_text(moment: Timestamp) -> str:
-    """RFC 3339 in the zone it was written in, with as many digits of a second as needed."""
+    """Format a timestamp by RFC 3339 in its own zone, with as many digits of a second as needed."""
     seconds, nanos = divmod(moment.nanos, NANOS)
     local = datetime(1970, 1, 1) + timedelta(seconds=seconds + moment.offset_seconds)
     fraction = f".{nanos:09}".rstrip("0") if nanos else ""
@@ -123,14 +123,14 @@ def _zone_text(offset_seconds: int) -> str:
 
 
 def duration_text(span: Duration) -> str:
-    """Seconds, as a decimal number with an s."""
+    """Format a duration as decimal seconds with an s."""
     seconds, nanos = divmod(abs(span.nanos), NANOS)
     fraction = f".{nanos:09}".rstrip("0") if nanos else ""
     return f"{'-' if span.nanos < 0 else ''}{seconds}{fraction}s"
 
 
 def local_time(moment: Timestamp, zone: str = "UTC") -> datetime:
-    """The moment on the clocks of a zone: a name, or +hh:mm."""
+    """Return the local time in a zone: a name, or +hh:mm."""
     seconds, nanos = divmod(moment.nanos, NANOS)
     utc = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=nanos // 1000)
     if zone in ("UTC", ""):

@@ -1,6 +1,6 @@
 """The nodes of a parsed CEL expression. Macros are already expanded into comprehensions, as cel-go does.
 
-The checker writes each node's type and what it refers to onto the node itself; later passes only read.
+The checker sets the type and declaration of each node; later passes only read them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pinnace.schema.cel.types import DYN, Type
 class CelNode:
     offset: int
     type: Type = field(default=DYN, init=False)
-    # The schema this value follows as it stands in the document, undecoded; None for values CEL itself made.
-    # Of an optional value, it is that of its content.
+    # The declaration of a value that comes undecoded from the document; None for values that CEL computed.
+    # For an optional value, the declaration of its content.
     declaration: Declaration | None = field(default=None, init=False)
 
 
@@ -30,7 +30,7 @@ class Literal(CelNode):
 @dataclass(slots=True, eq=False)
 class Ident(CelNode):
     name: str
-    # For names of types, such as int: the type value they stand for.
+    # For the name of a type, such as int: its value.
     constant: Any = field(default=None, init=False)
 
 
@@ -39,7 +39,7 @@ class Select(CelNode):
     operand: CelNode
     field_name: str
     is_test: bool = False
-    # For qualified names of types, such as net.IP: the type value they stand for.
+    # For the qualified name of a type, such as net.IP: its value.
     constant: Any = field(default=None, init=False)
 
 
@@ -90,7 +90,7 @@ class MessageLiteral(CelNode):
 
 @dataclass(slots=True, eq=False)
 class Macro:
-    """What a comprehension was written as, for a compiler that knows a shorter way to say it."""
+    """The macro that was expanded to a comprehension: the compiler has shorter code for some."""
 
     name: str
     predicate: CelNode | None = None
@@ -111,12 +111,12 @@ class Comprehension(CelNode):
 
     @property
     def is_binding(self) -> bool:
-        """A comprehension over nothing: it only names its initial value for its result."""
+        """Whether the comprehension loops over nothing, and only binds a name for its result."""
         return self.macro.name == "bind"
 
 
 def children(node: CelNode) -> Iterator[CelNode]:
-    """The nodes directly below this one, in the order they are evaluated."""
+    """Yield the nodes directly below this one, in the order of evaluation."""
     match node:
         case Select():
             yield node.operand

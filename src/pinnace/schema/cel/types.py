@@ -1,4 +1,4 @@
-"""CEL's types, and the rules by which one type fits where another is expected."""
+"""CEL's types, and the rules for assigning one type to another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Type:
     kind: str
     name: str
     parameters: tuple[Type, ...] = ()
-    # For objects that follow a schema: what their fields are.
+    # For objects with a schema: their fields.
     declaration: Declaration | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def unwrap(type_: Type) -> Type:
 
 
 def is_scalar(type_: Type) -> bool:
-    """Whether every value of the type has the same size for the purpose of costs; strings have not."""
+    """Return whether all values of the type have the same size in costs, unlike strings."""
     return type_.kind in _SCALAR or (is_optional(type_) and is_scalar(type_.parameters[0]))
 
 
@@ -99,7 +99,7 @@ def mentions_dyn(type_: Type) -> bool:
 
 
 class Bindings:
-    """What type variables stand for so far. Every question that may bind one takes all or nothing."""
+    """The bindings of type variables. A method that binds some binds all that it needs, or none."""
 
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
@@ -115,7 +115,7 @@ class Bindings:
         return False
 
     def resolve(self, type_: Type, *, free_as_dyn: bool = False) -> Type:
-        """The type with every bound variable replaced by what it stands for."""
+        """Return the type with every bound variable replaced by its type."""
         bound = self._bound.get(type_)
         if bound is not None:
             return self.resolve(bound, free_as_dyn=free_as_dyn)
@@ -145,7 +145,7 @@ class Bindings:
         return all(self._fits(a, b) for a, b in zip(first.parameters, second.parameters, strict=True))
 
     def _substitutes(self, type_: Type, variable: Type) -> tuple[bool, bool]:
-        """Whether the variable may stand for the type, and whether it was bound before."""
+        """Return whether the variable can be bound to the type, and whether it was bound before."""
         if type_ == variable:
             return True, True
         bound = self._bound.get(variable)
@@ -173,7 +173,7 @@ class Bindings:
 
 
 def most_general(first: Type, second: Type) -> Type:
-    """The wider of two types that fit each other."""
+    """Return the wider of two compatible types."""
     return first if _no_narrower(first, second) else second
 
 

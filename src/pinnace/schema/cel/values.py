@@ -1,7 +1,7 @@
 """CEL's values at run time, and its operators over them.
 
-Most values are Python's own: None, bool, int, float, str, bytes, list and dict, so that documents are read as they
-are. The few that Python has no word for stand here.
+Most values are Python's own: None, bool, int, float, str, bytes, list and dict, so that documents need no conversion.
+The few that Python lacks are defined here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LATEST = 253402300800 * NANOS - 1
 
 
 class Uint(int):
-    """An unsigned integer: equal to the int of the same size, yet of another type."""
+    """An unsigned integer: equal to the int of the same value, but of another type."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class Uint(int):
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Timestamp:
-    """A moment in nanoseconds since 1970, and how far east of UTC it was written."""
+    """A point in time in nanoseconds since 1970, and the offset from UTC in which it was written."""
 
     nanos: int
     offset_seconds: int = 0
@@ -55,7 +55,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """A type as a value: what type(x) gives."""
+    """A type as a value: the result of type(x)."""
 
     name: str
 
@@ -135,7 +135,7 @@ _NUMBERS = frozenset({int, Uint, float})
 
 
 def equals(left: Any, right: Any) -> bool:
-    """CEL's ==: numbers by size whatever their type, values of other types never equal."""
+    """Return CEL's ==: numbers are compared by value whatever their type; values of other types are never equal."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is list:
@@ -146,13 +146,13 @@ def equals(left: Any, right: Any) -> bool:
             return left.present == right.present and equals(left.content, right.content)
         return bool(left == right)
     if kind in _NUMBERS and other in _NUMBERS:
-        # An integer beside a double is taken for a double, as Go does, though that may change it.
+        # An integer is converted to a double first, as in Go, though that may change it.
         return float(left) == float(right) if kind is float or other is float else bool(left == right)
     return False
 
 
 def contains(element: Any, container: Any) -> bool:
-    """CEL's `in`, for lists by equality and for maps by key."""
+    """Return CEL's `in`: for lists by equality, for maps by key."""
     if type(container) is dict:
         return _has_bool_key(container, element) if type(element) is bool else has_key(container, element)
     if type(container) is list:
@@ -172,7 +172,7 @@ def has_key(container: dict[Any, Any], key: Any) -> bool:
 
 
 def compare(left: Any, right: Any) -> int:
-    """Negative, zero or positive; raises where the two have no order."""
+    """Return a negative number, zero or a positive one. Raise NoSuchOverload if the two have no order."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
         if left != left or right != right:
@@ -201,7 +201,7 @@ def greater_equal(left: Any, right: Any) -> bool:
 
 
 def divide(left: int, right: int) -> int:
-    """Integer division that rounds towards zero."""
+    """Divide integers, rounding towards zero."""
     if right == 0:
         raise CelError("division by zero")
     quotient = abs(left) // abs(right)
@@ -209,7 +209,7 @@ def divide(left: int, right: int) -> int:
 
 
 def remainder(left: int, right: int) -> int:
-    """What is left of the division, with the sign of the left side."""
+    """Return the remainder of the division, with the sign of the left side."""
     if right == 0:
         raise CelError("modulus by zero")
     rest = abs(left) % abs(right)
@@ -237,7 +237,7 @@ def divide_double(left: float, right: float) -> float:
 
 
 def element_at(values: list[Any], index: Any) -> Any:
-    """The element of a list; indices below zero and past the end are errors."""
+    """Return the element of a list. Raise CelError for an index below zero or past the end."""
     if type(index) is float and index.is_integer():
         index = int(index)
     if type(index) not in (int, Uint):
@@ -248,7 +248,7 @@ def element_at(values: list[Any], index: Any) -> Any:
 
 
 def at(container: Any, key: Any) -> Any:
-    """container[key], for a list or a map."""
+    """Return container[key], for a list or a map."""
     if type(container) is list:
         return element_at(container, key)
     if type(container) is dict:
@@ -261,7 +261,7 @@ def at(container: Any, key: Any) -> Any:
 
 
 def optional_at(container: Any, key: Any) -> Optional:
-    """container[?key]: none where the key is missing."""
+    """Return container[?key]: none if the key is missing."""
     if type(container) is Optional:
         return optional_at(container.content, key) if container.present else NONE
     if type(container) is list:
@@ -276,7 +276,7 @@ def optional_at(container: Any, key: Any) -> Optional:
 
 
 def select(container: Any, name: str) -> Any:
-    """container.name of a value whose type was not known before."""
+    """Return container.name for a value of dynamic type."""
     if type(container) is dict:
         if name in container:
             return container[name]
@@ -286,7 +286,7 @@ def select(container: Any, name: str) -> Any:
 
 
 def select_optional(container: Any, name: str) -> Optional:
-    """container.?name."""
+    """Return container.?name."""
     if type(container) is Optional:
         return select_optional(container.content, name) if container.present else NONE
     if type(container) is dict:
@@ -295,14 +295,14 @@ def select_optional(container: Any, name: str) -> Optional:
 
 
 def has_key_named(container: Any, name: str) -> bool:
-    """has(container.name)."""
+    """Return has(container.name)."""
     if type(container) is Optional:
         return container.present and has_key_named(container.content, name)
     return type(container) is dict and name in container
 
 
 def field(container: Any, name: str) -> Any:
-    """container.name of an object with a schema: there, null is as good as nothing."""
+    """Return container.name for an object with a schema: null counts as absent."""
     value = container.get(name) if type(container) is dict else None
     if value is None:
         raise CelError(f"no such key: {name}")
@@ -310,7 +310,7 @@ def field(container: Any, name: str) -> Any:
 
 
 def optional_field(container: Any, name: str) -> Optional:
-    """container.?name of an object with a schema."""
+    """Return container.?name for an object with a schema."""
     if type(container) is Optional:
         return optional_field(container.content, name) if container.present else NONE
     value = container.get(name) if type(container) is dict else None
@@ -318,7 +318,7 @@ def optional_field(container: Any, name: str) -> Optional:
 
 
 def has_field(container: Any, name: str) -> bool:
-    """has(container.name) of an object with a schema."""
+    """Return has(container.name) for an object with a schema."""
     return optional_field(container, name).present
 
 
@@ -329,7 +329,7 @@ def size(value: Any) -> int:
 
 
 def is_zero(value: Any) -> bool:
-    """What optional.ofNonZeroValue leaves out."""
+    """Return whether optional.ofNonZeroValue treats the value as none."""
     if type(value) is Timestamp:
         return value.nanos == EARLIEST
     if type(value) is Duration:
@@ -340,7 +340,7 @@ def is_zero(value: Any) -> bool:
 
 
 def format_cel_value(value: Any) -> str:
-    """A value as cel-go prints it inside of a message."""
+    """Format a value as cel-go does in messages."""
     if value is None:
         return "null"
     if type(value) is bool:

@@ -1,6 +1,6 @@
-"""What a new schema takes away from those who live by the old one: stored objects, and clients as they are.
+"""Changes of a schema that break stored objects or clients.
 
-Kubernetes lets every such change through. Here it is told, field by field, before anybody is hurt.
+Kubernetes accepts every such change. Here each is reported, field by field.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _EXCLUSIVE = {"maximum": "exclusiveMaximum", "minimum": "exclusiveMinimum"}
 
 
 def breaking_changes(old: Raw, new: Raw) -> list[Change]:
-    """Every place where a value that was right by the old schema may be wrong, or lose something, by the new one.
+    """Return every place where a value that is valid by the old schema may be invalid, or be pruned, by the new one.
 
-    An empty list promises that no such place was found. The other way round is no promise: two rules that are written
-    differently may mean the same.
+    An empty list means that no such place was found. A change in the list may still be harmless: two rules that are
+    written differently may mean the same.
     """
     return list(_changes(old, new, ""))
 
@@ -152,7 +152,7 @@ def _list_type(old: Raw, new: Raw) -> Iterator[str]:
             ", and items may no longer repeat" if was == "atomic" else ""
         )
     elif set(old_keys) != set(new_keys):
-        yield f"items are told apart by {', '.join(new_keys)}, and were by {', '.join(old_keys)}"
+        yield f"the keys of the list's items are {', '.join(new_keys)}, and were {', '.join(old_keys)}"
     was, now = old.get("x-kubernetes-map-type") or "granular", new.get("x-kubernetes-map-type") or "granular"
     if was != now:
         yield f"the map is {now}, and was {was}: it is merged in another way"

@@ -1,4 +1,4 @@
-"""Is every default in a schema a value that the schema itself would let in?"""
+"""Validate the defaults in a schema by the schema itself."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pinnace.schema.validation.explain import explain
 from pinnace.schema.validation.prune_and_default import META_FIELDS, unknown_fields
 
 DefaultErrors = Callable[[Raw, Any, str, bool], Iterable[FieldError]]
-"""What the CEL rules say about a default: the schema, the value, where it stands, and whether it is a whole object."""
+"""The errors of a default by the CEL rules. Arguments: schema, value, path, and whether the value is a whole object."""
 
 _Surrounding = Callable[[Any], dict[str, Any]]
-"""Builds the object in which a value would stand."""
+"""Build the object that contains a value."""
 
 
 def no_rules(schema: Raw, value: Any, path: str, is_object: bool) -> Iterable[FieldError]:
@@ -33,7 +33,7 @@ def validate_defaults(
     validate_metadata: MetadataErrors = nothing_wrong,
     validate_rule: DefaultErrors = no_rules,
 ) -> list[FieldError]:
-    """Every error of every default of a structural schema."""
+    """Return every error of every default of a structural schema."""
     check = _Check(wants_pruned, validate_metadata, validate_rule)
     return list(check.errs({**schema, "x-kubernetes-embedded-resource": True}, path, _an_object, is_meta=False))
 
@@ -73,8 +73,8 @@ class _Check:
         value = schema["default"]
         wrong = [str(err) for err in validate_resource(around(_copy(value)), "", self._validate_metadata)]
         if wrong:
-            told = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
-            yield errs.invalid(path, value, f"must result in valid metadata: {told}")
+            joined = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+            yield errs.invalid(path, value, f"must result in valid metadata: {joined}")
             return
         found = _validate_value(schema, value, path)
         yield from found or self._validate_rule(schema, value, path, False)
@@ -85,8 +85,8 @@ def _validate_value(schema: Raw, value: Any, path: str) -> list[FieldError]:
 
 
 def _of_any_type(schema: Raw) -> Raw:
-    """Kubernetes does not hold a default to x-kubernetes-int-or-string; it does the objects that get the default."""
-    same = {word: said for word, said in schema.items() if word != "x-kubernetes-int-or-string"}
+    """Drop x-kubernetes-int-or-string: Kubernetes checks it for objects, but not for the default itself."""
+    same = {word: stated for word, stated in schema.items() if word != "x-kubernetes-int-or-string"}
     for word in ("items", "additionalProperties"):
         if isinstance(child := schema.get(word), Mapping):
             same[word] = _of_any_type(child)

@@ -1,4 +1,4 @@
-"""Is the schema of a CustomResourceDefinition valid? Every error at once, with Kubernetes' paths and sentences."""
+"""Validate the schema of a CustomResourceDefinition. All errors are reported, with Kubernetes' paths and messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NEW_LINE = re.compile(r"[\n\r]")
 
 @dataclass(frozen=True, kw_only=True)
 class Strictness:
-    """Which rules hold. An update is not held to a rule that the stored definition breaks: see `strictness_after`."""
+    """The rules that apply. An update may break a rule that the stored definition breaks: see `strictness_after`."""
 
     wants_structure: bool = True
     wants_known_types: bool = True
@@ -43,7 +43,7 @@ class Strictness:
 
 
 class _Around(NamedTuple):
-    """What the schemas around one mean for it."""
+    """The context of a schema: the schemas around it."""
 
     strictness: Strictness
     no_default_why: str = ""
@@ -59,10 +59,10 @@ def validate_schema(
     validate_metadata: MetadataErrors = nothing_wrong,
     validate_rule: DefaultErrors = no_rules,
 ) -> list[FieldError]:
-    """Every error of a version's schema. `path` is where it stands: spec.versions[0].schema.openAPIV3Schema.
+    """Return every error of a version's schema at `path`: spec.versions[0].schema.openAPIV3Schema.
 
-    `has_status`: the version has the status subresource. `validate_rule` checks a default by its CEL rules; the rules
-    themselves are not looked at here, beyond their form.
+    `has_status`: the version has the status subresource. `validate_rule` checks a default by its CEL rules. Of the
+    rules themselves only the form is checked here.
     """
     found: list[FieldError] = []
     if has_status:
@@ -88,7 +88,7 @@ def validate_schema(
 
 
 def strictness_after(old_schemas: list[Raw]) -> Strictness:
-    """How strict to be with a definition whose stored versions have these schemas."""
+    """Return the rules that apply to an update of a definition whose stored versions have these schemas."""
     return Strictness(
         wants_structure=not any(find_unsupported(schema) or validate_structural(schema, "") for schema in old_schemas),
         wants_known_types=not _any(old_schemas, lambda node: (node.get("type") or "object") not in TYPES),
@@ -99,7 +99,7 @@ def strictness_after(old_schemas: list[Raw]) -> Strictness:
 
 
 def unknown_formats(schema: Raw) -> list[str]:
-    """The formats that Kubernetes does not check, each once: worth a warning."""
+    """Yield the formats that Kubernetes does not check, each once, for a warning."""
     found = (
         format
         for node in all_schemas(schema)
@@ -109,7 +109,7 @@ def unknown_formats(schema: Raw) -> list[str]:
 
 
 def all_schemas(schema: Raw) -> Iterator[Raw]:
-    """The schema and all below it, wherever they stand."""
+    """Yield the schema and all schemas below it."""
     yield schema
     for word in ("items", "not", "additionalProperties", "additionalItems"):
         if isinstance(child := schema.get(word), Mapping):
@@ -136,9 +136,9 @@ def _has_unpruned_defaults(schema: Raw) -> bool:
 
 
 def _validate_root(schema: Raw, path: str) -> Iterator[FieldError]:
-    """With a status of its own, the root may say only what holds for spec and status apart. Only one error is told."""
-    said = {word for word, value in schema.items() if value or (value is False and word.startswith("additional"))}
-    wrong = said - set(_AT_A_ROOT_WITH_STATUS)
+    """With the status subresource, the root may only use words that hold for spec and status alike."""
+    used = {word for word, value in schema.items() if value or (value is False and word.startswith("additional"))}
+    wrong = used - set(_AT_A_ROOT_WITH_STATUS)
     type = schema.get("type")
     if type and type != "object" and not wrong & _BEFORE_THE_TYPE:
         detail = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
@@ -314,7 +314,7 @@ def _validate_map_list(schema: Raw, keys: list[str], path: str) -> Iterator[Fiel
 
 
 def _validate_key(schema: Raw, path: str) -> Iterator[FieldError]:
-    """Items of sets and maps are there, and so are the keys of a map's items."""
+    """Items of a set or map must not be nullable; the keys of a map's items must be required or have a default."""
     items, list_type = schema.get("items"), schema.get("x-kubernetes-list-type")
     if not isinstance(items, Mapping) or list_type not in ("set", "map"):
         return
@@ -335,7 +335,7 @@ def _validate_key(schema: Raw, path: str) -> Iterator[FieldError]:
 
 
 def _validate_rule(rule: Raw, schema: Raw, path: str) -> Iterator[FieldError]:
-    """The form of a CEL rule. What it says is checked by the compiler of CEL."""
+    """Check the form of a CEL rule. The CEL compiler checks its expressions."""
     text, message = (rule.get("rule") or "").strip(), rule.get("message") or ""
     if not text:
         yield field_errors.required(f"{path}.rule", "rule is not specified")

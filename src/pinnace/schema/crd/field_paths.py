@@ -1,4 +1,4 @@
-"""Simple paths into a schema, such as .spec.color: of selectable fields, and of the fields that rules blame."""
+"""Simple paths into a schema, such as .spec.color: of selectable fields, and `fieldPath` of CEL rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class SchemaPlace(NamedTuple):
-    """Where a path leads: the fields on the way, the path as errors write it, and the schema there."""
+    """The target of a path: the fields on the way, the path as in error messages, and the schema there."""
 
     fields: tuple[str, ...]
     path: str
@@ -22,10 +22,10 @@ class SchemaPlace(NamedTuple):
 
 
 def place_of(path: str, schema: Raw, *, allows_brackets: bool = True) -> SchemaPlace:
-    """Follows a path through a schema. Raises ValueError with Kubernetes' words."""
+    """Follow a path through a schema. Raise ValueError with Kubernetes' message."""
     tokens = iter(_TOKEN.findall(path))
     fields: list[str] = []
-    told = ""
+    written = ""
     here: Raw | None = schema
     for token in tokens:
         match token:
@@ -38,11 +38,11 @@ def place_of(path: str, schema: Raw, *, allows_brackets: bool = True) -> SchemaP
             case _:
                 raise ValueError(f"expected [ or . but got: {token}")
         here, is_key = _step(here, name)
-        told += f"[{name}]" if is_key else f".{name}" if told else name
+        written += f"[{name}]" if is_key else f".{name}" if written else name
         fields.append(name)
         if token == "[" and (closing := _next(tokens)) != "]":
             raise ValueError(f"expected ] but got {closing}")
-    return SchemaPlace(tuple(fields), told, here)
+    return SchemaPlace(tuple(fields), written, here)
 
 
 def _next(tokens: Iterator[str]) -> str:
@@ -64,7 +64,7 @@ def _unquote(token: str) -> str:
 
 
 def _step(schema: Raw | None, name: str) -> tuple[Raw | None, bool]:
-    """The schema of the field, and whether the name is a key of a map."""
+    """Return the schema of the field, and whether the name is a key of a map."""
     properties, additional = (schema or {}).get("properties"), (schema or {}).get("additionalProperties")
     if properties:
         if name not in properties:

@@ -1,4 +1,4 @@
-"""A schema as Kubernetes' server holds it. Two of its messages show that form, where a user would expect JSON."""
+"""A schema in the form of Kubernetes' Go types. Two of its error messages contain that form instead of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GO_NAMES = {"id": "ID", "$schema": "Schema", "$ref": "Ref"}
 
 
 def internal_form(schema: Raw) -> dict[str, Any]:
-    """Every field of the schema, said or not, under its name in Go."""
+    """Return every field of the schema, set or not, by its name in Go."""
     form: dict[str, Any] = {}
     for word in (*_TEXTS, *_FLAGS):
         form[_go_name(word)] = schema.get(word) or ("" if word in _TEXTS else False)
@@ -92,7 +92,7 @@ def _documents(documents: Raw) -> dict[str, Any]:
 
 
 def rule_form(rule: Raw) -> dict[str, Any]:
-    """A rule of x-kubernetes-validations, as Go holds it."""
+    """Return a rule of x-kubernetes-validations in the form of its Go type."""
     return {
         "Rule": rule.get("rule", ""),
         "Message": rule.get("message", ""),

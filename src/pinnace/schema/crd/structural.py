@@ -1,4 +1,4 @@
-"""Is a schema structural: does it say the type of every field outside of anyOf, oneOf, allOf and not?"""
+"""Check that a schema is structural: the type of every field is stated outside of anyOf, oneOf, allOf and not."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class StructuralCondition(NamedTuple):
 
 
 def validate_structural(schema: Raw, path: str) -> list[FieldError]:
-    """Every way in which the schema is not structural, ordered by what is said. Empty: it is structural.
+    """Return the errors that keep the schema from being structural, sorted by message.
 
-    Ask `find_unsupported` first: a schema that uses such words is not looked into.
+    Call `find_unsupported` first: a schema that uses unsupported words is not checked.
     """
     found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
     return sorted(found, key=str)
 
 
 def find_unsupported(schema: Raw) -> str:
-    """The first thing in the schema that no structural schema can have at all, as a sentence. Empty: there is none."""
+    """Return a message about the first word in the schema that no structural schema may use; empty if there is none."""
     for word, shown in _UNSUPPORTED:
         value = schema.get(word)
         if value is not None if word == "additionalItems" else value:
@@ -72,7 +72,7 @@ def find_unsupported(schema: Raw) -> str:
 
 
 def children(schema: Raw) -> Iterator[Raw]:
-    """The schemas right below this one that a structural schema may have."""
+    """Yield the schemas directly below this one."""
     for word in ("not", "items", "additionalProperties"):
         if isinstance(child := schema.get(word), Mapping):
             yield child
@@ -84,7 +84,7 @@ def children(schema: Raw) -> Iterator[Raw]:
 def non_structural_condition(
     versions: Sequence[tuple[str, Raw | None]], *, preserves_unknown: bool
 ) -> StructuralCondition | None:
-    """The condition for a definition with these versions, each with its name and its schema; None if all is well."""
+    """Return the condition of a definition with these versions (name, schema); None if all schemas are structural."""
     found = []
     if preserves_unknown:
         found.append(field_errors.invalid("spec.preserveUnknownFields", True, "must be false"))
@@ -92,8 +92,8 @@ def non_structural_condition(
         if schema is None:
             continue
         if why := find_unsupported(schema):
-            told = f"failed to check validation schema for version {name}: {why}"
-            return StructuralCondition("Unknown", "StructuralError", told)
+            message = f"failed to check validation schema for version {name}: {why}"
+            return StructuralCondition("Unknown", "StructuralError", message)
         found += validate_structural(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
     if not found:
         return None
@@ -154,9 +154,9 @@ def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
 
 
 def _is_plain_metadata(schema: Raw) -> bool:
-    said = {word for word, value in schema.items() if value or word == "additionalProperties"} - {"type", "default"}
+    used = {word for word, value in schema.items() if value or word == "additionalProperties"} - {"type", "default"}
     properties = set(schema.get("properties") or ())
-    return said <= {"properties"} and properties <= {"name", "generateName"}
+    return used <= {"properties"} and properties <= {"name", "generateName"}
 
 
 def _stated_words(schema: Raw) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _value_validation(
 
 
 def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[FieldError]:
-    """Inside anyOf and its like there are rules for values only: no types, no defaults, nothing about merging."""
+    """Inside anyOf, oneOf, allOf and not, only value validation is allowed: no types, defaults, list or map types."""
     yield from _value_validation(schema, path, skips_any_of=skips_any_of)
     if isinstance(items := schema.get("items"), Mapping):
         yield from _nested(items, f"{path}.items")
@@ -211,7 +211,7 @@ def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[F
 
 
 def _completeness(rules: Raw, schema: Raw, schema_path: str, path: str) -> Iterator[FieldError]:
-    """What is asked of a field must stand beside the field's own schema, the one that says its type."""
+    """A field that is validated inside anyOf and its like must be declared in the schema itself, with its type."""
     if (refused := rules.get("not")) is not None:
         yield from _is_specified(refused, schema, schema_path, f"{path}.not")
     for word in ("allOf", "anyOf", "oneOf"):

@@ -1,4 +1,4 @@
-"""Bytes inside JSON: read as Go reads them, with its words for what cannot be read."""
+"""Base64 in JSON: decoded as in Go, with Go's error messages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 
 def canonical_base64(text: str) -> str:
-    """The same bytes, encoded without line breaks and with clean padding. Raises ValueError with Go's sentence."""
+    """Return the same bytes, encoded without line breaks and with clean padding. Raise ValueError with Go's message."""
     try:
         encoded = binascii.b2a_base64(binascii.a2b_base64(text, strict_mode=True), newline=False).decode()
     except ValueError:
         encoded = ""
-    if len(encoded) == len(text):  # Python's strictness overlooks surplus padding.
+    if len(encoded) == len(text):  # Python's strict mode accepts surplus padding.
         return encoded
     _check(text)
     return binascii.b2a_base64(binascii.a2b_base64(text), newline=False).decode()
 
 
 def _check(text: str) -> None:
-    """Find the place that Go would complain about: offsets are bytes of the text, line breaks counted."""
-    held = 0  # How many characters of the present group of four were read.
+    """Raise ValueError at the offset that Go reports: in bytes of the text, line breaks included."""
+    held = 0  # How many characters of the current group of four are read.
     padded = 0
     group_start = 0
     offset = 0

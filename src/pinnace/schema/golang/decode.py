@@ -1,11 +1,11 @@
-"""Reads plain JSON by a schema as Go reads it into a struct: wrong types refused, unknown fields put aside.
+"""Decode JSON by a schema as Go decodes it into a struct: refuse wrong types, remove unknown fields.
 
-A decoder changes the object it is given, in one pass: nulls go (a null inside a list or a map becomes an empty value),
-unknown fields go, and quantities, moments and bytes become canonical, as they would by being read and written by Go.
-What Go's encoder does beyond that is done where it is known of the type (`EmptyFields`): some fields are left out when
-they are empty, some are written even when nobody said them (`status: {}`).
+A decoder changes the object in place, in one pass. It removes nulls (a null inside a list or a map becomes an empty
+value) and unknown fields, and makes quantities, times and bytes canonical, as if Go had decoded and encoded them.
+`EmptyFields` holds what Go's encoder does beyond that for one type: some fields are left out when they are empty, some
+are always written (`status: {}`).
 
-Decoders are put together field by field, when a field is first met: a kind's rare fields cost nothing.
+Decoders are built field by field when a field is first met: rare fields of a kind cost nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Decoder = Callable[[Any], list[str]]
 Canonical = Callable[[str], str]
 
 _Read = Callable[[Any], Any]
-"""Read one value. None: it is fine as it is. A list: its unknown fields. Anything else: what to put in its place."""
+"""Decode one value. Return None if it stays as it is, a list of its unknown fields, or else its replacement."""
 
 _SCHEMA_OR = "JSONSchemaPropsOr"
 _INTEGERS = {"int32": 2**31, "int64": 2**63, "": 2**63}
@@ -40,24 +40,24 @@ _GO_NAME: dict[Any, str] = {str: "string", bool: "bool"}
 
 
 class EmptyFields(NamedTuple):
-    """What Go's encoder makes of the empty fields of one type."""
+    """How Go's encoder treats the empty fields of one type."""
 
     written: tuple[tuple[str, Any], ...] = ()
-    """Fields that are always there, with the value they have when nobody says one; {} is filled by its own type."""
+    """Fields that are always written, with their value when they are not set; {} is filled by its own type."""
     left_out: frozenset[str] = frozenset()
-    """Fields that are there only with a value that is not empty."""
+    """Fields that are left out when they are empty."""
 
 
 NO_EMPTY_FIELDS = EmptyFields()
 
 
 class GoFieldNames(NamedTuple):
-    """What Go knows of a field that its schema does not say."""
+    """Go's names of a field where the schema does not have them."""
 
     type: str = ""
-    """How the type is printed; empty where it is as the schema says."""
+    """The printed type; empty where it follows from the schema."""
     embedded: str = ""
-    """The struct that the field is really one of, where that is embedded: it stands in the paths of errors."""
+    """The embedded struct that declares the field: it is part of the paths in errors."""
 
 
 _AS_THE_SCHEMA_SAYS = GoFieldNames()
@@ -78,14 +78,14 @@ class DecodeError(ValueError):
     def __init__(self, message: str, *, conversion: str = "") -> None:
         super().__init__(message)
         self.conversion = conversion or message
-        """What Go says where it converts what is decoded already, which it does after a strategic merge."""
+        """Go's message when it converts a decoded value, after a strategic merge."""
 
 
 class _Mismatch(Exception):
-    """A value of the wrong type, on its way up to where its path is known."""
+    """A value has the wrong type. The path is completed while the exception travels up."""
 
     def __init__(self, value: Any, expected: str, literal: str = "", *, reads_itself: bool = False) -> None:
-        """`reads_itself` is for types that are no more than text to those who convert."""
+        """`reads_itself`: the Go type decodes itself, so that Go's converter sees no more than text."""
         self.found = _FOUND[type(value)] + (f" {literal}" if literal else "")
         self.expected = self._plain = expected
         self._converted = "" if reads_itself else _CONVERTED[type(value)]
@@ -108,13 +108,13 @@ class _Mismatch(Exception):
             return f"cannot restore map from {given}"
         if "." in plain:
             return f"cannot restore struct from: {given}"
-        if (given, plain) in _CONVERTIBLE:  # Go could, but must not.
+        if (given, plain) in _CONVERTIBLE:  # Go could convert these, but refuses to.
             return f"cannot convert {given} to {self.expected}"
         return f"unrecognized type: {plain}"
 
 
 class Decoders:
-    """Makes decoders, which share the parts that they have in common."""
+    """Builds decoders, which share their common parts."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Decoders:
         empty_fields: Callable[[str], EmptyFields] = _nothing_known,
         go_fields: Callable[[str], Mapping[str, GoFieldNames]] = _no_go_fields,
     ) -> None:
-        """`empty_fields` is asked with the name of a schema; so is `go_fields`, when there is a error to tell."""
+        """`empty_fields` is called with the name of a schema; so is `go_fields`, for an error message."""
         self._quantity = lru_cache(maxsize=4096)(quantity)
         self._empty_fields = empty_fields
         self._go_fields = go_fields
@@ -136,13 +136,13 @@ class Decoders:
             try:
                 return read(obj) or []
             except _Mismatch as mismatch:
-                told = self._refusal(schema, obj) or mismatch.message()
-                raise DecodeError(told, conversion=mismatch.conversion()) from None
+                message = self._own_error(schema, obj) or mismatch.message()
+                raise DecodeError(message, conversion=mismatch.conversion()) from None
 
         return decode
 
-    def _refusal(self, schema: Schema, obj: Any) -> str:
-        """What the first type says that reads itself, and cannot. Go goes on behind other errors, not behind these."""
+    def _own_error(self, schema: Schema, obj: Any) -> str:
+        """Return the error of the first type that decodes itself. Go continues after other errors, and stops here."""
         try:
             self._read_own(schema, obj)
         except _Mismatch as mismatch:
@@ -215,7 +215,7 @@ class Decoders:
         if type(value) is str:
             text = value
         elif type(value) is bool:
-            text = "true"  # Go reads whatever stands there as text, and finds that it is no number.
+            text = "true"  # Go parses the literal as text, and finds that it is no number.
         else:
             text = repr(value)
         try:
@@ -224,7 +224,7 @@ class Decoders:
             raise DecodeError(str(err)) from None
 
     def _schema_or(self, schema: Schema) -> _Read:
-        """A JSON schema or something simpler. Go reads it apart: unknown fields go, but nobody is told of them."""
+        """Decode a JSON schema or a simpler value, as Go does: unknown fields are removed, but not reported."""
         read = self._read(schema.resolve(schema.name.partition(_SCHEMA_OR)[0] + "JSONSchemaProps"))
         simpler = schema.go_name.removeprefix(_SCHEMA_OR)
 
@@ -245,7 +245,7 @@ class Decoders:
 
     def _struct(self, schema: Schema) -> _Read:
         expected = _go_type(schema)
-        met: dict[str, type | _Read] = {}  # The fields met so far. For most a Python type says all.
+        met: dict[str, type | _Read] = {}  # The fields met so far. Most only need the right Python type.
         how_to_read = met.get
         written, left_out = self._empty_fields(schema.name)
         always = tuple((field, zero) for field, zero in written if field in schema.properties)
@@ -302,7 +302,7 @@ class Decoders:
         return read_struct
 
     def _locate(self, mismatch: _Mismatch, schema: Schema, field: str) -> None:
-        """On its way up through this field, a mismatch gets the names that Go has for it."""
+        """Add Go's names of this field to a mismatch below it."""
         named = self._go_fields(schema.name).get(field, _AS_THE_SCHEMA_SAYS)
         if not mismatch.struct:
             mismatch.struct = schema.go_name
@@ -361,7 +361,7 @@ class Decoders:
         return read_list
 
     def _empty(self, schema: Schema) -> Callable[[], Any]:
-        """What Go makes of a null where there must be a value."""
+        """Return a function for the value that Go puts in the place of null."""
         if schema.is_quantity:
             return lambda: "0"
         if schema.is_int_or_string:
@@ -374,7 +374,7 @@ class Decoders:
 
 
 def compile(schema: Schema, *, quantity: Canonical) -> Decoder:
-    """A decoder of its own. Where there are many, `Decoders` shares their common parts."""
+    """Return a decoder that shares nothing; `Decoders` shares the common parts of many."""
     return Decoders(quantity=quantity).of(schema)
 
 
@@ -392,14 +392,14 @@ def _below(field: str, path: str) -> str:
 
 
 def _plain_type(schema: Schema) -> type | None:
-    """The Python type that suffices for a value to be right, if there is one."""
+    """Return the Python type that alone makes a value valid; None if there is more to check."""
     if schema.preserves_unknown or schema.is_int_or_string or schema.is_quantity:
         return None
     return None if schema.format in ("byte", "date-time") else _PLAIN.get(schema.type)
 
 
 def _go_type(schema: Schema) -> str:
-    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: see `GoFieldNames`."""
+    """Return the type as Go prints it. Named strings (v1.RestartPolicy) are not in the schema: see `GoFieldNames`."""
     if schema.name:
         return ".".join(schema.name.split(".")[-2:])
     if schema.type == "array" and schema.items is not None:
@@ -412,7 +412,7 @@ def _go_type(schema: Schema) -> str:
 
 
 def _named_type(name: str, expected: str, schema: Schema) -> str:
-    """Go's name for the type of a field, or of what it holds, whichever did not fit."""
+    """Return Go's name of the type that did not fit: that of a field, or of its items or values."""
     if expected == _go_type(schema):
         return name
     if schema.items is not None and expected == _go_type(schema.items):
@@ -485,5 +485,5 @@ def _read_number(value: Any) -> None:
 
 
 def _literal(value: float) -> str:
-    """A number that is no integer, as it was most likely written: 1.5, but also the too great 99999999999999999999."""
+    """Return a number that is no int64 as it was most likely written: 1.5, but also 99999999999999999999."""
     return str(int(value)) if abs(value) >= 2**63 and value.is_integer() else repr(value)

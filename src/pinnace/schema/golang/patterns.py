@@ -27,7 +27,7 @@ _GO_WORDS = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
 }
-"""RE2's names of errors where Go has others. What follows the name is the same part of the pattern in both."""
+"""RE2's names of errors where Go has others. The part of the pattern after the name is the same in both."""
 _ESCAPE = re.compile(r"\\(?:Q.*?(?:\\E|\Z)|C|.)", re.DOTALL)
 _LAST_COUNT = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}\??$")
 _NO_MATCH = (-1, -1)
@@ -61,7 +61,7 @@ class Pattern:
     __slots__ = ("_anywhere", "_find")
 
     def __init__(self, pattern: str) -> None:
-        """Raises PatternError."""
+        """Raise PatternError."""
         re2: Any = importlib.import_module("re2")  # Few clusters have patterns at their start: they start faster.
         compiled = _compile(re2, pattern)
         # The compiled program itself: the methods around it cost three times as much as a match.
@@ -109,10 +109,10 @@ def _compile(re2: Any, pattern: str) -> Any:
     try:
         return re2.compile(refused.encode("utf-8", "replace"), options)
     except re2.error as error:
-        said = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-    if "too large" in said:
+        message = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
+    if "too large" in message:
         raise PatternError("expression too large", pattern)
-    what, _, where = said.partition(": ")
+    what, _, where = message.partition(": ")
     if where == refused:
         where = pattern
     elif where == r"\c":

@@ -1,7 +1,7 @@
-"""Reads protobuf messages into the plain JSON that Go would write of the same object.
+"""Decode protobuf messages to the JSON that Go would write for the same object.
 
-Only the wire format is known here; which field has which number, name and type is data that the caller brings. Readers
-are put together message by message, when one is first met: a kind's rare fields cost nothing.
+Only the wire format is known here; the caller provides the number, name and type of each field. Readers are built
+message by message when one is first met: rare fields of a kind cost nothing.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ LIST, MAP = "[]", "{}"
 _SCALAR_TYPES = ("string", "int32", "int64", "bool", "double", "bytes")
 _ODD_TYPES = ("time", "microtime", "quantity", "intorstring", "raw", "strings")
 TYPES = frozenset((*_SCALAR_TYPES, *_ODD_TYPES))
-"""What a field can be besides a message: a scalar, or one of those that JSON does not show as the messages they are."""
+"""The types of fields besides messages: scalars, and messages that have a form of their own in JSON."""
 
 _VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MalformedProtobuf(ValueError):
-    """The bytes are not such a message. The words are those of Go's decoders."""
+    """The bytes are not such a message. The error messages are those of Go's decoders."""
 
 
 class ProtobufField(NamedTuple):
     """One field of a message."""
 
     name: str
-    """As JSON calls it. Empty: the fields of this message stand in its parent."""
+    """The name in JSON. Empty: the fields of this message are inlined in its parent."""
     number: int
     type: str = "string"
     """One of TYPES, or the name of a message."""
     shape: str = ""
     """LIST or MAP (by strings) of the type; empty for a single value."""
     keeps_zero: bool = False
-    """A zero or empty value was meant. Otherwise it is only Go's way of saying nothing."""
+    """Whether a zero or empty value is kept. Elsewhere it means that the field is not set."""
 
 
 Fields = Callable[[str], Sequence[ProtobufField]]
-"""The fields of a message by its name. Raises KeyError for one that does not exist."""
+"""Return the fields of a message by its name. Raise KeyError if it does not exist."""
 
 _Fill = Callable[[dict[str, Any], bytes, int, int, int], None]
-"""Read the message between two places into an object; the last argument is how deep it lies."""
+"""Decode the message between two offsets into an object; the last argument is its depth."""
 _Read = Callable[[bytes, int, int, int], Any]
-"""Read the value between two places; None if there is none."""
+"""Decode the value between two offsets; None if there is none."""
 
 
 _Entry = tuple[int, str, bool, Any]
-"""What to do about one tag: the way to read it, the field's name, whether it keeps zero, and who reads the value."""
+"""How to decode one tag: the way, the field's name, whether it keeps zero, and the function for the value."""
 
-# Ways to read a field. Text and messages are most of what travels, hence have their own.
+# Ways to decode a field. Strings and messages have their own: they are most of all fields.
 _TEXT, _MESSAGE, _INLINE, _MESSAGES, _TEXTS, _VALUE, _VALUES, _MAPPED, _NUMBER, _NUMBERS, _PACKED, _DOUBLE = range(12)
 
 _LONE_NUMBERS = {_VARINT: _NUMBER}
@@ -66,18 +66,18 @@ _LISTED_NUMBERS = {_VARINT: _NUMBERS, _LENGTH: _PACKED}
 
 
 class ProtobufReader:
-    """Reads the messages that `fields` describes."""
+    """Decodes the messages that `fields` describes."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
         self._fills: dict[str, _Fill] = {}
 
     def read(self, message: str, data: bytes) -> dict[str, Any]:
-        """The message in `data` as JSON. Raises Malformed, and KeyError for a message that is not described."""
+        """Return the message in `data` as JSON. Raise MalformedProtobuf, and KeyError for an unknown message."""
         return self.read_part(message, data, 0, len(data))
 
     def read_part(self, message: str, data: bytes, at: int, end: int, depth: int = 0) -> dict[str, Any]:
-        """The message between two places."""
+        """Return the message between two offsets as JSON."""
         obj: dict[str, Any] = {}
         try:
             self.fill(message)(obj, data, at, end, depth)
@@ -92,7 +92,7 @@ class ProtobufReader:
         return fill
 
     def value(self, type: str) -> _Read:
-        """How to read a length-delimited value that is no text."""
+        """Return the function that decodes a length-delimited value that is no string."""
         odd = _ODD.get(type)
         if odd is not None:
             return odd
@@ -107,7 +107,7 @@ def _filler(message: str, fields: Sequence[ProtobufField], reader: ProtobufReade
     met: dict[int, _Entry] = {}  # By tag: the fields met so far.
 
     def meet(tag: int) -> _Entry | None:
-        """What to do about a tag that was not met before. None: skip it. Raises Malformed."""
+        """Return how to decode a new tag; None to skip it. Raise MalformedProtobuf."""
         number, wire = tag >> 3, tag & 7
         if wire == _GROUP_END:
             raise MalformedProtobuf(f"proto: {message.rpartition('.')[2]}: wiretype end group for non-group")
@@ -128,7 +128,7 @@ def _filler(message: str, fields: Sequence[ProtobufField], reader: ProtobufReade
         while at < end:
             tag = data[at]
             at += 1
-            if tag > 127:  # The numbers that follow are mostly of one byte, and else of two.
+            if tag > 127:  # Most tags and lengths have one byte, nearly all others two.
                 if data[at] < 128:
                     tag += (data[at] - 1) << 7
                     at += 1
@@ -221,7 +221,7 @@ def _filler(message: str, fields: Sequence[ProtobufField], reader: ProtobufReade
 
 
 def _entry(field: ProtobufField, wire: int, reader: ProtobufReader) -> _Entry | None:
-    """What to do about a field that comes with this wire type; None if it must not."""
+    """Return how to decode a field of this wire type; None if the field must not have it."""
     name, _, type, shape, keeps_zero = field
     scalar = _SCALARS.get(type)
     if scalar is not None:
@@ -239,7 +239,7 @@ def _delimited(field: ProtobufField, reader: ProtobufReader) -> _Entry:
     if type == "string":
         return _TEXTS if shape else _TEXT, name, keeps_zero, None
     if type in _ODD or type.rpartition(".")[2] in _UNIONS:
-        # A raw zero is a value that somebody wrote.
+        # A zero in raw JSON is a value that a client wrote.
         return _VALUES if shape else _VALUE, name, keeps_zero or type == "raw", reader.value(type)
     return _MESSAGES if shape else _MESSAGE if name else _INLINE, name, keeps_zero, reader.fill(type)
 
@@ -248,7 +248,7 @@ def _delimited(field: ProtobufField, reader: ProtobufReader) -> _Entry:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number that starts here, and where it ends."""
+    """Return the unsigned number that starts here, and the offset behind it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -324,7 +324,7 @@ def _double(data: bytes, at: int) -> float | int:
     value: float = struct.unpack_from("<d", data, at)[0]
     if value != value or value in (float("inf"), float("-inf")):
         raise MalformedProtobuf(f"json: unsupported value: {'NaN' if value != value else f'{value:+}'.title()}")
-    # Go writes whole numbers without a fraction, unless they are too long to be written out.
+    # Go writes whole numbers without a fraction, unless they have more than 21 digits.
     return int(value) if value.is_integer() and abs(value) < 1e21 else value
 
 
@@ -337,7 +337,7 @@ def _blob(data: bytes, at: int, end: int, depth: int) -> bytes:
 
 
 def _raw(data: bytes, at: int, end: int, depth: int) -> Any:
-    """JSON that travels as it is: what is inside is not described by any field number."""
+    """Decode raw JSON inside a message."""
     text = _WELL_KNOWN.read_part("Raw", data, at, end).get("raw", b"")
     try:
         return orjson.loads(text) if text else None
@@ -348,9 +348,9 @@ def _raw(data: bytes, at: int, end: int, depth: int) -> Any:
 def _moment(data: bytes, at: int, end: int) -> datetime | None:
     if at == end:
         return None
-    said = _WELL_KNOWN.read_part("Timestamp", data, at, end)
+    decoded = _WELL_KNOWN.read_part("Timestamp", data, at, end)
     try:
-        return _EPOCH + timedelta(seconds=said.get("seconds", 0), microseconds=said.get("nanos", 0) // 1000)
+        return _EPOCH + timedelta(seconds=decoded.get("seconds", 0), microseconds=decoded.get("nanos", 0) // 1000)
     except OverflowError:
         raise MalformedProtobuf("Time.MarshalJSON: year outside of range [0,9999]") from None
 
@@ -372,13 +372,13 @@ def _quantity(data: bytes, at: int, end: int, depth: int) -> str:
 
 
 def _int_or_string(data: bytes, at: int, end: int, depth: int) -> int | str:
-    said = _WELL_KNOWN.read_part("IntOrString", data, at, end)
-    kind = said.get("type", 0)
+    decoded = _WELL_KNOWN.read_part("IntOrString", data, at, end)
+    kind = decoded.get("type", 0)
     if kind not in (0, 1):
         raise MalformedProtobuf(
             "json: error calling MarshalJSON for type intstr.IntOrString: impossible IntOrString.Type"
         )
-    value: int | str = said.get("strVal", "") if kind else said.get("intVal", 0)
+    value: int | str = decoded.get("strVal", "") if kind else decoded.get("intVal", 0)
     return value
 
 
@@ -412,16 +412,16 @@ def _map_entry(read: _Read, data: bytes, at: int, end: int, depth: int) -> tuple
     return key, read(data, start, stop, depth)
 
 
-def _schema_or_list(said: dict[str, Any]) -> Any:
-    return said.get("jSONSchemas") or said.get("schema")
+def _schema_or_list(decoded: dict[str, Any]) -> Any:
+    return decoded.get("jSONSchemas") or decoded.get("schema")
 
 
-def _schema_or_bool(said: dict[str, Any]) -> Any:
-    return said["schema"] if "schema" in said else said.get("allows", False)
+def _schema_or_bool(decoded: dict[str, Any]) -> Any:
+    return decoded["schema"] if "schema" in decoded else decoded.get("allows", False)
 
 
-def _schema_or_strings(said: dict[str, Any]) -> Any:
-    return said.get("property") or said.get("schema")
+def _schema_or_strings(decoded: dict[str, Any]) -> Any:
+    return decoded.get("property") or decoded.get("schema")
 
 
 _SCALARS: dict[str, Callable[[int], Any]] = {"int32": _int32, "int64": _int64, "bool": bool}
@@ -467,7 +467,7 @@ _WELL_KNOWN = ProtobufReader(
 
 
 class ProtobufEnvelope(NamedTuple):
-    """What surrounds an object on its way: the kind it says it is, and its message."""
+    """The envelope of an object: its apiVersion and kind, and its message."""
 
     api_version: str
     kind: str
@@ -478,7 +478,7 @@ PREFIX = b"k8s\0"
 
 
 def read_envelope(body: bytes) -> ProtobufEnvelope:
-    """Take a body out of its envelope. Raises Malformed."""
+    """Decode the envelope of a body. Raise MalformedProtobuf."""
     if not body:
         raise MalformedProtobuf("empty data")
     if not body.startswith(PREFIX):
@@ -488,5 +488,5 @@ def read_envelope(body: bytes) -> ProtobufEnvelope:
     if len(body) == len(PREFIX):
         raise MalformedProtobuf("empty body")
     found = _WELL_KNOWN.read_part("Unknown", body, len(PREFIX), len(body))
-    said = found.get("typeMeta", {})
-    return ProtobufEnvelope(said.get("apiVersion", ""), said.get("kind", ""), found.get("raw", b""))
+    decoded = found.get("typeMeta", {})
+    return ProtobufEnvelope(decoded.get("apiVersion", ""), decoded.get("kind", ""), found.get("raw", b""))

@@ -1,4 +1,4 @@
-"""Values as Go prints them: Kubernetes' messages quote values in this way, and clients see the messages."""
+"""Format values as Go prints them, as Kubernetes' error messages do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def format_value(value: Any) -> str:
-    """As Go's %v: map[a:1 b:[x y]], <nil>, true."""
+    """Format as Go's %v: map[a:1 b:[x y]], <nil>, true."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):
@@ -21,10 +21,10 @@ def format_value(value: Any) -> str:
 
 
 def quote(value: str) -> str:
-    """As Go's %q."""
+    """Format as Go's %q."""
     escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\a": "\\a", "\b": "\\b", "\f": "\\f"}
-    told = (escapes.get(c) or (c if c.isprintable() else _code(c)) for c in value)
-    return '"' + "".join(told) + '"'
+    escaped = (escapes.get(c) or (c if c.isprintable() else _code(c)) for c in value)
+    return '"' + "".join(escaped) + '"'
 
 
 def _code(character: str) -> str:
@@ -35,7 +35,7 @@ def _code(character: str) -> str:
 
 
 def type_name(value: Any) -> str:
-    """The Go type that a JSON value is decoded to."""
+    """Return the Go type that a JSON value is decoded to."""
     if value is None:
         return "<nil>"
     names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
@@ -43,7 +43,7 @@ def type_name(value: Any) -> str:
 
 
 def format_syntax(value: Any) -> str:
-    """As Go's %#v, for the values that JSON has."""
+    """Format as Go's %#v, for the values that JSON has."""
     if value is None:
         return "interface {}(nil)"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Moments as Kubernetes reads and writes them, and its words for those that it cannot read."""
+"""Times as Kubernetes parses and formats them, with its error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CANONICAL = re.compile(
     r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{6})?Z"
 ).fullmatch
 
-# A moment is read from left to right; the first element that does not fit is named by its place in the layout.
+# A time is parsed from left to right; the error names the first element of the layout that does not match.
 _START = (
     ("2006", re.compile("[0-9]{4}")),
     ("-", re.compile("-")),
@@ -32,7 +32,7 @@ _ZONE = re.compile(r"Z|[+-][0-9]{2}:[0-9]{2}")
 
 
 def canonical_time(text: str) -> str:
-    """The moment in UTC and whole seconds. Raises ValueError with Go's sentence."""
+    """Return the time in UTC and whole seconds. Raise ValueError with Go's message."""
     fits = _CANONICAL(text)
     if fits and not fits[1]:
         return text
@@ -40,7 +40,7 @@ def canonical_time(text: str) -> str:
 
 
 def canonical_micro_time(text: str) -> str:
-    """The moment in UTC with six digits of a second, which must all be there. Raises ValueError with Go's sentence."""
+    """Return the time in UTC with six digits of a second, all required. Raise ValueError with Go's message."""
     fits = _CANONICAL(text)
     if fits and fits[1]:
         return text

@@ -1,4 +1,4 @@
-"""Which fields a value mentions, and which differ between two values, as the schema says."""
+"""Field sets of a value, and of the differences between two values, by a schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ELEMENT = "f:".__add__
 
 
 class Changes(NamedTuple):
-    """What differs between two values. No path is in more than one of the sets."""
+    """The differences between two values. No path is in more than one of the sets."""
 
     added: FieldSet
     modified: FieldSet
@@ -25,16 +25,16 @@ class Changes(NamedTuple):
 
 @refusing_depth
 def of(value: Any, schema: Schema) -> FieldSet:
-    """Every field that the value mentions, as an applied configuration comes to own it.
+    """Return every field that the manager of this applied configuration owns.
 
     Structs are owned through their fields only; entries of maps and items of lists are members themselves.
-    Raises ValueError where an item of an associative list lacks its key.
+    Raise ValueError if an item of an associative list lacks its key.
     """
     return fields_of(structure(schema), value)
 
 
 def fields_of(node: MergeNode, value: Any) -> FieldSet:
-    """`of`, for a node that is at hand already."""
+    """Return the same as `of`, for a node of the structure."""
     node = node.view_for(value)
     if node.shape == MAP:
         return _fields_of_map(node, value) if value.__class__ is dict else {}
@@ -74,7 +74,7 @@ def _fields_of_list(node: MergeNode, value: list[Any]) -> FieldSet:
     for item in value:
         element = node.element_of(item)
         if element in out:
-            out[element] = {}  # Of items that cannot be told apart, nothing but their being there is owned.
+            out[element] = {}  # Of items with the same key, only the key is owned, none of their fields.
         elif item.__class__ is dict and item_node.view_for(item).shape == MAP:
             out[element] = {".": {}, **_fields_of_map(item_node.view_for(item), item)}
         else:
@@ -83,7 +83,7 @@ def _fields_of_list(node: MergeNode, value: list[Any]) -> FieldSet:
 
 
 def everything(node: MergeNode, value: Any) -> FieldSet:
-    """What is below a value that was not there before: unlike `of`, every place is a member, structs and lists too."""
+    """Return the fields below a new value: unlike with `of`, every place is a member, structs and lists too."""
     kind = value.__class__
     if (kind is not dict and kind is not list) or not value:
         return {}
@@ -113,7 +113,7 @@ Outline = tuple[Any, ...]
 
 
 def outline(node: MergeNode, value: Any) -> Outline:
-    """Values with one outline have one `everything`: it tells which places there are, and nothing that stands there."""
+    """The shape of a value without its scalars: values with the same outline have the same `everything`."""
     if node.shape == ANY:
         node = node.view_for(value)
     if node.shape <= ATOMIC:
@@ -138,7 +138,7 @@ def _has_inside(value: Any) -> bool:
 
 @refusing_depth
 def find_changes(old: Any, new: Any, schema: Schema) -> Changes:
-    """Which fields differ between two values of one schema. Raises ValueError where a list's item lacks its key."""
+    """Return the fields that differ between two values of one schema. Raise ValueError if an item lacks its key."""
     changes = Changes({}, {}, {})
     _compare_maps(structure(schema), old, new, *changes)
     return changes
@@ -172,9 +172,9 @@ def _compare_maps(
 def _compare(
     node: MergeNode, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
-    """Compare two values that are both there, and of which one at least is a container."""
+    """Compare two values, of which at least one is a container."""
     if old == new and (not node.leaves_open or equal_json_types(old, new)):
-        return  # Most of an object is as it was, and C finds that out faster than we do.
+        return  # Most of an object is unchanged, and == in C finds that faster than a walk.
     if node.shape == ANY:
         before, after = node.view_for(old), node.view_for(new)
         if before is not after:
@@ -230,7 +230,7 @@ def _by_element(node: MergeNode, items: list[Any]) -> dict[str, Any]:
 def _compare_with_duplicates(
     node: MergeNode, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
-    """Items that share a key are compared as one leaf: which of them changed cannot be said."""
+    """Compare items that share a key as one leaf: they cannot be matched one by one."""
     olds, news = _group_items(node, old), _group_items(node, new)
     for element in {**olds, **news}:
         before, after = olds.get(element, []), news.get(element, [])
@@ -262,7 +262,10 @@ def _group_items(node: MergeNode, items: list[Any]) -> dict[str, list[Any]]:
 
 
 def with_structs(fields: FieldSet, node: MergeNode) -> FieldSet:
-    """The set with each declared field a member that has members below it: whoever drops all parts drops the whole."""
+    """Return the set with each declared field that has members below it as a member.
+
+    A manager that drops all parts of a struct so drops the struct.
+    """
     out: FieldSet = {}
     for element, below in fields.items():
         if not below or element == ".":
@@ -281,7 +284,7 @@ def with_structs(fields: FieldSet, node: MergeNode) -> FieldSet:
 
 
 def collapse_atomic(fields: FieldSet, node: MergeNode) -> FieldSet:
-    """The set after a schema change: where a granular place has become atomic, its owner owns the whole of it."""
+    """Return the set after a schema change: the manager of part of a place that became atomic owns all of it."""
     out = fields
     for element, below in fields.items():
         if not below or element == ".":

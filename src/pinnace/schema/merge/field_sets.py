@@ -1,9 +1,8 @@
-"""Sets of fields, in the form that managedFields carries them: {"f:data": {".": {}, "f:a": {}}}.
+"""Sets of fields in the form of managedFields: {"f:data": {".": {}, "f:a": {}}}.
 
 A set is a plain dict. A key is a path element: f:name of a field, k:{"name":"x"} or v:"x" of an item of an associative
-list, i:0 of an index. What stands below it is the set below that path; the path itself is a member if nothing stands
-below it, or if "." does. No function changes a set it is given, and results share parts with arguments: treat every
-set as frozen.
+list, i:0 of an index. Its value is the set below that path; the path itself is a member if that set is empty, or
+contains ".". No function changes its arguments, and results share parts with them: treat every set as frozen.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pinnace.schema.golang.text import format_value, quote
 
 FieldSet = dict[str, Any]
 Path = tuple[str, ...]
-"""Path elements as they stand in a set: ("f:spec", 'k:{"name":"a"}')."""
+"""Path elements as in a set: ("f:spec", 'k:{"name":"a"}')."""
 
 _NOTHING: FieldSet = {}
 
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 
 def refusing_depth(function: Callable[P, T]) -> Callable[P, T]:
-    """Turn Python's RecursionError into the ValueError that callers expect of a value they cannot use."""
+    """Turn Python's RecursionError into a ValueError, which callers expect for a bad value."""
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,7 +47,7 @@ def _is_member(below: FieldSet) -> bool:
 
 
 def contains(fields: FieldSet, path: Path) -> bool:
-    """Whether the path itself is a member: being above or below one is not enough."""
+    """Return whether the path itself is a member: being above or below one is not enough."""
     for element in path:
         below = fields.get(element)
         if below is None:
@@ -78,7 +77,7 @@ def _unite(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of both."""
+    """Return the members of both."""
     out: FieldSet = {}
     for element, mine in a.items():
         other = b.get(element)
@@ -93,7 +92,7 @@ def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of a that are not members of b; what is below a member of b stays."""
+    """Return the members of a that are not members of b; fields below a member of b stay."""
     if not a or not b:
         return a
     out: FieldSet = {}
@@ -114,7 +113,7 @@ def difference(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of a that are neither members of b nor below one."""
+    """Return the members of a that are neither members of b nor below one."""
     if not a or not b:
         return a
     out: FieldSet = {}
@@ -132,7 +131,7 @@ def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def of_paths(*paths: Path) -> FieldSet:
-    """The set of just these paths."""
+    """Return the set of these paths."""
     out: FieldSet = {}
     for path in paths:
         one: FieldSet = {}
@@ -143,7 +142,7 @@ def of_paths(*paths: Path) -> FieldSet:
 
 
 def paths(fields: FieldSet) -> Iterator[Path]:
-    """Every member, in Kubernetes' order: those of one level sorted, then what is below each."""
+    """Yield every member, in Kubernetes' order: those of one level sorted, then those below each."""
     yield from _paths(fields, ())
 
 
@@ -158,7 +157,7 @@ def _paths(fields: FieldSet, above: Path) -> Iterator[Path]:
 
 
 def format_path(path: Path) -> str:
-    """A path as messages show it: .spec.containers[name="nginx"].image"""
+    """Format a path for messages: .spec.containers[name="nginx"].image"""
     return "".join(map(format_element, path))
 
 
@@ -181,7 +180,7 @@ def _format_value(value: Any) -> str:
 
 
 def sort_fields(fields: FieldSet) -> FieldSet:
-    """The same set with its elements in the order in which Kubernetes writes them."""
+    """Return the set with its elements in Kubernetes' order."""
     if not any(fields.values()):
         return dict.fromkeys(_sorted_elements(fields), _NOTHING)
     out: FieldSet = {}
@@ -195,13 +194,13 @@ def _sorted_elements(fields: FieldSet) -> list[str]:
     if len(fields) < 2:
         return list(fields)
     elements = sorted(fields)
-    # "." sorts first and "f:" next by themselves; keys and values are sorted by what they say: port 80 before 443.
+    # "." sorts first and "f:" next by themselves; keys and values are sorted by value: port 80 before 443.
     if elements[-1] < "g" or (len(elements) == 2 and elements[0] == "."):
         return elements
     return sorted(elements, key=_order)
 
 
-@lru_cache(maxsize=8192)  # The same few names and ports, again and again.
+@lru_cache(maxsize=8192)  # The same few names and ports repeat.
 def _order(element: str) -> tuple[Any, ...]:
     kind, rest = element[:2], element[2:]
     if element == "." or kind == "f:":
@@ -221,7 +220,7 @@ def _value_order(value: Any) -> tuple[Any, ...]:
 
 
 def parse(fields: Any) -> FieldSet:
-    """A set that a client sent, checked and in its one form. Raises ValueError for what is no set."""
+    """Check a set from a client and return it in canonical form. Raise ValueError if it is no set."""
     if fields is None:
         return {}
     if not isinstance(fields, dict):

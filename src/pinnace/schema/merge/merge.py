@@ -1,6 +1,6 @@
-"""Structured merge: one configuration laid over an object, and fields taken out of it, as the schema says.
+"""Structured merge: merge an applied configuration into an object, and remove fields from it, by a schema.
 
-Nothing here changes its arguments; results share what did not change with them, so treat both as frozen.
+No function changes its arguments; results share parts with them, so treat both as frozen.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 @refusing_depth
 def merge(live: Any, applied: Any, schema: Schema) -> Any:
-    """`applied` laid over `live`: nothing is removed, leaves of `applied` win, items of associative lists are matched.
+    """Merge `applied` into `live`: remove nothing, leaves of `applied` win, items of associative lists match by key.
 
-    Items stand in the order of `applied`, those of `live` alone where they stood among them.
-    Raises ValueError where `applied` holds two items of one key, or one without.
+    Items are in the order of `applied`; those of `live` alone keep their place among them.
+    Raise ValueError if `applied` has two items of one key, or one without a key.
     """
     return _merge(structure(schema), live, applied)
 
@@ -49,7 +49,7 @@ def _merge_lists(node: MergeNode, live: list[Any], applied: list[Any]) -> list[A
     live_elements = [node.element_of(item) for item in live]
     olds: dict[str, Any] = {}
     for element, item in zip(live_elements, live, strict=True):
-        olds[element] = None if element in olds else item  # Of duplicates none is merged with: it may be the wrong one.
+        olds[element] = None if element in olds else item  # With a duplicate key: it may be the wrong one.
     new_elements = list(news)
     shared = iter([element for element in new_elements if element in olds])
     awaited = next(shared, None)
@@ -70,7 +70,7 @@ def _merge_lists(node: MergeNode, live: list[Any], applied: list[Any]) -> list[A
                 at_live, at_new, awaited = at_live + 1, at_new + 1, next(shared, None)
                 continue
             if element in news and awaited is not None and awaited != element:
-                at_live += 1  # In both, but its turn by the applied order is another.
+                at_live += 1  # In both, but at another place in the applied order.
                 continue
         if at_live < len(live_elements):
             element = live_elements[at_live]
@@ -90,7 +90,7 @@ def _merge_lists(node: MergeNode, live: list[Any], applied: list[Any]) -> list[A
 
 
 def index(node: MergeNode, items: list[Any]) -> dict[str, Any]:
-    """Items by their path element. Raises ValueError for a key that is missing or there twice."""
+    """Return the items by their path element. Raise ValueError for a missing or duplicate key."""
     found: dict[str, Any] = {}
     for number, item in enumerate(items):
         try:
@@ -105,10 +105,10 @@ def index(node: MergeNode, items: list[Any]) -> dict[str, Any]:
 
 @refusing_depth
 def remove(value: Any, fields: FieldSet, schema: Schema) -> Any:
-    """The value without the members of the set and all that is below them.
+    """Return the value without the members of the set and everything below them.
 
-    A place that is no member itself but loses everything below it is null afterwards, as it is on a real server: what
-    that means is for the kind to say.
+    A place that is no member itself but loses everything below it becomes null, as on a real server: the kind decides
+    what that means.
     """
     return _remove(structure(schema), value, fields)
 
@@ -140,9 +140,9 @@ def _remove(node: MergeNode, value: Any, fields: FieldSet) -> Any:
 
 @refusing_depth
 def errs(value: Any, schema: Schema) -> list[str]:
-    """What keeps a value from being applied: undeclared fields, wrong types, keys missing or doubled.
+    """Return why a value cannot be applied: undeclared fields, wrong types, missing or duplicate keys.
 
-    In Kubernetes' words, each with its path.
+    Messages are Kubernetes' own, each with its path.
     """
     found: list[str] = []
     _check(structure(schema), value, "", found)
@@ -150,7 +150,7 @@ def errs(value: Any, schema: Schema) -> list[str]:
 
 
 def join_errors(found: list[str]) -> str:
-    """Several errors as one message."""
+    """Join several errors to one message."""
     return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {err}" for err in found)])
 
 

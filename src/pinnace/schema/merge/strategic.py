@@ -1,6 +1,6 @@
-"""Strategic merge patch: a patch that says of lists which item it means, by the merge keys of the schema.
+"""Strategic merge patch: a patch that selects items of lists by the merge keys of the schema.
 
-Nothing here changes its arguments; results share what did not change with them, so treat both as frozen.
+No function changes its arguments; results share parts with them, so treat both as frozen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ List = list[Any]
 
 
 class PatchError(ValueError):
-    """The patch cannot be applied. The type says what it is answered with, the message is Kubernetes' own."""
+    """The patch cannot be applied. The type decides the status code, the message is Kubernetes' own."""
 
     code: ClassVar[int] = 500
 
@@ -39,9 +39,9 @@ class UnacceptablePatch(PatchError):
 
 @refusing_depth
 def strategic_merge(original: Map, patch: Map, schema: Schema) -> Map:
-    """The original after the patch. Lists are merged where the schema gives a merge strategy, and replaced elsewhere.
+    """Apply the patch. Lists are merged where the schema has a merge strategy, and replaced elsewhere.
 
-    Raises PatchError, or ValueError for depth beyond reason.
+    Raise PatchError, or ValueError if the value nests too deep.
     """
     return _merge_maps(original, patch, schema)
 
@@ -85,7 +85,7 @@ def _apply_directive(patch: Map) -> Map:
 
 
 def _retain_keys(merged: Map, rest: Map) -> None:
-    """Forget all keys that the patch does not list; it may not set others either."""
+    """Remove all keys that the patch does not list in $retainKeys; it must not set others either."""
     if RETAIN_KEYS not in rest:
         return
     retained = rest.pop(RETAIN_KEYS)
@@ -151,7 +151,7 @@ def _merge_lists(original: List, patch: List, schema: Schema, *, is_deletion: bo
 
 
 def _places(items: List, key: str) -> List:
-    """The merge key of each item, to look it up by; None where it has none."""
+    """Return the items' places by merge key; None for items without one."""
     for at, item in enumerate(items):
         if not isinstance(item, dict):
             raise PatchError(f"value for key {at} is not a map")
@@ -159,7 +159,7 @@ def _places(items: List, key: str) -> List:
 
 
 def _special_items(original: List, patch: List, key: str) -> tuple[List, List]:
-    """Carry out the directives that stand among the patch's items, and give back what is left of both lists."""
+    """Apply the directives among the patch's items; return the rest of both lists."""
     plain, is_replaced = [], False
     deleted: set[Any] = set()
     for item in patch:
@@ -182,7 +182,7 @@ def _special_items(original: List, patch: List, key: str) -> tuple[List, List]:
 
 
 def _set_order(merged: Map, rest: Map, directive: str, schema: Schema) -> None:
-    """Merge one list of the patch that comes with the order in which its items shall stand."""
+    """Merge one list of the patch that has a $setElementOrder directive."""
     order = rest.pop(directive)
     if not isinstance(order, list):
         raise _wrong_type("[]interface {}", order)
@@ -209,10 +209,10 @@ def _set_order(merged: Map, rest: Map, directive: str, schema: Schema) -> None:
 
 
 def _stood(original: List, patch: List, key: str) -> List:
-    """The order that items stood in before, for a list with an order of its own.
+    """Return the previous order of the items, for a list with a $setElementOrder directive.
 
-    On a real server new items take the places that deleted ones leave at the end of that list, and so count as having
-    stood after the rest. Clients see this with every `kubectl apply` that exchanges one item for another.
+    On a real server new items take the places that deleted ones leave at the end of that list, and so count as last.
+    Clients see this with every `kubectl apply` that exchanges one item for another.
     """
     if not key or not any(isinstance(item, dict) and item.get(DIRECTIVE) == "delete" for item in patch):
         return original
@@ -232,7 +232,7 @@ def _list_at(obj: Map, name: str) -> List | None:
 
 
 def _check_order(patch: List, order: List, key: str) -> None:
-    """The items of the patch must stand in the order that it asks for, and be in it."""
+    """Raise PatchError unless the items of the patch are all in its $setElementOrder, in that order."""
     if not patch or not order:
         return
     wanted = iter(order)
@@ -250,7 +250,7 @@ def _check_order(patch: List, order: List, key: str) -> None:
 
 
 def _in_order(items: List, order: List, original: List, identity: Callable[[Any], Any]) -> List:
-    """The items that `order` names in its order; among them the others, before the first that they stood before."""
+    """Return the items in `order`; each other item comes before the first of them that it preceded."""
     wanted, stood = _positions(order, identity), _positions(original, identity)
     places = [_hashable(identity(item)) for item in items]
     named = sorted((at for at, place in enumerate(places) if place in wanted), key=lambda at: wanted[places[at]])
@@ -292,7 +292,7 @@ def _key_of(item: Any, key: str) -> Any:
 
 
 def _holds_maps(*lists: List) -> bool:
-    """Whether the items are maps. All must be of one type, and none a list."""
+    """Return whether the items are maps. Raise PatchError unless all are of one type, and none is a list."""
     kinds = {type_name(item) for items in lists for item in items}
     first = next((item for items in lists for item in items), None)
     if isinstance(first, list):
@@ -309,7 +309,7 @@ def _wrong_type(expected: str, found: Any) -> PatchError:
 
 
 def _without_directives(value: Any, *, keep_nulls: bool) -> Any:
-    """What a patch sets where there was nothing: maps that are directives drop out, and so do nulls, if asked."""
+    """Return the value that a patch sets where there was none: without maps that are directives, and without nulls."""
     if isinstance(value, dict):
         if DIRECTIVE in value:
             return _DROPPED

@@ -1,4 +1,4 @@
-"""What a schema says about merging: for each place, whether a value is one leaf or a thing of parts."""
+"""The merge structure of a schema: for each place, whether a value is merged as a whole or in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from pinnace.schema.shape import Schema
 
 SCALAR, ATOMIC, MAP, LIST, ANY = range(5)
-"""How a place is owned: as one scalar, as one atomic container, part by part, item by item, or as its value decides."""
+"""How a place is owned: as a scalar, as an atomic container, by field, by item, or depending on its value."""
 
 _RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
@@ -48,8 +48,8 @@ _ALWAYS_PRESENT: dict[str, tuple[str, ...]] = {
     "TokenReviewStatus": ("user",),
     "VolumeAttachmentSpec": ("source",),
 }
-"""Structs that a new object of a built-in kind holds by value: they are there, empty, before anyone sets them, so
-nobody becomes their owner by doing so."""
+"""Structs that Go embeds by value in a new object of a built-in kind: they exist, empty, before any manager sets them,
+so no manager owns them."""
 
 _ALWAYS_WRITTEN: dict[str, dict[str, Any]] = {
     "Event": {
@@ -62,7 +62,7 @@ _ALWAYS_WRITTEN: dict[str, dict[str, Any]] = {
         "reportingInstance": "",
     }
 }
-"""Optional fields that are written even when they are zero, and so are there before anyone sets them."""
+"""Optional fields that Go writes even when they are zero: they exist before any manager sets them."""
 
 _MISSING: Any = object()
 _PRESERVES = b'"x-kubernetes-preserve-unknown-fields":true'
@@ -76,7 +76,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def canonical(value: Any) -> str:
-    """JSON in the one spelling that Kubernetes uses inside path elements: compact, sorted, HTML-safe."""
+    """Return the canonical JSON of path elements: compact, sorted, HTML-safe."""
     if value.__class__ is str:
         if _needs_escape(value) is None:
             return f'"{value}"'
@@ -91,13 +91,13 @@ def canonical(value: Any) -> str:
 
 
 class MergeNode:
-    """One place in a schema. Children are looked at when they are first needed, once."""
+    """One place in a schema. Children are built when they are first needed, once."""
 
     def __init__(self, schema: Schema, *, is_open: bool = False) -> None:
         self._schema = schema
-        self._is_open = is_open or schema.preserves_unknown  # Unknown fields are kept, here and everywhere below.
+        self._is_open = is_open or schema.preserves_unknown  # Unknown fields are preserved, here and everywhere below.
         self.scalar = _scalar_of(schema)
-        """untyped, string, numeric or boolean; empty where no scalar may stand."""
+        """untyped, string, numeric or boolean; empty if no scalar is allowed."""
         self.is_map = schema.type in ("object", "") and not (schema.is_int_or_string or schema.is_quantity)
         self.is_list = schema.type in ("array", "") and not (schema.is_int_or_string or schema.is_quantity)
         self.is_raw = schema.name == _RAW_EXTENSION
@@ -127,7 +127,7 @@ class MergeNode:
 
     @cached_property
     def element(self) -> MergeNode | None:
-        """What stands at a key that is not a declared field; None where there may be none."""
+        """The node of a key that is not a declared field; None if there must be none."""
         if self.is_raw:
             return ANYTHING_ATOMIC
         if self._schema.additional is not None:
@@ -139,7 +139,7 @@ class MergeNode:
 
     @cached_property
     def rest(self) -> MergeNode:
-        """`element`, or a guess from the value where an undeclared field slipped in."""
+        """`element`, or a node that follows the value of an undeclared field."""
         return self.element or DEDUCED
 
     @cached_property
@@ -150,7 +150,7 @@ class MergeNode:
 
     @cached_property
     def leaves_open(self) -> bool:
-        """Whether no schema says what stands here or somewhere below, so that even true and 1 may take turns."""
+        """Whether the type here or below is unknown, so that true may change to 1."""
         return self._is_open or self.shape == ANY or _PRESERVES in orjson.dumps(self._schema.raw)
 
     @cached_property
@@ -166,7 +166,7 @@ class MergeNode:
         return self if self.shape != ANY else _TypedView(self, SCALAR)
 
     def view_for(self, value: Any) -> MergeNode:
-        """This node, seen as what `value` is. Null is taken for a map first, as Kubernetes does."""
+        """Return this node for a value of this type. Null counts as a map first, as in Kubernetes."""
         if self.shape != ANY:
             return self
         if value is None or value.__class__ is dict:
@@ -180,7 +180,7 @@ class MergeNode:
         return {key: default for key, default in found.items() if default is not None}
 
     def element_of(self, item: Any) -> str:
-        """Which item of an associative list this is: k:{"name":"a"} or v:"a". Raises ValueError where it cannot be."""
+        """Return the path element of a list's item: k:{"name":"a"} or v:"a". Raise ValueError if it has none."""
         if self.list_type == "set":
             if item.__class__ is dict:
                 raise ValueError("associative list without keys has an element that's a map type")
@@ -190,8 +190,8 @@ class MergeNode:
                 raise ValueError("associative list without keys has an element that's an explicit null")
             return "v:" + canonical(item)
         if item.__class__ is not dict:
-            told = "a null element" if item is None else "non-map elements"
-            raise ValueError(f"associative list with keys may not have {told}")
+            found = "a null element" if item is None else "non-map elements"
+            raise ValueError(f"associative list with keys may not have {found}")
         if self._key_start:
             value = item.get(self.keys[0])
             if value.__class__ is str and _needs_escape(value) is None:
@@ -211,7 +211,7 @@ class MergeNode:
 
     @cached_property
     def empty(self) -> dict[str, Any]:
-        """An object of this kind before anything is set: required fields are zero, structs held by value are there."""
+        """A new object of this kind: required fields are zero, structs that Go embeds by value are empty."""
         if not self._schema.name:
             return {}
         found: dict[str, Any] = {}
@@ -227,7 +227,7 @@ class MergeNode:
 
 
 class _TypedView(MergeNode):
-    """An ANY node, when its value is known to be one of map, list or scalar."""
+    """An ANY node for a value that is known to be a map, a list or a scalar."""
 
     def __init__(self, whole: MergeNode, shape: int) -> None:
         self.__dict__.update(whole.__dict__)
@@ -248,7 +248,7 @@ def _is_always_present(schema: Schema, name: str, child: Schema) -> bool:
 
 def _zero(schema: Schema) -> Any:
     if schema.type == "string" and schema.format:
-        return None  # Times and the like have no zero that is written.
+        return None  # Go does not write the zero of times and similar types.
     return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(schema.type)
 
 
@@ -279,19 +279,19 @@ def _scalar_of(schema: Schema) -> str:
 def _list_type(schema: Schema) -> tuple[str, tuple[str, ...]]:
     if "x-kubernetes-list-type" in schema.raw:
         return schema.list_type, schema.list_map_keys if schema.list_type == "map" else ()
-    if "merge" in schema.patch_strategy and schema.type == "array":  # Older minors say it in this way only.
+    if "merge" in schema.patch_strategy and schema.type == "array":  # Older minors have only this.
         return ("map", (schema.patch_merge_key,)) if schema.patch_merge_key else ("set", ())
     return "atomic", ()
 
 
 DEDUCED = MergeNode(Schema({}))
-"""Nothing is known: maps are owned key by key, lists as a whole."""
+"""The schema is unknown: maps are owned key by key, lists as a whole."""
 ANYTHING_ATOMIC = MergeNode(Schema({"x-kubernetes-map-type": "atomic"}))
-"""Nothing is known, and nothing is taken apart."""
+"""The schema is unknown: everything is owned as a whole."""
 
 
 def structure(schema: Schema) -> MergeNode:
-    """The merge structure of a schema; made once for each."""
+    """Return the merge structure of a schema; it is built once."""
     node = schema.structure
     if not isinstance(node, MergeNode):
         node = schema.structure = MergeNode(schema)

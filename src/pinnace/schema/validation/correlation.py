@@ -1,4 +1,4 @@
-"""Which part of the old object a part of the new one goes on from: what did not change is not held against it."""
+"""Correlate parts of a new object with parts of the old one: unchanged parts are not validated again (ratcheting)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pinnace.schema.shape import Raw
 
 
 class _Unrelated:
-    """Nothing in the old object goes with this."""
+    """The value has no counterpart in the old object."""
 
     def __repr__(self) -> str:
         return "UNRELATED"
@@ -19,7 +19,7 @@ UNRELATED: Any = _Unrelated()
 
 
 class OldItems:
-    """The items that a list of type map had, by their keys. Items of other lists go with nothing."""
+    """The old items of a list of type map, by their keys. Items of other lists have no counterpart."""
 
     def __init__(self, schema: Raw, old: Any) -> None:
         self._keys: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class OldItems:
         return self._items.get(self._key(item), UNRELATED) if self._items else UNRELATED
 
     def _key(self, item: Any) -> Hashable:
-        """None for an item that has not all keys."""
+        """Return the key of an item; None if a key field is missing."""
         if item.__class__ is not dict:
             return None
         values = tuple(item.get(key) for key in self._keys)
@@ -52,7 +52,7 @@ def schema_of_key(schema: Raw, key: str) -> Raw | None:
 
 
 def is_same(new: Any, old: Any, schema: Raw) -> bool:
-    """Did nothing change? Lists of type map may change their order; a field that no schema knows counts as changed."""
+    """Return whether nothing changed. Lists of type map may change their order; unknown fields count as changed."""
     if new.__class__ is not old.__class__:
         return False
     if new.__class__ is dict:
@@ -76,7 +76,7 @@ def _are_same_items(new: list[Any], old: list[Any], schema: Raw) -> bool:
 
 
 def is_identical(new: Any, old: Any) -> bool:
-    """Equality as JSON sees it, where 1 is not 1.0 and not true."""
+    """Return whether two JSON values are equal; 1 is neither 1.0 nor true."""
     if new.__class__ is not old.__class__:
         return False
     if new.__class__ is dict:

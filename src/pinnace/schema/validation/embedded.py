@@ -1,4 +1,4 @@
-"""Objects inside objects (x-kubernetes-embedded-resource): they too have an apiVersion, a kind and metadata."""
+"""Validate embedded objects (x-kubernetes-embedded-resource): they too have an apiVersion, a kind and metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
 
 MetadataErrors = Callable[[dict[str, Any], str], Iterable[FieldError]]
-"""What is wrong with the metadata of an object that stands inside another, and where it stands."""
+"""Yield the errors of the metadata of an embedded object. Arguments: the metadata and its path."""
 
 _KIND = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _KIND_RULE = (
@@ -26,7 +26,7 @@ def nothing_wrong(obj: dict[str, Any], path: str) -> Iterable[FieldError]:
 
 
 def validate_embedded(schema: Raw, value: Any, metadata: MetadataErrors, path: str = "") -> Iterator[FieldError]:
-    """Every error of the type and the metadata of every object that stands inside this value."""
+    """Yield every error of the type and the metadata of every embedded object in this value."""
     if value.__class__ is dict:
         if schema.get("x-kubernetes-embedded-resource"):
             yield from validate_resource(value, path, metadata)
@@ -68,12 +68,12 @@ def _check_version(text: str) -> str:
 
 
 def _check_kind(text: str) -> str:
-    told = []
+    errs = []
     if len(text) > 63:
-        told.append("must be no more than 63 characters")
+        errs.append("must be no more than 63 characters")
     if not _KIND.fullmatch(text.lower()):
-        told.append(_KIND_RULE)
-    return "may have mixed case, but should otherwise match: " + ",".join(told) if told else ""
+        errs.append(_KIND_RULE)
+    return "may have mixed case, but should otherwise match: " + ",".join(errs) if errs else ""
 
 
 def below(path: str, field: str) -> str:

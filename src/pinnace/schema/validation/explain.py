@@ -1,6 +1,6 @@
-"""Why a value does not fit its schema, error by error, in the words and the order of Kubernetes' own validator.
+"""Report why a value does not fit its schema, with the messages and in the order of Kubernetes' validator.
 
-This is the slow and complete answer. Whether a value fits at all is answered by `validate`, much faster.
+This is slow and complete. `validate` decides much faster whether a value fits at all.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _NAMES: dict[type, tuple[str, str]] = {
 
 
 def explain(schema: Raw, value: Any, *, under: str = "", old: Any = UNRELATED) -> list[FieldError]:
-    """Every error of the value. With `old`, those of parts that are as they were are forgiven.
+    """Return every error of the value. With `old`, errors of unchanged parts are left out.
 
-    `under` is where the value stands in its object: fields are told from there on, sentences are not.
+    `under` is the path of the value in its object. It is part of the errors' fields, but not of their messages.
     """
     return _Explanation(under).node(schema, value, "", old).errs
 
 
 class _Result:
-    """Errors, each told once, and how many checks were passed: of several schemas the best match is told."""
+    """Errors without repetition, and the number of checks passed: of several schemas the best match is reported."""
 
-    __slots__ = ("errs", "passed", "told")
+    __slots__ = ("errs", "passed", "reported")
 
     def __init__(self) -> None:
         self.errs: list[FieldError] = []
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         self.passed = 0
 
     def add(self, err: FieldError, sentence: str) -> None:
-        if sentence not in self.told:
-            self.told.add(sentence)
+        if sentence not in self.reported:
+            self.reported.add(sentence)
             self.errs.append(err)
 
     def merge(self, other: _Result) -> None:
@@ -61,7 +61,7 @@ class _Result:
 
 
 def _sentence(err: FieldError) -> str:
-    """What makes two errors the same: where they are, and what they say."""
+    """The identity of an error: its field and its message."""
     return f"{err.field}\0{err.message}"
 
 
@@ -73,7 +73,7 @@ class _Explanation:
         result = self._check(schema, value, path, old)
         if result.errs and old is not UNRELATED and is_same(value, old, schema):
             result.errs.clear()
-            result.told.clear()
+            result.reported.clear()
         return result
 
     def _check(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
@@ -87,7 +87,7 @@ class _Explanation:
             self._enum(result, schema, value, path)
             return result
         if value.__class__ is int and not -GREATEST_INT <= value < GREATEST_INT:
-            value = float(value)  # Go reads what is no int64 as a float.
+            value = float(value)  # Go decodes a number that is no int64 as a float.
         if types or format:
             self._type(result, types, format, value, path)
             result.passed += 1
@@ -127,7 +127,7 @@ class _Explanation:
         self._add(result, field_errors.invalid(self._field(path), value, f"{path} in body {sentence}"))
 
     def _remark(self, result: _Result, sentence: str) -> None:
-        """A sentence without a field of its own."""
+        """Add an error without a field of its own."""
         self._add(result, field_errors.invalid(self.under or "<nil>", "", sentence))
 
     def _wrong_type(self, result: _Result, path: str, wanted: str, found: str) -> None:
@@ -145,7 +145,7 @@ class _Explanation:
         if format and not many and not fits and found_format != format:
             self._wrong_type(result, path, format, found_format)
         elif format and many and "number" not in types and "integer" not in types:
-            result.passed += 1  # A list passes for a string that has a format: Kubernetes asks no further.
+            result.passed += 1  # Kubernetes accepts a list in the place of a string with a format.
         elif not fits:
             self._wrong_type(result, path, ",".join(types), name)
         else:
@@ -295,7 +295,7 @@ _BOUNDS = (
 
 
 class _Limits:
-    """What a type and its format can hold, and how a bound is read next to a value."""
+    """The range of a type and its format, and how a bound is compared with a value."""
 
     def __init__(self, kind: str, format: str, path: str) -> None:
         self.kind, self.format, self.path = kind, format, path
@@ -318,7 +318,7 @@ class _Limits:
         return True
 
     def bound(self, value: int | float, bound: int | float) -> int | float:
-        """Next to an integer Go cuts a bound to an integer, unless the type could not hold the bound."""
+        """Return the bound. Next to an integer Go cuts it to an integer, unless the type cannot hold it."""
         if value.__class__ is int and self.holds(float(bound)):
             return int(bound)
         return float(bound)
@@ -346,12 +346,12 @@ def effective_format_of(schema: Raw) -> str:
     if not format:
         return ""
     if schema.get("x-kubernetes-int-or-string"):
-        return ""  # With two types, no format belongs to either.
+        return ""  # With two types, a format applies to neither.
     return effective_format(schema.get("type") or "", format)
 
 
 def is_whole(value: float) -> bool:
-    """Is the float an integer, as far as JSON can tell?"""
+    """Return whether the float is a whole number."""
     if math.isnan(value) or abs(value) > _SAFE_FLOAT:
         return False
     if value.is_integer():

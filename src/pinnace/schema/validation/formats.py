@@ -1,4 +1,4 @@
-"""The formats of strings that Kubernetes checks. It ignores a format that it does not know, so that is no error."""
+"""The formats of strings that Kubernetes checks. An unknown format is ignored, and is no error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:
 _USUAL_MOMENT = re.compile(
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
 )
-"""Most of them: a day that every month has, in UTC."""
+"""The most frequent form: a day that every month has, in UTC."""
 _GO_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _WORDED_DURATION = re.compile(r"(?<![0-9])[0-9]++\s*+([A-Za-zµ]++)")
 _UNIT_WORDS = frozenset(("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"))
@@ -56,12 +56,12 @@ _MAC = re.compile(
 
 
 def check_of(format: str) -> Check | None:
-    """The check of a string's format; None where Kubernetes has none, and lets every string through."""
+    """Return the check of a string's format; None where Kubernetes has none, and accepts every string."""
     return _CHECKS.get(format.replace("-", ""))
 
 
 def effective_format(type: str, format: str) -> str:
-    """The format that is checked on values of this type, or nothing where Kubernetes ignores it."""
+    """Return the format that is checked for values of this type; empty where Kubernetes ignores it."""
     match type:
         case "" | "string":
             return format if format.replace("-", "") in _CHECKS else ""
@@ -105,7 +105,7 @@ def is_duration(text: str) -> bool:
 
 
 def is_ipv4(text: str) -> bool:
-    """Leading zeros are let through, as Kubernetes does for what was stored long ago."""
+    """Return whether the text is an IPv4 address. Leading zeros are allowed, as in Kubernetes, for old objects."""
     return "." in text and (_is_dotted(text) or _is_ipv6_address(text))
 
 
@@ -138,7 +138,7 @@ def is_cidr(text: str) -> bool:
 
 
 def is_uri(text: str) -> bool:
-    """An absolute URI or an absolute path, as Go's url.ParseRequestURI reads it."""
+    """Return whether the text is an absolute URI or an absolute path, as in Go's url.ParseRequestURI."""
     if text == "*":
         return True
     if not text or any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):

@@ -1,4 +1,4 @@
-"""Lists that are sets or maps hold nothing twice: which items of an object break that."""
+"""Find duplicate items in lists of type set and map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinnace.schema.shape import Raw
 
 
 def validate_list_type(schema: Raw, value: Any, path: str = "") -> Iterator[FieldError]:
-    """Every item that is in its set or map already, told once per item."""
+    """Yield an error for every item that is a duplicate in its set or map."""
     if value.__class__ is list:
         yield from _validate_list(schema, value, path)
     elif value.__class__ is dict:
@@ -50,7 +50,7 @@ def _validate_map(schema: Raw, items: list[Any], path: str) -> Iterator[FieldErr
 
 
 def _find_repeated(values: Sequence[Any]) -> Iterator[int]:
-    """Where a value stands for the second time; of a third nobody is told."""
+    """Yield the index where a value occurs for the second time; further ones are not reported."""
     seen: dict[tuple[type, bytes], int] = {}
     for index, value in enumerate(values):
         key = (value.__class__, orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
@@ -60,7 +60,7 @@ def _find_repeated(values: Sequence[Any]) -> Iterator[int]:
 
 
 def may_repeat(items: list[Any]) -> bool:
-    """A quick look at a set: False is certain, True asks for a closer look."""
+    """Return False if a set certainly has no duplicates; True if it may have some."""
     try:
         return len(set(items)) != len(items)
     except TypeError:
@@ -68,7 +68,7 @@ def may_repeat(items: list[Any]) -> bool:
 
 
 def may_repeat_keys(items: list[Any], names: tuple[str, ...]) -> bool:
-    """A quick look at a map's keys: False is certain, True asks for a closer look."""
+    """Return False if the keys of a map certainly have no duplicates; True if they may have some."""
     try:
         if len(names) == 1:
             name = names[0]

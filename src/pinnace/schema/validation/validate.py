@@ -1,4 +1,4 @@
-"""Does a value fit its schema? Answered by Python functions that are made from the schema, node by node, when met."""
+"""Decide whether a value fits its schema, by functions that are compiled from the schema, node by node, on use."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
 class SchemaValidator:
-    """Validates objects by one schema. Making one costs nothing; a node is compiled when a value first gets to it."""
+    """Validates objects by one schema. Construction is cheap: a node is compiled when a value first reaches it."""
 
     def __init__(self, schema: Raw, *, under: str = "", validate_metadata: MetadataErrors = nothing_wrong) -> None:
-        """`under` is where the values stand in their objects: "status" for the schema of a status.
+        """`under` is the path of the values in their objects: "status" for the schema of a status.
 
-        `validate_metadata` is asked about the metadata of objects inside the object.
+        `validate_metadata` validates the metadata of embedded objects.
         """
         self._schema = schema
         self._under = under
@@ -36,15 +36,15 @@ class SchemaValidator:
         self._fits = Compiler(validate_metadata).fits(schema)
 
     def fits(self, value: Any) -> bool:
-        """Nothing is wrong with it."""
+        """Return whether the value has no errors."""
         return self._fits(value) or not self.validate(value)
 
     def validate(self, value: Any) -> list[FieldError]:
-        """Every error of a new value, in Kubernetes' order: its schema, objects inside, sets and maps."""
+        """Return every error of a new value, in Kubernetes' order: its schema, embedded objects, sets and maps."""
         return [] if self._fits(value) else self._validate_all(value, UNRELATED)
 
     def validate_update(self, new: Any, old: Any) -> list[FieldError]:
-        """Every error of the new value, except those that it has from the old one, in parts that did not change."""
+        """Return every error of the new value, except those of parts that did not change."""
         return [] if self._fits(new) else self._validate_all(new, old)
 
     def _validate_all(self, value: Any, old: Any) -> list[FieldError]:
@@ -57,14 +57,14 @@ class SchemaValidator:
 
 
 class Compiler:
-    """Writes, for each node of a schema, the Python function that says whether a value fits."""
+    """Compiles each node of a schema to a Python function that decides whether a value fits."""
 
     def __init__(self, validate_metadata: MetadataErrors = nothing_wrong) -> None:
         self._validate_metadata = validate_metadata
 
     def fits(self, schema: Raw) -> Fits:
-        """A function that is exact about the schema, and may be too strict, never too lax, about what stands beside
-        it in a custom resource: sets, maps and objects inside."""
+        """Return a function that is exact about the schema. About sets, maps and embedded objects it may be too strict,
+        never too lax."""
         scope: dict[str, Any] = {
             "is_one_of": is_one_of,
             "may_repeat": may_repeat,
@@ -74,7 +74,7 @@ class Compiler:
         return lambda value: bool(scope[name](value))
 
     def child(self, scope: dict[str, Any], schema: Raw) -> str:
-        """The name of the node's function, which is written when it is first called."""
+        """Return the name of the node's function, which is compiled when it is first called."""
         name = f"node_{len(scope)}"
 
         def first_call(value: Any) -> bool:
@@ -87,7 +87,7 @@ class Compiler:
 
 
 class _Function:
-    """The source of one node's function: a row of checks, each of which returns False."""
+    """The source of one node's function: a sequence of checks, each of which returns False."""
 
     def __init__(self, compiler: Compiler, scope: dict[str, Any], validate_metadata: MetadataErrors) -> None:
         self._compiler = compiler
@@ -115,7 +115,7 @@ class _Function:
         return name
 
     def _exactly(self, schema: Raw) -> str:
-        """For what is rare: ask the explanation whether it finds a error."""
+        """Return a slow check for rare cases: whether `explain` finds no error."""
         return self._constant(lambda value: not explain(schema, value))
 
     def _node(self, schema: Raw, x: str) -> None:
@@ -143,13 +143,13 @@ class _Function:
         self._depth = before
         wrong = [] if not (schema.get("nullable") and not schema.get("enum")) else [f"{x} is not None"]
         if type == "integer" or (type == "string" and effective_format_of(schema)):
-            wrong.append(f"not {self._exactly(schema)}({x})")  # A whole float, or a list that passes for a string.
-        refusal = " and ".join(wrong)
+            wrong.append(f"not {self._exactly(schema)}({x})")  # A whole float, or a list in the place of a string.
+        condition = " and ".join(wrong)
         if len(self._lines) == mark + 1:
             self._lines.pop()
-            self._refuse_if(f"not ({is_right})" + (f" and {refusal}" if refusal else ""))
+            self._refuse_if(f"not ({is_right})" + (f" and {condition}" if condition else ""))
         else:
-            self._line(f"elif {refusal}: return False" if refusal else "else: return False")
+            self._line(f"elif {condition}: return False" if condition else "else: return False")
 
     def _int_or_string(self, schema: Raw, x: str) -> None:
         if schema.get("enum"):
@@ -177,7 +177,7 @@ class _Function:
         self._block(lambda: self._junctors(schema, x))
 
     def _block(self, write: Callable[[], None], *, else_pass: bool = False) -> None:
-        """Writes a block. If there is nothing in it, its head goes too, unless something hangs on it: `else_pass`."""
+        """Write a block. Remove the head of an empty block, or write `pass` if an elif follows (`else_pass`)."""
         mark = len(self._lines)
         self._depth += 1
         write()
@@ -188,7 +188,7 @@ class _Function:
         self._depth -= 1
 
     def _checks(self, schema: Raw, type: str, x: str, *, of: str = "") -> None:
-        """What is asked of a value whose Python type is right: the type's, or that `of` one of several types."""
+        """Write the checks of a value whose Python type is right: those of the type, or `of` one of several types."""
         kind = of or type
         match kind:
             case "string":
@@ -216,7 +216,7 @@ class _Function:
             self._refuse_if(f"not {self._constant(check)}({x})")
 
     def _integer(self, schema: Raw, type: str, x: str) -> None:
-        """Bounds are cut to integers next to an integer, as Go does."""
+        """Write the checks of an integer. Bounds are cut to integers, as in Go."""
         low, high = None, None
         if type == "integer":
             most = 2**31 if schema.get("format") == "int32" else GREATEST_INT
@@ -288,7 +288,7 @@ class _Function:
             self._block(lambda: self._value(items, "y"))
 
     def _value(self, schema: Raw, y: str) -> None:
-        """Scalars are checked where they stand; what has an inside has a function of its own."""
+        """Check scalars inline; objects, lists and combined schemas have functions of their own."""
         if schema.get("type") in ("object", "array") or not types_of(schema) or _has_junctors(schema):
             self._refuse_if(f"not {self._compiler.child(self._scope, schema)}({y})")
         else:
@@ -343,7 +343,7 @@ def _only_numbers(schema: Raw) -> Raw:
 
 
 def _is_odd(schema: Raw) -> bool:
-    """What Kubernetes treats in ways of its own, or forbids in a CRD: not worth a compiled check."""
+    """Return whether Kubernetes treats the schema specially, or forbids it in a CRD: it is not compiled."""
     type = schema.get("type") or ""
     if type not in ("", "number", *_PYTHON_TYPE) or schema.get("uniqueItems"):
         return True

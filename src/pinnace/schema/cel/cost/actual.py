@@ -1,4 +1,4 @@
-"""What one call costs when it runs, in CEL's units; Kubernetes' numbers."""
+"""The actual cost of one call, in CEL's units, with Kubernetes' numbers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BY_SHORTER = frozenset(
 
 
 def call_cost(function: str, overload: str, arguments: tuple[Any, ...], result: Any) -> int:
-    """The cost of the call itself; its arguments have been paid for."""
+    """Return the cost of the call itself, without its arguments."""
     listed = _list_cost(overload, arguments, result)
     if listed is not None:
         return listed

@@ -1,6 +1,6 @@
-"""How much an expression can cost at worst, judged before it ever runs; Kubernetes' rules and numbers.
+"""Estimate the cost of an expression before it runs, with Kubernetes' rules and numbers.
 
-The order of the questions matters, also where it looks odd: it decides which rules a server accepts.
+The order of the checks matters, also where it looks odd: it decides which rules a server accepts.
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ class _Local:
 
 
 def estimate(tree: CelNode, declarations: Mapping[str, Declaration], *, largest: int | None = None) -> Range:
-    """The least and the most the expression can cost.
+    """Return the least and the most that the expression can cost.
 
-    With `largest`, no value of a document is taken to be larger than that, whatever its schema allows: so the bound
-    for a document whose size is known.
+    `largest` limits the size of every value of a document, whatever its schema allows: for a document of known size.
     """
     return _Estimator(declarations, largest).cost(tree)
 
@@ -220,7 +219,7 @@ class _Estimator:
         return total + of_function
 
     def _function(self, node: CelCall, overload: str, costs: list[Range]) -> tuple[Range, Range | None]:
-        """The cost of one overload with its arguments, and the size of what it gives."""
+        """Return the cost of one overload with its arguments, and the size of its result."""
         known = cost_of_extension(self, node, overload)
         if known is not None:
             return known[0] + sum(costs, NOTHING), known[1]
@@ -272,7 +271,7 @@ class _Estimator:
         return (ONE if overload == "add_list" else made.scale(TRAVERSAL)) + arguments, made
 
     def element_size(self, container: CelNode) -> Range:
-        """Of what stands in a list, as far as its schema says."""
+        """Return the sizes of a list's items by its schema; None if unknown."""
         path = self._visible_path(container)
         size = self._declared_size((*path, "@items")) if path else None
         return size if size is not None else ANY_SIZE
@@ -312,10 +311,10 @@ class _Estimator:
         return known
 
     def _declared_size(self, path: _Path) -> Range | None:
-        """The size by the schema of what stands at a path, whose first step is a variable."""
+        """Return the size of the value at a path by its schema. The first step of the path is a variable."""
         if not path:
             return None
-        # Kubernetes takes every path to begin at self, even those of values that are written in the expression.
+        # Kubernetes assumes that every path begins at self, even those of literals in the expression.
         here = self._declarations.get(path[0]) or self._declarations.get("self")
         for step in path[1:]:
             if here is None:

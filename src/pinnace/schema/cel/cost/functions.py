@@ -1,6 +1,6 @@
-"""What the functions that Kubernetes adds to CEL can cost, and how large what they give can be.
+"""Estimate the cost of Kubernetes' own CEL functions, and the size of their results.
 
-Bounds that are judged from the sizes of the arguments, and not from what these cost themselves.
+The bounds follow from the sizes of the arguments, and leave out the cost of the arguments.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _FORMAT_PATTERN = 128
 _FORMAT_SIZE = 64
 
 Judged = tuple[Range, Range | None]
-"""A cost, and the size of what comes of it where that is known."""
+"""A cost, and the size of the result if it is known."""
 
 
 class Sizes(Protocol):
-    """How large the values of an expression can be."""
+    """Bounds for the sizes of an expression's values."""
 
     def size(self, node: CelNode) -> Range: ...
 
     def computed_size(self, node: CelNode) -> Range | None:
-        """None where nothing is known."""
+        """Return the size of the node's value; None if it is unknown."""
 
     def element_size(self, container: CelNode) -> Range: ...
 
 
 def cost_of_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
-    """None for the functions that CEL itself has."""
+    """Return the estimate of a call; None for CEL's own functions."""
     return _list_extension(sizes, node, overload) or _kubernetes(sizes, node, overload)
 
 

@@ -1,4 +1,4 @@
-"""The least and the most that something can be, and how such bounds are added and multiplied."""
+"""Ranges of costs and sizes, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNLIMITED = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The least and the most something can be; sums and products stay below UNLIMITED."""
+    """The least and the most of a cost or size; sums and products stay below UNLIMITED."""
 
     least: int
     most: int

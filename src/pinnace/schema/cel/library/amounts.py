@@ -31,7 +31,7 @@ _REMEMBERED_LENGTH = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CelQuantity:
-    """An amount; `scale` is the power of ten it is counted in, None for amounts beyond plain integers."""
+    """A quantity; `scale` is its power of ten, None for amounts that are no plain integers in Go."""
 
     amount: Fraction
     scale: int | None
@@ -45,12 +45,12 @@ class CelQuantity:
 
     @property
     def is_integer(self) -> bool:
-        # Kubernetes does not see that 1000m is one.
+        # To Kubernetes, 1000m is no integer.
         return self.scale is not None and self.scale >= 0 and MINIMUM_INT <= self.amount <= MAXIMUM_INT
 
 
 def parse_quantity(text: str) -> CelQuantity:
-    """Raises CelError with Kubernetes' message."""
+    """Parse a quantity. Raise CelError with Kubernetes' message."""
     return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _parse_quantity(text)
 
 
@@ -86,7 +86,7 @@ def _parse_quantity(text: str) -> CelQuantity:
 
 
 _remembered = lru_cache(maxsize=1024)(_parse_quantity)
-"""The same few amounts are met again and again."""
+"""Cached, because the same few amounts repeat."""
 
 
 def _is_quantity(text: str) -> bool:
@@ -179,7 +179,7 @@ def _prerelease(text: str) -> int | str:
 
 
 def parse_semver(text: str) -> Semver:
-    """Raises CelError with the message users know."""
+    """Parse a semantic version. Raise CelError with the message of Kubernetes' parser."""
     if not text:
         raise CelError("Version string empty")
     parts = text.split(".", 2)

@@ -1,4 +1,4 @@
-"""Asking from CEL whether someone may do something: authorizer.group('').resource('pods').check('get').allowed()."""
+"""Authorization checks in CEL: authorizer.group('').resource('pods').check('get').allowed()."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECISION = object_type("kubernetes.authorization.Decision")
 
 @dataclass(frozen=True, slots=True)
 class CelDecision:
-    """The answer: whether it is allowed, why, and what went wrong while asking."""
+    """The result of a check: whether the action is allowed, why, and the error of the check."""
 
     allowed: bool
     reason: str = ""
@@ -28,7 +28,7 @@ class CelDecision:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. A service account of the form system:serviceaccount:ns:name asks in the user's place."""
+    """The action to check. A service account (system:serviceaccount:ns:name) replaces the user."""
 
     verb: str = ""
     path: str = ""
@@ -43,7 +43,7 @@ class Question:
 
 
 class Oracle(Protocol):
-    """Whoever can answer; given as the variable `authorizer`, wrapped in Authorizer."""
+    """Decides checks; given as the variable `authorizer`, wrapped in CelAuthorizer."""
 
     def decide(self, question: Question) -> CelDecision: ...
 

@@ -46,7 +46,7 @@ _VALUE_ERROR = (
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A rule for strings, known by name."""
+    """A named rule for strings."""
 
     name: str
     errs: Callable[[str], list[str]]
@@ -121,7 +121,7 @@ def _label_value(text: str) -> list[str]:
 
 
 def _as_prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """A check of a name that something will still be appended to: it may end in a dash."""
+    """Return the check for a prefix of a name: it may end in a dash."""
     return lambda text: check(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
 
 

@@ -93,7 +93,7 @@ _SUMS: tuple[tuple[Type, Callable[[Any], Any]], ...] = (
 
 
 def _elements(name: str, identifier: str, call: Callable[[Any], Any], *, to_element: bool) -> dict[str, Any]:
-    """A function over lists of any one comparable type, that gives an element or a bool."""
+    """Return a function over lists of any one comparable type, with an element or a bool as result."""
     made: list[Overload] = []
     for each in COMPARABLE:
         result = each if to_element else BOOL
@@ -179,14 +179,14 @@ def _set_intersects(first: list[Any], second: list[Any]) -> bool:
 
 
 def insert_entry(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
-    """The map with one entry more; a key cannot be there twice."""
+    """Return the map with one more entry. Raise CelError if the key exists."""
     if contains(key, entries):
         raise CelError(f"insert failed: key {key} already exists")
     return {**entries, key: value}
 
 
 def merge_entries(entries: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
-    """The map with all entries of another; a key cannot be in both."""
+    """Return the map with all entries of another. Raise CelError if a key is in both."""
     for key, value in more.items():
         entries = insert_entry(entries, key, value)
     return entries

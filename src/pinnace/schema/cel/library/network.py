@@ -26,7 +26,7 @@ class Ip:
 
     @property
     def width(self) -> int:
-        """Its size in bytes."""
+        """The size in bytes."""
         return self.address.max_prefixlen // 8
 
 
@@ -62,7 +62,7 @@ def _parse_address(text: str) -> _Address:
 
 
 def _check_address(text: str) -> str:
-    """What Go finds first, from left to right."""
+    """Return the first error that Go finds, from left to right."""
     if ":" in text:
         return "each colon-separated field must have at least one digit"
     if "." not in text:
@@ -211,7 +211,7 @@ class Url:
 
 
 class BadUrl(ValueError):
-    """The text is no absolute URL; the message is Go's."""
+    """The text is not an absolute URL. The message is Go's."""
 
     def __init__(self, text: str, err: str) -> None:
         shown = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -219,7 +219,7 @@ class BadUrl(ValueError):
 
 
 def parse_url(text: str) -> Url:
-    """A URL that stands on its own: with a scheme, or a path from the root. Raises BadUrl."""
+    """Parse an absolute URL, with a scheme or a path from the root. Raise BadUrl."""
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise BadUrl(text, "net/url: invalid control character in URL")
     if not text:
@@ -232,7 +232,7 @@ def parse_url(text: str) -> Url:
     match = re.match(r"([A-Za-z][A-Za-z0-9+.\-]*):", text)
     if match is not None:
         scheme, rest = match[1].lower(), text[match.end() :]
-    # The check for requests takes all for path and query; only the URL itself has a fragment.
+    # Go's check for requests has no fragment; only the URL itself has one.
     _check_path(text, rest)
     rest = rest.partition("#")[0]
     rest, _, query = rest.partition("?")

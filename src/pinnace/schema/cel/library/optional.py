@@ -1,4 +1,4 @@
-"""CEL's optional values: what may be missing without being an error."""
+"""CEL's optional values."""
 
 from __future__ import annotations
 

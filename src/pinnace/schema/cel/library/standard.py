@@ -1,4 +1,4 @@
-"""CEL's standard library: operators, conversions, sizes, strings and moments."""
+"""CEL's standard library: operators, conversions, sizes, strings and timestamps."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def _text_of_bytes(value: bytes) -> str:
 
 
 def double_text(value: float) -> str:
-    """A double in the shortest form that reads back the same, as Go's %g writes it."""
+    """Format a double as Go's %g: the shortest form that parses to the same value."""
     if value != value:
         return "NaN"
     if math.isinf(value):
@@ -340,7 +340,7 @@ _CONVERSIONS = library(
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether the pattern is found anywhere in the text."""
+    """Return whether the pattern matches anywhere in the text."""
     try:
         return compile_pattern(pattern).search(text) is not None
     except PatternError as bad:

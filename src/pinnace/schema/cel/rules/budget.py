@@ -1,4 +1,4 @@
-"""What the rules of one object may cost: by what they could, by what they do, and by how long somebody waits for it."""
+"""The cost budget of one object's rules: by estimated cost, actual cost, and time on the event loop."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pinnace.schema.cel.program import Program
 CALL_LIMIT = 1_000_000
 BUDGET = 10_000_000
 BLINDLY = 400_000
-"""Rules that cost no more than this together are done in two milliseconds at worst."""
+"""Rules with a total cost up to this take two milliseconds at most, and run without a clock."""
 SECONDS_AT_ONCE = 0.001
-"""How long the others may take while somebody waits for them. What has been begun is finished."""
+"""How long other rules may take on the event loop. A rule that has started is finished."""
 
 
 class TooCostly(Exception):
-    """By the bounds of its rules the object might be over budget: its real cost has to be counted."""
+    """By the estimates of its rules the object may be over budget: its actual cost must be counted."""
 
 
 class Account:
-    """What may still be spent. Unmetered, every rule is charged the most it could cost an object of this size.
+    """The rest of the budget. Unmetered, every rule is charged its estimate for an object of this size.
 
-    On the event loop, that is, with an `inline_budget`, real cost is measured once the bounds come to BLINDLY: the
-    bounds are seldom reached, so the clock and the meter decide whether the evaluation takes long.
+    On the event loop, with an `inline_budget`, time and actual cost are measured once the estimates exceed BLINDLY:
+    estimates are seldom reached, so clock and meter decide whether the evaluation takes too long.
     """
 
     def __init__(self, size: int, *, metered: bool, inline_budget: int | None) -> None:
@@ -38,7 +38,7 @@ class Account:
         self._counted = 0
 
     def evaluate(self, program: Program, bindings: dict[str, Any]) -> Any:
-        """Raises CelError; CostExceeded beyond the limit of a call, OutOfBudget beyond that of the object."""
+        """Return the value. Raise CelError, CostExceeded above a call's limit, OutOfBudget above the object's."""
         if self._metered:
             return self._evaluate_metered(program, bindings)
         bound = program.most_cost(self._size)
@@ -53,7 +53,7 @@ class Account:
         is_first = bound == BUDGET - self.left
         if bound > BLINDLY and not is_first:
             return self._evaluate_counting(program, bindings)
-        # By the limit of a call none takes more than five milliseconds by itself.
+        # The limit of a call keeps it under five milliseconds.
         if self._spent > SECONDS_AT_ONCE:
             raise ExceedsInlineBudget
         began = perf_counter()
@@ -63,11 +63,11 @@ class Account:
             self._spent += perf_counter() - began
 
     def _evaluate_counting(self, program: Program, bindings: dict[str, Any]) -> Any:
-        assert self._inline_budget is not None, "there is no floor where nobody waits"
+        assert self._inline_budget is not None, "without an inline budget there is no floor"
         run = CelRun(bindings, self._inline_budget - self._counted)
         try:
             return program.evaluate_in(run)
-        except CostExceeded:  # Not of what a call may cost, which is more than its bound.
+        except CostExceeded:  # The limit of the inline budget: the limit of a call is above its estimate.
             raise ExceedsInlineBudget from None
         finally:
             self._counted += run.cost
@@ -86,4 +86,4 @@ class Account:
 
 
 class OutOfBudget(Exception):
-    """The object has cost all it may."""
+    """The object's budget is spent."""

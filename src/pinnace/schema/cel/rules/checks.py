@@ -1,4 +1,4 @@
-"""Checks the rules that a schema states, as they are when a CustomResourceDefinition is written: types, and costs."""
+"""Check the types and costs of a schema's CEL rules when a CustomResourceDefinition is written."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ADVICE = (
 
 
 def validate_rule(schema: Schema, path: str) -> list[FieldError]:
-    """What is wrong with the rules of a version's schema, which has passed all other checks.
+    """Return the errors of the rules of a version's schema, which has passed all other checks.
 
-    `path` is where the schema stands: spec.versions[0].schema.openAPIV3Schema.
+    `path` is the path of the schema: spec.versions[0].schema.openAPIV3Schema.
     """
     costs = _Costs()
     found = list(_errs(schema, path, costs, count=1, unrelated="", is_root=True))
@@ -37,7 +37,7 @@ def validate_rule(schema: Schema, path: str) -> list[FieldError]:
 
 
 class _Costs:
-    """The cost of all rules, and the highest of those that matter."""
+    """The total cost of all rules, and the highest single costs."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -54,8 +54,8 @@ class _Costs:
 def _errs(
     schema: Schema, path: str, costs: _Costs, *, count: int | None, unrelated: str, is_root: bool
 ) -> Iterator[FieldError]:
-    """`count`: how many such values one object may have at most, None for no limit; `unrelated`: the list above whose
-    items have no past to compare with."""
+    """`count`: the most such values in one object, None for no limit. `unrelated`: the path of the list above whose
+    items cannot be correlated with old ones."""
     below = _count_below(schema, count)
     if schema.additional is not None:
         where = f"{path}.additionalProperties"
@@ -132,9 +132,9 @@ def _count_below(schema: Schema, count: int | None) -> int | None:
 def _over_budget(what: str, cost: int, limit: int) -> str:
     factor = cost / limit
     if factor > 100:
-        told = "more than 100x"
+        excess = "more than 100x"
     elif factor < 1.5:
-        told = f"{factor:f}x"
+        excess = f"{factor:f}x"
     else:
-        told = f"{factor:.1f}x"
-    return f"{what} exceeds budget by factor of {told} {_ADVICE}"
+        excess = f"{factor:.1f}x"
+    return f"{what} exceeds budget by factor of {excess} {_ADVICE}"

@@ -1,4 +1,4 @@
-"""The rules of x-kubernetes-validations: compiled with their schema, and held against objects."""
+"""The rules of x-kubernetes-validations: compiled with their schema, and evaluated for objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further
 
 @dataclass(frozen=True, slots=True)
 class RuleError(Exception):
-    """A rule that cannot be compiled; `field` says whether the rule or its messageExpression is at error."""
+    """A rule cannot be compiled. `field` is `rule` or `messageExpression`."""
 
     field: str
     message: str
@@ -49,12 +49,12 @@ class CelRule:
 
     @cached_property
     def program(self) -> Program:
-        """Raises RuleError."""
+        """The compiled expression. Raise RuleError."""
         return self._compile("rule", "", BOOL, "cel expression must evaluate to a bool")
 
     @cached_property
     def message_program(self) -> Program | None:
-        """Raises RuleError."""
+        """The compiled expression. Raise RuleError."""
         if not self.raw.get("messageExpression"):
             return None
         mismatch = "messageExpression must evaluate to a string"
@@ -80,7 +80,7 @@ class CelRule:
 
     @cached_property
     def blamed_field(self) -> str:
-        """The field below that the error is reported at; empty for the value itself."""
+        """The path of the field that the error is reported for (`fieldPath`); empty for the value itself."""
         path = self.raw.get("fieldPath") or ""
         try:
             return place_of(path, self._schema.raw).path if path else ""
@@ -93,7 +93,7 @@ class CelRule:
 
     @property
     def name_in_errors(self) -> str:
-        """The rule as errors name it."""
+        """The name of the rule in errors."""
         return str(self.raw.get("message") or self.raw["rule"]).strip()
 
     @property
@@ -109,7 +109,7 @@ class CelRule:
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """A part of the object and the part of the old one it goes on from."""
+    """A part of the object and the corresponding part of the old one."""
 
     value: Any
     old: Any
@@ -122,7 +122,7 @@ class _Relation:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What is known of a value's past: its own old value if any, and that of the nearest place above that has one."""
+    """The old value of a value, if any, and that of the nearest place above that has one."""
 
     here: _Relation | None = None
     above: _Relation | None = None
@@ -148,7 +148,7 @@ class _Before:
 
 
 class _Stop(Exception):
-    """No further rule is to run; what was found stands."""
+    """Stop: no further rule runs; the errors so far are reported."""
 
 
 class CelRules:
@@ -181,18 +181,18 @@ class CelRules:
         warnings: list[str] | None = None,
         inline_budget: int | None = None,
     ) -> list[FieldError]:
-        """What the rules say against a value that already fits its schema.
+        """Return the errors that the rules find in a value that fits its schema.
 
-        `old` is the value it replaces, None for a new one. Rules that speak of oldSelf run only where there is one.
-        What an unchanged part breaks is no error; it is added to `warnings`. `size` is that of the document in
-        bytes, for callers that know it. Raises ExceedsInlineBudget if the counted cost exceeds `inline_budget`.
+        `old` is the value it replaces, None for a new one. Rules with oldSelf run only if there is one. Errors of
+        unchanged parts are added to `warnings` instead. `size` is that of the document in bytes, if it is known.
+        Raise ExceedsInlineBudget if the counted cost exceeds `inline_budget`.
         """
         if size is None:
             size = max(_size(value), _size(old) if old is not None else 0)
         for metered in (False, True):
             found: list[FieldError] = []
-            told: list[str] = []
-            walk = _Walk(Account(size, metered=metered, inline_budget=inline_budget), found, told)
+            warned: list[str] = []
+            walk = _Walk(Account(size, metered=metered, inline_budget=inline_budget), found, warned)
             try:
                 before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
                 self._check(walk, path, value, old, before)
@@ -201,7 +201,7 @@ class CelRules:
             except _Stop:
                 pass
             if warnings is not None:
-                warnings += told
+                warnings += warned
             return found
         raise AssertionError("a metered walk counts what it costs")
 
@@ -235,7 +235,7 @@ class CelRules:
 
 
 class _Walk:
-    """One object being held against its rules."""
+    """One walk over an object that evaluates its rules."""
 
     def __init__(self, account: Account, found: list[FieldError], warnings: list[str]) -> None:
         self._account = account
@@ -308,7 +308,7 @@ class _Walk:
 
 
 class _MessageTooCostly(Exception):
-    """The expression for a message cost more than is left."""
+    """A messageExpression costs more than the rest of the budget."""
 
 
 def _failure(error: CelError, rule: CelRule) -> str:
@@ -319,7 +319,7 @@ def _failure(error: CelError, rule: CelRule) -> str:
 
 
 def _err(rule: CelRule, schema: Schema, path: str, value: Any, message: str) -> FieldError:
-    is_whole = schema.type in ("object", "array")  # Which are not repeated in a message.
+    is_whole = schema.type in ("object", "array")  # Their values are not part of a message.
     match rule.raw.get("reason"):
         case "FieldValueForbidden":
             return errs.forbidden(path, message)
@@ -339,7 +339,7 @@ def _size(document: Any) -> int:
 
 
 def rules_of(schema: Schema, *, is_root: bool = False) -> CelRules | None:
-    """The rules of a schema; None where there are none. is_root: the schema is that of a whole resource."""
+    """Return the rules of a schema; None if it has none. `is_root`: the schema is that of a whole resource."""
     if not _has_rules(schema.raw):
         return None
     is_root = is_root or schema.is_embedded_resource
