@@ -190,8 +190,8 @@ class MergeNode:
                 raise ValueError("associative list without keys has an element that's an explicit null")
             return "v:" + canonical(item)
         if item.__class__ is not dict:
-            found = "a null element" if item is None else "non-map elements"
-            raise ValueError(f"associative list with keys may not have {found}")
+            what = "a null element" if item is None else "non-map elements"
+            raise ValueError(f"associative list with keys may not have {what}")
         if self._key_start:
             value = item.get(self.keys[0])
             if value.__class__ is str and _needs_escape(value) is None:
