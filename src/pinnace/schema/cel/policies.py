@@ -84,9 +84,21 @@ class _Rewriting:
         match node:
             case Select(operand=Ident(name=whole), field_name=part, is_test=False) if f"{whole}.{part}" in self._known:
                 return Ident(node.offset, f"{whole}.{part}")
-            case Select(operand=Ident(name=whole), field_name=part, is_test=True) if own_variable(part) in self._known:
-                if whole == _OWN:
-                    return Literal(node.offset, True)  # The variable exists, whatever its value.
+            case Select(operand=Ident(name="variables"), field_name=part, is_test=True) if self._is_own(part):
+                return Literal(node.offset, True)  # The variable exists, whatever its value.
+            case MessageLiteral() if node.type_name.partition(".")[0] in ("Object", "JSONPatch"):
+                return self._as_map(node)
+            case Comprehension():
+                self._rewrite_comprehension(node)
+            case _:
+                self._rewrite_children(node)
+        return node
+
+    def _is_own(self, name: str) -> bool:
+        return own_variable(name) in self._known
+
+    def _rewrite_children(self, node: CelNode) -> None:
+        match node:
             case Select():
                 node.operand = self.of(node.operand)
             case CelCall():
@@ -97,19 +109,17 @@ class _Rewriting:
             case MapLiteral():
                 for entry in node.entries:
                     entry.key, entry.value = self.of(entry.key), self.of(entry.value)
-            case MessageLiteral() if node.type_name.partition(".")[0] in ("Object", "JSONPatch"):
-                return self._as_map(node)
             case MessageLiteral():
                 for written in node.fields:
                     written.value = self.of(written.value)
-            case Comprehension():
-                for name in ("range", "initial", "condition", "step", "result"):
-                    setattr(node, name, self.of(getattr(node, name)))
-                if node.macro.predicate is not None:
-                    node.macro.predicate = self.of(node.macro.predicate)
-                if node.macro.transform is not None:
-                    node.macro.transform = self.of(node.macro.transform)
-        return node
+
+    def _rewrite_comprehension(self, node: Comprehension) -> None:
+        for name in ("range", "initial", "condition", "step", "result"):
+            setattr(node, name, self.of(getattr(node, name)))
+        if node.macro.predicate is not None:
+            node.macro.predicate = self.of(node.macro.predicate)
+        if node.macro.transform is not None:
+            node.macro.transform = self.of(node.macro.transform)
 
     def _as_map(self, node: MessageLiteral) -> MapLiteral:
         entries = []

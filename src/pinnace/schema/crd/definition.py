@@ -201,40 +201,48 @@ def _validate_word(schema: Raw, path: str, around: _Around) -> Iterator[FieldErr
 
 
 def _validate_inside(schema: Raw, path: str, around: _Around, *, is_root: bool) -> Iterator[FieldError]:
-    properties: Raw = schema.get("properties") or {}
-    additional = schema.get("additionalProperties")
-    if additional is not None:
-        if properties and additional is not True:
-            detail = "additionalProperties and properties are mutual exclusive"
-            yield field_errors.forbidden(f"{path}.additionalProperties", detail)
-        if isinstance(additional, Mapping):
-            below = around
-            if around.is_inside_meta:
-                why = "inside additionalProperties applying to object metadata"
-                below = around._replace(no_default_why=why)
-            yield from _errs(additional, f"{path}.additionalProperties", below)
+    yield from _validate_additional(schema, path, around)
     is_object = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
-    for key, child in properties.items():
+    for key, child in (schema.get("properties") or {}).items():
         below = around
         if is_object and key in META_FIELDS:
             why = f"in top-level {key}" if is_root else around.no_default_why
             below = around._replace(is_inside_meta=True, no_default_why=why)
         yield from _errs(child, f"{path}.properties[{key}]", below)
+    for where, child in _other_children(schema):
+        yield from _errs(child, f"{path}.{where}", around)
+
+
+def _validate_additional(schema: Raw, path: str, around: _Around) -> Iterator[FieldError]:
+    additional = schema.get("additionalProperties")
+    if additional is None:
+        return
+    if schema.get("properties") and additional is not True:
+        detail = "additionalProperties and properties are mutual exclusive"
+        yield field_errors.forbidden(f"{path}.additionalProperties", detail)
+    if isinstance(additional, Mapping):
+        if around.is_inside_meta:
+            around = around._replace(no_default_why="inside additionalProperties applying to object metadata")
+        yield from _errs(additional, f"{path}.additionalProperties", around)
+
+
+def _other_children(schema: Raw) -> Iterator[tuple[str, Raw]]:
+    """Yield the schemas below this one that are no fields, each with its place, in Kubernetes' order."""
     if (refused := schema.get("not")) is not None:
-        yield from _errs(refused, f"{path}.not", around)
+        yield "not", refused
     for word in ("allOf", "oneOf", "anyOf"):
         for index, option in enumerate(schema.get(word) or ()):
-            yield from _errs(option, f"{path}.{word}[{index}]", around)
+            yield f"{word}[{index}]", option
     for key, child in (schema.get("definitions") or {}).items():
-        yield from _errs(child, f"{path}.definitions[{key}]", around)
+        yield f"definitions[{key}]", child
     items = schema.get("items")
     if isinstance(items, Mapping):
-        yield from _errs(items, f"{path}.items", around)
+        yield "items", items
     for index, child in enumerate(items if isinstance(items, list) else ()):
-        yield from _errs(child, f"{path}.items[{index}]", around)
+        yield f"items[{index}]", child
     for key, child in (schema.get("dependencies") or {}).items():
         if isinstance(child, Mapping):
-            yield from _errs(child, f"{path}.dependencies[{key}]", around)
+            yield f"dependencies[{key}]", child
 
 
 def _validate_map_type(schema: Raw, path: str) -> Iterator[FieldError]:

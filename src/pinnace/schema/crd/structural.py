@@ -103,42 +103,16 @@ def non_structural_condition(
 
 
 def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
-    type, items = schema.get("type") or "", schema.get("items")
-    is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
-    is_int_or_string = bool(schema.get("x-kubernetes-int-or-string"))
-    preserves_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-    if items is None and type == "array":
-        yield field_errors.required(f"{path}.items", "must be specified")
-    if isinstance(items, Mapping):
-        yield from _invariants(items, "item", f"{path}.items")
-    properties: Raw = schema.get("properties") or {}
-    for key, child in properties.items():
-        yield from _invariants(child, "field", f"{path}.properties[{key}]")
-    additional = schema.get("additionalProperties")
-    if additional is not None and level == "root":
-        yield field_errors.forbidden(f"{path}.additionalProperties", "must not be used at the root")
-    if isinstance(additional, Mapping):
-        yield from _invariants(additional, "field", f"{path}.additionalProperties")
-    if is_int_or_string:
+    yield from _validate_children(schema, level, path)
+    if schema.get("x-kubernetes-int-or-string"):
         detail = "must be false if x-kubernetes-int-or-string is true"
         for word in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
             if schema.get(word):
                 yield field_errors.invalid(f"{path}.{word}", True, detail)
     yield from _value_validation(schema, path, skips_any_of=_is_int_or_string(schema), skips_first=_starts_so(schema))
-    if is_embedded and type != "object":
-        detail = "must be object if x-kubernetes-embedded-resource is true"
-        yield (
-            field_errors.invalid(f"{path}.type", type, detail)
-            if type
-            else field_errors.required(f"{path}.type", detail)
-        )
-    elif not type and not is_int_or_string and not preserves_unknown:
-        yield field_errors.required(f"{path}.type", _LEVELS[level])
-    if is_embedded and additional is not None:
-        detail = "must not be used if x-kubernetes-embedded-resource is set"
-        yield field_errors.forbidden(f"{path}.additionalProperties", detail)
-    if level == "root" and type and type != "object":
-        yield field_errors.invalid(f"{path}.type", type, "must be object at the root")
+    yield from _validate_type(schema, level, path)
+    properties: Raw = schema.get("properties") or {}
+    is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if level == "root" or is_embedded:
         for key, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
             if key in properties and (found := properties[key].get("type") or "") != wanted:
@@ -146,11 +120,45 @@ def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
     if level == "root" and "metadata" in properties and not _is_plain_metadata(properties["metadata"]):
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         yield field_errors.forbidden(f"{path}.properties[metadata]", detail)
-    if is_embedded and not preserves_unknown and not properties:
+    if is_embedded and not schema.get("x-kubernetes-preserve-unknown-fields") and not properties:
         detail = (
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         )
         yield field_errors.required(f"{path}.properties", detail)
+
+
+def _validate_children(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
+    items, additional = schema.get("items"), schema.get("additionalProperties")
+    if items is None and schema.get("type") == "array":
+        yield field_errors.required(f"{path}.items", "must be specified")
+    if isinstance(items, Mapping):
+        yield from _invariants(items, "item", f"{path}.items")
+    for key, child in (schema.get("properties") or {}).items():
+        yield from _invariants(child, "field", f"{path}.properties[{key}]")
+    if additional is not None and level == "root":
+        yield field_errors.forbidden(f"{path}.additionalProperties", "must not be used at the root")
+    if isinstance(additional, Mapping):
+        yield from _invariants(additional, "field", f"{path}.additionalProperties")
+
+
+def _validate_type(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
+    type = schema.get("type") or ""
+    needs_no_type = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+    is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+    if is_embedded and type != "object":
+        detail = "must be object if x-kubernetes-embedded-resource is true"
+        yield (
+            field_errors.invalid(f"{path}.type", type, detail)
+            if type
+            else field_errors.required(f"{path}.type", detail)
+        )
+    elif not type and not needs_no_type:
+        yield field_errors.required(f"{path}.type", _LEVELS[level])
+    if is_embedded and schema.get("additionalProperties") is not None:
+        detail = "must not be used if x-kubernetes-embedded-resource is set"
+        yield field_errors.forbidden(f"{path}.additionalProperties", detail)
+    if level == "root" and type and type != "object":
+        yield field_errors.invalid(f"{path}.type", type, "must be object at the root")
 
 
 def _is_plain_metadata(schema: Raw) -> bool:

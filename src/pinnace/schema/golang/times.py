@@ -58,18 +58,6 @@ def _parse(text: str, layout: str, *, fraction: tuple[str, re.Pattern[str]]) -> 
         at = match.end()
     year, month, day, hour, minute, second = (int(found[place]) for place in (0, 2, 4, 6, 8, 10))
     zone = found[12]
-    _check_ranges(text, year, month, day, hour, minute, second, zone)
-    if text[at:]:
-        raise ValueError(f'parsing time "{text}": extra text: "{text[at:]}"')
-    micros = int(found[11][1:7].ljust(6, "0")) if found[11] else 0
-    try:
-        moment = datetime(year, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
-        return moment.astimezone(UTC)
-    except (ValueError, OverflowError):  # Years before 1 and after 9999, which Go has and Python has not.
-        raise ValueError(f'parsing time "{text}": year out of range') from None
-
-
-def _check_ranges(text: str, year: int, month: int, day: int, hour: int, minute: int, second: int, zone: str) -> None:
     outside = (
         ("month", not 1 <= month <= 12),
         ("day", not 1 <= day <= _days_in(year, month)),
@@ -79,9 +67,16 @@ def _check_ranges(text: str, year: int, month: int, day: int, hour: int, minute:
         ("time zone offset hour", zone != "Z" and int(zone[1:3]) > 24),
         ("time zone offset minute", zone != "Z" and int(zone[4:6]) > 60),
     )
-    for element, wrong in outside:
-        if wrong:
-            raise ValueError(f'parsing time "{text}": {element} out of range')
+    if wrong := [element for element, is_outside in outside if is_outside]:
+        raise ValueError(f'parsing time "{text}": {wrong[0]} out of range')
+    if text[at:]:
+        raise ValueError(f'parsing time "{text}": extra text: "{text[at:]}"')
+    micros = int(found[11][1:7].ljust(6, "0")) if found[11] else 0
+    try:
+        moment = datetime(year, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # Years before 1 and after 9999, which Go has and Python has not.
+        raise ValueError(f'parsing time "{text}": year out of range') from None
 
 
 def _days_in(year: int, month: int) -> int:

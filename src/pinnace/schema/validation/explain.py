@@ -268,6 +268,17 @@ class _Explanation:
             self._say(result, path, len(value), f"should have at least {least} properties")
         if most is not None and len(value) > most:
             self._add(result, field_errors.too_many(self._field(path), len(value), most))
+        self._additional(result, schema, value, path, old)
+        properties: Raw = schema.get("properties") or {}
+        for key, item in value.items():
+            if key in properties:
+                below = f"{path}.{key}" if path else key
+                result.merge(self.node(properties[key], item, below, _old_of(key, path, old, schema)))
+        for key in schema.get("required") or ():
+            if key not in value:
+                self._add(result, field_errors.required(self._field(f"{path}.{key}")))
+
+    def _additional(self, result: _Result, schema: Raw, value: dict[str, Any], path: str, old: Any) -> None:
         properties: Raw = schema.get("properties") or {}
         additional = schema.get("additionalProperties")
         if additional is False:
@@ -279,13 +290,6 @@ class _Explanation:
             for key, item in value.items():
                 if key not in properties:
                     result.merge(self.node(additional, item, f"{path}.{key}", _old_of(key, path, old, schema)))
-        for key, item in value.items():
-            if key in properties:
-                below = f"{path}.{key}" if path else key
-                result.merge(self.node(properties[key], item, below, _old_of(key, path, old, schema)))
-        for key in schema.get("required") or ():
-            if key not in value:
-                self._add(result, field_errors.required(self._field(f"{path}.{key}")))
 
 
 _BOUNDS = (

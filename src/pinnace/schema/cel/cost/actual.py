@@ -49,18 +49,14 @@ def call_cost(function: str, overload: str, arguments: tuple[Any, ...], result: 
     listed = _list_cost(overload, arguments, result)
     if listed is not None:
         return listed
-    if function in NOMINAL:
+    if function in NOMINAL or overload == "cidr_ip":
         return 1
     if function == "check":
         return CHECK_COST
     if function in WHOLE_LIST:
         return _traversal(arguments[0])
-    if function in ONE_PASS or overload == "string_to_ip":
-        return _passes(arguments[0], 1)
-    if function in TWO_PASSES:
-        return _passes(arguments[0], 2)
-    if overload == "cidr_ip":
-        return 1
+    if function in ONE_PASS or function in TWO_PASSES or overload == "string_to_ip":
+        return _passes(arguments[0], 2 if function in TWO_PASSES else 1)
     match function:
         case "join":
             return _passes(result, 2)

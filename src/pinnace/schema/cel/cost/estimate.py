@@ -42,6 +42,18 @@ class _Entries:
 
 
 _Path = tuple[str, ...]
+_ONE_PASS = frozenset(("string_to_bytes", "bytes_to_string", "strings_quote", "starts_with_string", "ends_with_string"))
+
+
+def _size_after_pass(overload: str, size: Range) -> Range | None:
+    match overload:
+        case "string_to_bytes":
+            return Range(size.least, min(size.most * 4, UNLIMITED))
+        case "bytes_to_string":
+            return Range(size.least // 4, size.most)
+        case "strings_quote":
+            return Range(size.least + 2, min(size.most * 2 + 2, UNLIMITED))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,18 +238,11 @@ class _Estimator:
         arguments = sum(costs, NOTHING)
         sizes = [self.size(each) for each in node.arguments]
         target = self.size(node.target) if node.target is not None else ANY_SIZE
+        if overload in _ONE_PASS:
+            return sizes[0].scale(TRAVERSAL) + arguments, _size_after_pass(overload, sizes[0])
         match overload:
             case "string_format":
                 return target.scale(TRAVERSAL) + arguments, None
-            case "string_to_bytes":
-                return sizes[0].scale(TRAVERSAL) + arguments, Range(sizes[0].least, min(sizes[0].most * 4, UNLIMITED))
-            case "bytes_to_string":
-                return sizes[0].scale(TRAVERSAL) + arguments, Range(sizes[0].least // 4, sizes[0].most)
-            case "strings_quote":
-                made = Range(sizes[0].least + 2, min(sizes[0].most * 2 + 2, UNLIMITED))
-                return sizes[0].scale(TRAVERSAL) + arguments, made
-            case "starts_with_string" | "ends_with_string":
-                return sizes[0].scale(TRAVERSAL) + arguments, None
             case "in_list":
                 return sizes[1].scale(1) + arguments, None
             case "matches_string":

@@ -41,7 +41,10 @@ class Sizes(Protocol):
 
 def cost_of_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
     """Return the estimate of a call; None for CEL's own functions."""
-    return _list_extension(sizes, node, overload) or _kubernetes(sizes, node, overload)
+    for estimate in (_list_extension, _text_extension, _kubernetes):
+        if (judged := estimate(sizes, node, overload)) is not None:
+            return judged
+    return None
 
 
 def _list_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
@@ -70,6 +73,27 @@ def _list_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None
     return None
 
 
+def _text_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
+    target, arguments = node.target, node.arguments
+    if target is None:
+        return None
+    size = sizes.size(target)
+    match node.function:
+        case "lowerAscii" | "upperAscii" | "substring" | "trim":
+            return size.scale(TRAVERSAL), size
+        case "replace" if len(arguments) >= 2:
+            return _replace(sizes, target, arguments)
+        case "split":
+            most = _integer(arguments[1], size.most) if len(arguments) > 1 else size.most
+            return size.scale(2 * TRAVERSAL), Range(0, most)
+        case "join":
+            return _join(sizes, target, arguments)
+        case "find" | "findAll":
+            cost = (size + ONE).scale(TRAVERSAL) * sizes.size(arguments[0]).scale(PATTERN)
+            return cost, Range(0, size.most)
+    return None
+
+
 def _kubernetes(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
     function, target, arguments = node.function, node.target, node.arguments
     if function == "check":
@@ -81,9 +105,6 @@ def _kubernetes(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
     if function in ("url", "jsonpatch.escapeKey"):
         size = sizes.size(arguments[0])
         return size.scale(TRAVERSAL), size
-    if function in ("lowerAscii", "upperAscii", "substring", "trim") and target is not None:
-        size = sizes.size(target)
-        return size.scale(TRAVERSAL), size
     if (function in ONE_PASS or overload == "string_to_ip") and arguments:
         return sizes.size(arguments[0]).scale(TRAVERSAL), None
     match function:
@@ -91,18 +112,6 @@ def _kubernetes(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
             size = sizes.size(arguments[0])
             requirements = size.scale(0.5).scale(float(LIST_CREATE + STRUCT_CREATE))
             return exactly(LIST_CREATE) + size.scale(TRAVERSAL) + requirements, None
-        case "replace" if target is not None and len(arguments) >= 2:
-            return _replace(sizes, target, arguments)
-        case "split" if target is not None:
-            size = sizes.size(target)
-            most = _integer(arguments[1], size.most) if len(arguments) > 1 else size.most
-            return size.scale(2 * TRAVERSAL), Range(0, most)
-        case "join" if target is not None:
-            return _join(sizes, target, arguments)
-        case "find" | "findAll" if target is not None:
-            size = sizes.size(target)
-            cost = (size + ONE).scale(TRAVERSAL) * sizes.size(arguments[0]).scale(PATTERN)
-            return cost, Range(0, size.most)
         case "ip.isCanonical":
             return sizes.size(arguments[0]).scale(2 * TRAVERSAL), None
         case "containsIP" | "containsCIDR":
