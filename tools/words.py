@@ -1,6 +1,6 @@
 """Check the words in src/: retired names, prose that is hard to read, and public class names used for two things.
 
-    python tools/words.py [FOLDER ...]      # src/pinnace without arguments
+    python tools/words.py [FOLDER ...]      # src/pinnace without arguments; of pages (*.md) the prose
 
 `docs/glossary.md` says which word to use instead.
 """
@@ -13,7 +13,7 @@ import re
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SOURCE = Path("src/pinnace")
@@ -52,6 +52,8 @@ SHARED_CLASSES = {
 }
 """Public class names that two modules may have, and why."""
 PARTICIPLES = re.compile(r"_?(\w+_)?(shown|told|meant|said|called)")
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|^    .*?$|^#.*?$", re.MULTILINE | re.DOTALL)
+_PARAGRAPH = re.compile(r"(?:^\|.*$)|(?:^(?!\|).+\n?(?:^(?![|#-]|\d\.).+\n?)*)", re.MULTILINE)
 _WH_SUBJECT = re.compile(r"\s*(What|Who|Whom|Whoever|Whatever)\b(?! is\b.*\?)")
 
 Finding = tuple[Path, int, str]
@@ -75,8 +77,8 @@ def check_functions(path: Path, tree: ast.Module) -> Iterator[Finding]:
             yield path, node.lineno, f"{node.name}: name a function by a verb in the imperative"
 
 
-def check_prose(path: Path, text: str, tree: ast.Module) -> Iterator[Finding]:
-    for line, prose in (*_docstrings(tree), *_comments(text)):
+def check_prose(path: Path, passages: Iterable[tuple[int, str]]) -> Iterator[Finding]:
+    for line, prose in passages:
         for pattern, instead in PROSE.items():
             if found := re.search(pattern, prose, re.IGNORECASE):
                 yield path, line, f'"{found[0]}" in prose: {instead}'
@@ -95,6 +97,15 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("# ")
+
+
+def _paragraphs(page: str) -> Iterator[tuple[int, str]]:
+    """Yield the paragraphs, list items and table cells of a page of Markdown, without its code."""
+    text = _CODE.sub(lambda code: "\n" * code[0].count("\n"), page)  # Headings may be questions.
+    for found in _PARAGRAPH.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        for prose in found[0].split(" | "):
+            yield line, prose.lstrip("|-# *").replace("\n", " ")
 
 
 def check_classes(trees: dict[Path, ast.Module]) -> Iterator[Finding]:
@@ -131,7 +142,9 @@ def main(folders: list[str]) -> int:
             text = path.read_text()
             findings += check_names(path, text)
             findings += check_functions(path, tree)
-            findings += check_prose(path, text, tree)
+            findings += check_prose(path, (*_docstrings(tree), *_comments(text)))
+    for page in sorted(page for root in roots for page in ([root] if root.suffix == ".md" else root.rglob("*.md"))):
+        findings += check_prose(page, _paragraphs(page.read_text()))
     findings += (found for found in check_classes(trees) if any(found[0].is_relative_to(root) for root in roots))
     for path, line, message in sorted(findings):
         print(f"{path}:{line}: {message}")

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 class WebsiteSpec(Model):
-    git_repo: str = Field(pattern=r"^https://", description="What to serve.")  # gitRepo on the wire
+    git_repo: str = Field(pattern=r"^https://", description="The repository.")  # gitRepo on the wire
     replicas: int = Field(default=1, ge=0, le=100)
 
 

@@ -1,4 +1,4 @@
-"""The sample controller: a Foo names a Deployment and how many replicas it is to have.
+"""The sample controller: a Foo has the name and the replicas of a Deployment.
 
 pinnace run examples/02-sample-controller/foo.py --dev
 """
@@ -38,7 +38,7 @@ operator = Operator("sample-controller")
 async def reconcile(foo: Foo, ctx: Context) -> None:
     present = await ctx.get(DEPLOYMENT, foo.spec.deployment_name)
     if present is not None and not belongs_to(present, foo):
-        # Trying again would not help: somebody must choose another name.
+        # A retry would not help: the user must choose another name.
         raise Permanent(f'the Deployment "{foo.spec.deployment_name}" is there already and not managed by Foo')
     deployment = await ctx.apply(deployment_of(foo))
     for other in await ctx.list(DEPLOYMENT):

@@ -1,8 +1,8 @@
-"""Posts what comes, changes and goes to a chat: every Deployment and Service, as a line in a webhook of Slack's form.
+"""Posts each created, changed and deleted Deployment and Service to a chat, through a webhook in Slack's format.
 
     CHAT_WEBHOOK=https://hooks.slack.com/... pinnace run examples/03-kubewatch/kubewatch.py
 
-What was there before it started is not news. It only looks on: it writes nothing to the cluster but its own trouble.
+Objects that exist at the start are not posted. It writes nothing to the cluster, except Events about its own errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ operator = Operator("kubewatch")
 
 @operator.on_change("apps/v1/Deployment")
 @operator.on_change("v1/Service")
-async def tell(old: Object | None, new: Object | None) -> None:
+async def notify(old: Object | None, new: Object | None) -> None:
     if old is not None and new is not None and old.get("spec") == new.get("spec"):
         return  # Only its status has changed.
     what = "created" if old is None else "deleted" if new is None else "changed"
@@ -31,7 +31,7 @@ async def tell(old: Object | None, new: Object | None) -> None:
 
 
 async def post(text: str) -> None:
-    """A chat that cannot be reached raises, and is told again later."""
+    """Raise if the chat cannot be reached: the change is then reported again later."""
     url = os.environ.get("CHAT_WEBHOOK", "")
     if not url:
         print(text, flush=True)

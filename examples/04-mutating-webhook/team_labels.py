@@ -1,4 +1,4 @@
-"""Every new ConfigMap says which team it belongs to: that of its namespace, if it names none itself.
+"""Labels every new ConfigMap with its team: the name of its namespace, unless it has a label already.
 
 pinnace run examples/04-mutating-webhook/team_labels.py --dev
 """
@@ -14,7 +14,7 @@ Object = dict[str, Any]
 operator = Operator("team-labels")
 
 
-# While this operator is away, ConfigMaps pass unchanged: a label is not worth a cluster that stands still.
+# While this operator is not running, ConfigMaps are accepted unchanged: a label is not worth blocking a cluster.
 @operator.mutate("v1/ConfigMap", operations=["CREATE"], ignore_failure=True)
 def add_team(obj: Object, admission: Admission) -> None:
     obj["metadata"].setdefault("labels", {}).setdefault("team", admission.namespace)

@@ -1,4 +1,4 @@
-"""One kind in two versions: v1 has one text, v2 two fields. Users of either see every object in theirs.
+"""One kind in two versions: v1 has one string, v2 two fields. Users of each version see every object in that version.
 
 pinnace run examples/05-two-versions/servers.py --dev
 """

@@ -26,9 +26,11 @@ class Tier(Model):
 class WebAppSpec(
     Model, rules=[Rule("!has(self.host) || self.frontend.replicas > 0", message="a host needs a front end behind it")]
 ):
-    frontend: Tier = Field(description="What users see. It finds the back end at $BACKEND_URL.")
-    backend: Tier = Field(description="What the front end asks.")
-    host: str | None = Field(default=None, max_length=253, description="The name by which it is reached from outside.")
+    frontend: Tier = Field(description="The tier that users see. It finds the back end at $BACKEND_URL.")
+    backend: Tier = Field(description="The tier that the front end calls.")
+    host: str | None = Field(
+        default=None, max_length=253, description="The host name for clients outside of the cluster."
+    )
 
 
 class WebAppStatus(Model):

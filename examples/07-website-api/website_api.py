@@ -16,7 +16,7 @@ from pinnace.sdk import CustomResource, Field, Key, Metadata, Model, Operator
 
 
 class WebsiteSpec(Model):
-    git_repo: str = Field(pattern=r"^https://", description="What to serve.")  # gitRepo on the wire
+    git_repo: str = Field(pattern=r"^https://", description="The repository.")  # gitRepo on the wire
     replicas: int = Field(default=1, ge=0, le=100)
 
     @field_validator("git_repo")

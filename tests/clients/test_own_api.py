@@ -140,7 +140,7 @@ def test_what_is_wrong_is_told_by_the_api_itself(kubectl: Kubectl) -> None:
 def test_kubectl_explains_the_kind_in_both_ways(kubectl: Kubectl) -> None:
     def explained(command: str) -> bool:
         outcome = kubectl.outcome(command)
-        return outcome.code == 0 and "What to serve." in outcome.stdout
+        return outcome.code == 0 and "The repository." in outcome.stdout
 
     # A real server reads OpenAPI some time after it has found the API.
     while not explained("explain ws.spec.gitRepo"):
