@@ -1,8 +1,10 @@
-"""Quotas: what is counted, in which words more is refused, and that nobody slips through together with others."""
+"""Quotas: the usage that is counted, the words of a refusal, and that concurrent writes never get more."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,9 +21,26 @@ from tests.server.in_process import (
     together,
 )
 
+from pinnace.cluster.controllers import controllers_of
 from pinnace.store.memory import MemoryStore
+from pinnace.store.store import Store
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+@asynccontextmanager
+async def with_quota_controller(store: Store | None = None) -> AsyncIterator[InProcess]:
+    async with control_plane(store) as api:
+        manager = controllers_of(api.plane, None, only={"resourcequota-controller"})
+        async with manager.running():
+            yield api
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[InProcess]:
+    async with with_quota_controller() as api:
+        yield api
 
 
 def quota(name: str = "q", **spec: Any) -> Object:
@@ -115,6 +134,74 @@ async def test_services_are_charged_when_they_become_more(api: InProcess) -> Non
     )
 
 
+def resource_claim(name: str, *requests: Object) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": f"r{at}", **one} for at, one in enumerate(requests)]}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("requests", "devices"),
+    [
+        pytest.param([{"exactly": {"deviceClassName": "gpu"}}], "1", id="one by default"),
+        pytest.param([{"exactly": {"deviceClassName": "gpu", "count": 3}}] * 2, "6", id="counts of requests add up"),
+        pytest.param([{"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}], "32", id="all means the most"),
+        pytest.param(
+            [
+                {
+                    "firstAvailable": [
+                        {"name": "a", "deviceClassName": "gpu", "count": 4},
+                        {"name": "b", "deviceClassName": "gpu", "count": 2},
+                        {"name": "c", "deviceClassName": "other", "count": 9},
+                    ]
+                }
+            ],
+            "4",
+            id="the largest of alternatives",
+        ),
+        pytest.param([{"exactly": {"deviceClassName": "other"}}], "0", id="another class"),
+    ],
+)
+async def test_devices_of_a_class_are_counted_and_limited(api: InProcess, requests: list[Object], devices: str) -> None:
+    limited = "gpu.deviceclass.resource.k8s.io/devices"
+    await api.made(QUOTAS, quota(hard={limited: "32"}))
+    await used(api, **{limited: "0"})
+    await api.made(RESOURCE_CLAIMS, resource_claim("first", *requests))
+    await used(api, **{limited: devices})
+    refused = await api.post(
+        RESOURCE_CLAIMS, resource_claim("second", {"exactly": {"deviceClassName": "gpu", "count": 33}})
+    )
+    assert (refused.status, refused.message) == (
+        403,
+        f'resourceclaims.resource.k8s.io "second" is forbidden: exceeded quota: q, requested: {limited}=33, '
+        f"used: {limited}={devices}, limited: {limited}=32",
+    )
+    await api.delete(f"{RESOURCE_CLAIMS}/first")
+    await used(api, **{limited: "0"})
+
+
+async def test_without_its_controller_the_status_of_a_quota_is_left_to_another() -> None:
+    async with control_plane() as api:
+        await api.made(QUOTAS, quota(hard={"configmaps": "9", "example.com/other": "3"}))
+        foreign = {"hard": {"configmaps": "9", "example.com/other": "3"}, "used": {"example.com/other": "2"}}
+        await api.patch(f"{QUOTAS}/q/status", {"status": foreign})
+        await api.made(CONFIG_MAPS, config_map("one"))
+        await api.made(CONFIG_MAPS, config_map("two"))
+        await used(api, configmaps="2", **{"example.com/other": "2"})  # As in Kubernetes, admission adds its writes.
+        await api.patch(f"{QUOTAS}/q/status", {"status": {"used": {"configmaps": "7"}}})
+        watch = await api.watch(f"{QUOTAS}?watch=true&resourceVersion={(await api.get(QUOTAS)).version}")
+        await api.delete(f"{CONFIG_MAPS}/one")
+        await api.made(CONFIG_MAPS, config_map("three"))
+        await api.patch(f"{QUOTAS}/q", {"metadata": {"labels": {"a": "b"}}})
+        await api.patch(f"{QUOTAS}/q/status", {"status": {"used": {"configmaps": "0"}}})
+        await api.made(CONFIG_MAPS, config_map("four"))
+        seen = await watch.until(lambda event: event["object"]["status"]["used"]["configmaps"] == "3")
+        assert [event["object"]["status"]["used"]["configmaps"] for event in seen] == ["7", "0", "3"]
+
+
 async def test_many_at_once_never_get_more_than_there_is(api: InProcess) -> None:
     await api.made(QUOTAS, quota(hard={"configmaps": "7"}))
     replies = await together(*(api.post(CONFIG_MAPS, config_map(f"c{i}")) for i in range(50)))
@@ -170,7 +257,7 @@ class SlowStore(MemoryStore):
 
 async def test_a_client_that_goes_away_leaves_no_gap_for_another() -> None:
     store = SlowStore()
-    async with control_plane(store) as api:
+    async with with_quota_controller(store) as api:
         await api.made(QUOTAS, quota(hard={"configmaps": "1"}))
         store.may_commit.clear()
         gone = asyncio.create_task(api.post(CONFIG_MAPS, config_map("one")))

@@ -21,7 +21,6 @@ from pinnace.admission.plugins.node_restriction import NodeRestriction
 from pinnace.admission.plugins.owner_references import OwnerReferencesPermissionEnforcement
 from pinnace.admission.plugins.pod_security import PodSecurity
 from pinnace.admission.plugins.priority import Priority
-from pinnace.admission.plugins.quota_usage import Place
 from pinnace.admission.plugins.resource_quota import ResourceQuota
 from pinnace.admission.plugins.runtime_class import RuntimeClass
 from pinnace.admission.plugins.service_account import ServiceAccount
@@ -43,6 +42,7 @@ from pinnace.cluster.security import Security
 from pinnace.cluster.status.flow_schemas import flow_schema_status_writer
 from pinnace.cluster.status.policies import policy_status_writer
 from pinnace.cluster.status.quotas import quota_status_writer
+from pinnace.kinds.core.quota_usage import Place
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import quantity
 from pinnace.model.objects import Kind, Object

@@ -32,6 +32,7 @@ from pinnace.controllers.nodes.resource_claims import ResourceClaims
 from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.nodes.ttl import Ttl
 from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
+from pinnace.controllers.policy.resource_quota import ResourceQuotas
 from pinnace.controllers.security.certificate_approval import CertificateApprover
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
 from pinnace.controllers.security.certificate_signing import CertificateSigner
@@ -289,6 +290,11 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
     # policy
     ControllerRow("disruption-controller", "disruption-controller", _plain(_watch_disruption)),
+    ControllerRow(
+        "resourcequota-controller",
+        "resourcequota-controller",
+        lambda context, client: ResourceQuotas(context.manager, client, context.monitors),
+    ),
 )
 
 

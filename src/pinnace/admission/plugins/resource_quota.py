@@ -1,37 +1,38 @@
 """No namespace uses more than its quotas allow, however many write at once.
 
-Each quota has an account: what every object that counts uses of it, and the sum. A write is charged before it is
-stored, in one step with the check; when it is stored, or has come to nothing, the object is looked at and counted
-again as it then is. So the sum is never too low, and too high only while a write is under way.
+Each quota has an account: the usage of every counted object, and the sum. A write is charged before it is stored, in
+one step with the check; when it is stored, or has failed, the object is read and counted again as it then is. So the
+sum is never too low, and too high only while a write is under way.
+
+The status of a quota belongs to its controller. As in Kubernetes, this plug-in only raises the usage in it for a write
+that it has admitted; the controller does the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from pinnace.admission.chain import WRITES, Review
-from pinnace.admission.plugins.quota_usage import (
+from pinnace.kinds.core.quota_account import NONE, QuotaAccount, open_account, places_of
+from pinnace.kinds.core.quota_usage import (
     CLAIMS,
     IGNORED,
     PODS,
+    RESOURCE_CLAIMS,
     SERVICES,
     Amounts,
     Place,
     counted_by,
     is_ending,
-    is_in_scope,
     unsaid,
     usage_of,
 )
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
-from pinnace.model.quantity import Quantity, of, parse
+from pinnace.model.quantity import Quantity, parse
 from pinnace.model.watched_objects import WatchedObjects
-
-_NONE = of(0)
 
 
 class Counted(Protocol):
@@ -44,37 +45,6 @@ class Counted(Protocol):
     def on_change(self, changed: Callable[[str], None]) -> None: ...
 
 
-@dataclass(slots=True)
-class _Account:
-    """One quota: its bounds, and who uses how much of it."""
-
-    name: str
-    spec: Object
-    hard: Amounts
-    places: frozenset[Place]
-    used: Amounts
-    shares: dict[tuple[Place, str], Amounts] = field(default_factory=dict)
-
-    def usage(self, place: Place, obj: Object, all_usage: Amounts) -> Amounts:
-        """The part of an object's usage that this quota limits."""
-        if not is_in_scope(place, obj, self.spec):
-            return {}
-        return {name: amount for name, amount in all_usage.items() if name in self.hard}
-
-    def charge(self, place: Place, key: str, usage: Amounts) -> bool:
-        """From now on the object uses this much. Whether that is a change."""
-        before = self.shares.get((place, key), {})
-        if before == usage:
-            return False
-        for name in before.keys() | usage.keys():
-            self.used[name] = self.used[name] + (usage.get(name, _NONE) - before.get(name, _NONE))
-        if usage:
-            self.shares[place, key] = usage
-        else:
-            del self.shares[place, key]
-        return True
-
-
 class ResourceQuota:
     interests = (("*", "*", WRITES),)
 
@@ -82,25 +52,30 @@ class ResourceQuota:
         self._quotas = quotas
         self._counted = counted
         self._clock = clock
-        self._accounts: dict[str, dict[str, _Account]] = {}
+        self._accounts: dict[str, dict[str, QuotaAccount]] = {}
         self._followed: dict[Place, Counted] = {}
-        self._status_error: list[Callable[[str], None]] = []
+        self._raised: set[tuple[Place, str]] = set()
+        """Objects whose admitted write uses more and is not stored yet."""
+        self._on_raise: list[Callable[[str], None]] = []
         for key, quota in quotas.items():
             self._open(key, quota)
         quotas.on_change(self._quota_changed)
 
-    def on_change(self, changed: Callable[[str], None]) -> None:
-        """Call back with the key of a quota whose status is no longer what it says."""
-        self._status_error.append(changed)
+    def on_raise(self, raised: Callable[[str], None]) -> None:
+        """Call back with the key of a quota of which a stored write uses more than before."""
+        self._on_raise.append(raised)
 
-    def status_of(self, key: str) -> Object | None:
-        """The status of a quota; None if there is no such quota."""
+    def raised_status(self, key: str, quota: Object) -> Object | None:
+        """Return the status of a quota with at least the usage of its account; None if its controller has none yet."""
         account = self._accounts.get(key.partition("/")[0], {}).get(key)
-        if account is None:
+        status = quota.get("status") or {}
+        if account is None or not status.get("hard"):
             return None
-        hard = {name: str(amount) for name, amount in sorted(account.hard.items())}
-        used = {name: str(account.used[name]) for name in sorted(account.used)}
-        return {"hard": hard, "used": used} if hard else {}
+        used: dict[str, str] = dict(status.get("used") or {})
+        for name, amount in account.used.items():
+            if name in status["hard"] and (name not in used or amount > parse(used[name])):
+                used[name] = str(amount)
+        return {**status, "used": used}
 
     def validate(self, review: Review) -> None:
         accounts = self._accounts.get(review.namespace)
@@ -112,35 +87,28 @@ class ResourceQuota:
         obj, key = review.changed, f"{review.namespace}/{review.name}"
         usage = usage_of(place, obj, self._clock.now())
         charges = []
-        for account in accounts.values():
+        for quota, account in accounts.items():
             if place in account.places:
                 share = account.usage(place, obj, usage)
                 if share:
-                    _check(review, account, place, share, account.shares.get((place, key), {}))
+                    _check(review, quota, account, share)
                 charges.append((account, share))
         if review.is_dry_run or not charges:
             return
         for account, share in charges:
-            account.charge(place, key, share)
+            if account.charge(place, key, share):
+                self._raised.add((place, key))
         review.afterwards.append(partial(self._recount, place, key))
 
     def _open(self, key: str, quota: Object) -> None:
-        namespace, _, name = key.partition("/")
+        namespace = key.partition("/")[0]
         spec = quota.get("spec") or {}
-        hard = {name: parse(amount) for name, amount in (spec.get("hard") or {}).items()}
-        places: dict[Place, Counted] = {}
-        known: set[str] = set()
-        for resource in hard:
-            place = counted_by(resource)
-            source = self._follow(place) if place is not None else None
-            if place is not None and source is not None:
-                places[place] = source
-                known.add(resource)
-        account = _Account(name, spec, hard, frozenset(places), dict.fromkeys(known, _NONE))
+        sources = {place: source for place in places_of(spec) if (source := self._follow(place)) is not None}
+        account = open_account(spec, sources)
         now = self._clock.now()
-        for place, source in places.items():
+        for place, source in sources.items():
             for counted, obj in source.in_namespace(namespace):
-                account.charge(place, counted, account.usage(place, obj, usage_of(place, obj, now)))
+                account.count(place, counted, obj, now)
         self._accounts.setdefault(namespace, {})[key] = account
 
     def _follow(self, place: Place) -> Counted | None:
@@ -165,23 +133,25 @@ class ResourceQuota:
             return
         if known is None or known.spec != (quota.get("spec") or {}):
             self._open(key, quota)
-        self._tell(key)
 
     def _recount(self, place: Place, key: str) -> None:
         """Count an object as it is now."""
         accounts = self._accounts.get(key.partition("/")[0])
+        is_raised = (place, key) in self._raised
+        self._raised.discard((place, key))
         if accounts is None:
             return
         obj = self._followed[place].get(key) if place in self._followed else None
-        usage = usage_of(place, obj, self._clock.now()) if obj is not None else {}
+        now = self._clock.now()
         for quota, account in accounts.items():
             if place in account.places:
-                account.charge(place, key, account.usage(place, obj, usage) if obj is not None else {})
-                self._tell(quota)
+                account.count(place, key, obj, now)
+                if is_raised and obj is not None:
+                    self._notify(quota)
 
-    def _tell(self, key: str) -> None:
-        for told in self._status_error:
-            told(key)
+    def _notify(self, quota: str) -> None:
+        for notify in self._on_raise:
+            notify(quota)
 
 
 def _is_checked(place: Place, review: Review) -> bool:
@@ -191,22 +161,26 @@ def _is_checked(place: Place, review: Review) -> bool:
             return review.operation == "UPDATE"
         if review.operation == "UPDATE" and not review.subresource:
             return review.old is not None and is_ending(review.old) != is_ending(review.changed)
-    elif place in (SERVICES, CLAIMS):
+    elif place in (SERVICES, CLAIMS, RESOURCE_CLAIMS):
         return not review.subresource
     return review.operation == "CREATE" and not review.subresource
 
 
-def _check(review: Review, account: _Account, place: Place, share: Amounts, before: Amounts) -> None:
+def _check(review: Review, quota: str, account: QuotaAccount, share: Amounts) -> None:
+    """Raise Forbidden if the write needs more of a quota than is left."""
+    place = (review.resource.group, review.resource.plural)
+    name_of_quota = quota.partition("/")[2]
+    before = account.shares.get((place, f"{review.namespace}/{review.name}"), {})
     if place == PODS:
         limited = [name for name in account.hard if counted_by(name) == PODS]
         why = unsaid(review.changed.get("spec") or {}, limited)
         if why:
-            raise review.forbidden(f"failed quota: {account.name}: {why}")
-    asked = {name: amount - before.get(name, _NONE) for name, amount in share.items()}
-    exceeded = [name for name, more in asked.items() if more > _NONE and account.used[name] + more > account.hard[name]]
+            raise review.forbidden(f"failed quota: {name_of_quota}: {why}")
+    asked = {name: amount - before.get(name, NONE) for name, amount in share.items()}
+    exceeded = [name for name, more in asked.items() if more > NONE and account.used[name] + more > account.hard[name]]
     if exceeded:
         raise review.forbidden(
-            f"exceeded quota: {account.name}, requested: {_format_amounts(asked, exceeded)}, "
+            f"exceeded quota: {name_of_quota}, requested: {_format_amounts(asked, exceeded)}, "
             f"used: {_format_amounts(account.used, exceeded)}, limited: {_format_amounts(account.hard, exceeded)}"
         )
 

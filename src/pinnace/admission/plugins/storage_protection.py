@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinnace.admission.chain import CREATE, UPDATE, Review
+from pinnace.kinds.volumes.claims import storage_class_of
 from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, Quantity, parse
 from pinnace.model.watched_objects import WatchedObjects
@@ -56,13 +57,6 @@ class PersistentVolumeClaimResize:
             return False
         found = self._classes.get(name)
         return found is not None and bool(found.get("allowVolumeExpansion"))
-
-
-def storage_class_of(claim: Object) -> str:
-    """The class that a claim names, in the old way or in today's."""
-    annotations = claim["metadata"].get("annotations") or {}
-    named = annotations.get("volume.beta.kubernetes.io/storage-class")
-    return str(named if named is not None else (claim.get("spec") or {}).get("storageClassName") or "")
 
 
 def _size(claim: Object) -> Quantity:

@@ -1,4 +1,4 @@
-"""Writes the usage that the quota plug-in accounts into the status of resource quotas."""
+"""Raises the usage in the status of a quota for each write that the quota plug-in has admitted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pinnace.cluster.status.writer import StatusWriter
 
 
 def quota_status_writer(foundation: Foundation, quotas: ResourceQuota) -> StatusWriter:
-    """The background part that writes the status of each quota whose account changes."""
+    """The background part that raises usage. It never lowers it: the controller of quotas counts what is freed."""
     resource = foundation.stored_resource("", "resourcequotas")
-    writer = StatusWriter(foundation.fanout, foundation.store, resource, lambda key, quota: quotas.status_of(key))
-    quotas.on_change(writer.note)
+    writer = StatusWriter(foundation.fanout, foundation.store, resource, quotas.raised_status)
+    quotas.on_raise(writer.note)
     return writer

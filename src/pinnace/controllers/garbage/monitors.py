@@ -33,6 +33,7 @@ class Monitors:
         self._discovery = Discovery(manager.client)
         self._is_begun = False
         self._informers: dict[Kind, Informer] = {}
+        self._by_plural: dict[tuple[str, str], Kind] = {}
         self._handlers: list[Handler] = []
         self._on_kinds: list[Callable[[set[Kind]], None]] = []
         self.controller = Controller("monitors", self._reconcile)
@@ -44,6 +45,10 @@ class Monitors:
     def informer(self, kind: Kind) -> Informer | None:
         """The informer of a kind that is followed."""
         return self._informers.get(kind)
+
+    def find(self, group: str, plural: str) -> Kind | None:
+        """Return the kind of a resource whose objects are followed."""
+        return self._by_plural.get((group, plural))
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(list(self._informers.values()))
@@ -59,11 +64,12 @@ class Monitors:
     async def _reconcile(self, key: Key) -> None:
         self._is_begun = True
         discovered = await self._discovery.reread(None if key == _ALL else key.name)
-        wanted = {
-            served.kind
+        followed = [
+            served
             for served in discovered.with_verbs("delete", "list", "watch")
             if (served.kind.group, served.kind.name) not in _IGNORED
-        }
+        ]
+        wanted = {served.kind for served in followed}
         silent = {where for where in discovered.failures}
         gone = {kind for kind in self._informers if kind not in wanted and kind.api_version not in silent}
         new = wanted - self._informers.keys()
@@ -71,6 +77,9 @@ class Monitors:
             self._manager.informers.drop(self._informers.pop(kind))
         for kind in new:
             self._follow(kind)
+        self._by_plural = {
+            place: kind for place, kind in self._by_plural.items() if kind in self._informers and kind not in wanted
+        } | {(served.kind.group, served.plural): served.kind for served in followed}
         if new or gone:
             for listener in self._on_kinds:
                 listener(gone)

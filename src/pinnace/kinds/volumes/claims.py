@@ -46,6 +46,13 @@ _CLAIM_SPEC = GoStruct(
 )
 
 
+def storage_class_of(claim: Object) -> str:
+    """Return the class that a claim names, by the annotation of old or by the field."""
+    annotations = claim["metadata"].get("annotations") or {}
+    named = annotations.get("volume.beta.kubernetes.io/storage-class")
+    return str(named if named is not None else (claim.get("spec") or {}).get("storageClassName") or "")
+
+
 def _default_claim(claim: Object) -> None:
     default_claim_spec(claim.setdefault("spec", {}))
     if not claim.get("status", {}).get("phase"):

@@ -1,12 +1,12 @@
-"""The quota usage of one object: resources of pods, storage of claims, ports of services, and a count of each."""
+"""The quota usage of one object: resources of pods, storage and devices of claims, ports of services, counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from pinnace.admission.plugins.storage_protection import storage_class_of
 from pinnace.kinds.pods.resource_amounts import qos_class, sum_of
+from pinnace.kinds.volumes.claims import storage_class_of
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity, of, parse
 from pinnace.model.selectors import from_object
@@ -18,6 +18,7 @@ Place = tuple[str, str]
 PODS: Place = ("", "pods")
 SERVICES: Place = ("", "services")
 CLAIMS: Place = ("", "persistentvolumeclaims")
+RESOURCE_CLAIMS: Place = ("resource.k8s.io", "resourceclaims")
 IGNORED = frozenset((("", "events"), ("events.k8s.io", "events")))
 _PLAIN_COUNTS = frozenset(("configmaps", "secrets", "replicationcontrollers", "resourcequotas"))
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
@@ -27,6 +28,9 @@ _OF_PODS = frozenset(
 _OF_SERVICES = frozenset(("services", "services.nodeports", "services.loadbalancers"))
 _OF_CLAIMS = ("persistentvolumeclaims", "requests.storage")
 _STORAGE_CLASS = ".storageclass.storage.k8s.io/"
+_DEVICES = ".deviceclass.resource.k8s.io/devices"
+_MOST_DEVICES = 32
+"""The devices that one request can get at most: the charge of a request for all devices of a class."""
 _TO_BE_SAID = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 _ONE = of(1)
 _NONE = of(0)
@@ -43,6 +47,8 @@ def counted_by(name: str) -> Place | None:
         return SERVICES
     if name in _OF_CLAIMS or (_STORAGE_CLASS in name and name.endswith(_OF_CLAIMS)):
         return CLAIMS
+    if name.endswith(_DEVICES):
+        return RESOURCE_CLAIMS
     if name in _PLAIN_COUNTS:
         return "", name
     if name.startswith("requests.") and "/" in name and "kubernetes.io/" not in name:
@@ -61,6 +67,8 @@ def usage_of(place: Place, obj: Object, now: datetime) -> Amounts:
         used |= _service_usage(obj.get("spec") or {})
     elif place == CLAIMS:
         used |= _claim_usage(obj)
+    elif place == RESOURCE_CLAIMS:
+        used |= _device_usage(obj.get("spec") or {})
     elif not group and plural in _PLAIN_COUNTS:
         used[plural] = _ONE
     return used
@@ -156,6 +164,29 @@ def _claim_usage(claim: Object) -> Amounts:
     if name := storage_class_of(claim):
         used |= {f"{name}{_STORAGE_CLASS}{what}": amount for what, amount in used.items()}
     return used
+
+
+def _device_usage(spec: Object) -> Amounts:
+    """The devices of each class. Of alternatives, the largest number that one may get of a class counts."""
+    counts: dict[str, int] = {}
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        most: dict[str, int] = {}
+        # Before v1 the fields of `exactly` are those of the request itself.
+        for choice in request.get("firstAvailable") or (request.get("exactly") or request,):
+            if name := choice.get("deviceClassName"):
+                most[name] = max(most.get(name, 0), _device_count(choice))
+        for name, count in most.items():
+            counts[name] = counts.get(name, 0) + count
+    return {f"{name}{_DEVICES}": of(count) for name, count in counts.items()}
+
+
+def _device_count(request: Object) -> int:
+    match request.get("allocationMode", "ExactCount"):
+        case "ExactCount":
+            return int(request.get("count", 1))
+        case "All":
+            return _MOST_DEVICES
+    return 0  # A mode of a later version.
 
 
 def _matches(place: Place, obj: Object, scope: Mapping[str, object]) -> bool:
