@@ -340,6 +340,32 @@ async def test_owners_follow_a_change_of_the_retention_policy(world: World, kube
         assert await owners_of(world, "data-web-0") == expected
 
 
+async def test_an_adopted_pod_without_the_volumes_of_its_set_is_reported(
+    world: World, kubelet: Kubelet, clock: ManualClock
+) -> None:
+    template = with_claims()["spec"]["template"]
+    metadata = {**template["metadata"], "name": "web-0", "namespace": "default"}
+    await world.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    await kubelet.run_all()
+    await world.client.create(with_claims(replicas=1))
+    await world.settle()
+    assert await world.names(CLAIM) == {"data-web-0"}
+    recorded = {(reason, message) for _, reason, message in await events(world)}
+    assert not [message for reason, message in recorded if reason == "SuccessfulUpdate"]
+    (failed,) = [message for reason, message in recorded if reason == "FailedUpdate"]
+    assert failed.startswith(
+        'Update Pod web-0 in StatefulSet web failed error: Pod "web-0" is invalid: spec: Forbidden: '
+        "pod updates may not change fields other than"
+    )
+    await world.client.delete("v1/Pod", "web-0", namespace="default", grace_seconds=0)
+    await kubelet.run_all()
+    await clock.advance(5)
+    await kubelet.run_all()
+    volumes = (await pods(world))["web-0"]["spec"]["volumes"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}} in volumes
+    assert (await world.client.get(STATEFUL_SET, "web", namespace="default"))["status"]["readyReplicas"] == 1
+
+
 async def test_a_claim_that_is_being_deleted_holds_its_pod_back(world: World, clock: ManualClock) -> None:
     claim = {
         "apiVersion": "v1",

@@ -48,10 +48,7 @@ def new_pod(stateful_set: Object, ordinal: int, revision: str) -> Object:
         spec["subdomain"] = stateful_set["spec"]["serviceName"]
     claims = claim_names(stateful_set, ordinal)
     if claims:
-        spec["volumes"] = [
-            *({"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in claims.items()),
-            *(volume for volume in spec.get("volumes") or () if volume["name"] not in claims),
-        ]
+        spec["volumes"] = volumes_with(claims, spec)
     return {**pod, "spec": spec}
 
 
@@ -69,6 +66,14 @@ def claim_names(stateful_set: Object, ordinal: int) -> dict[str, str]:
     name = stateful_set["metadata"]["name"]
     templates = stateful_set["spec"].get("volumeClaimTemplates") or ()
     return {one["metadata"]["name"]: f"{one['metadata']['name']}-{name}-{ordinal}" for one in templates}
+
+
+def volumes_with(claims: Mapping[str, str], spec: Object) -> list[Object]:
+    """Return the volumes of a pod, with the set's claims in place of volumes of the same names."""
+    return [
+        *({"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in claims.items()),
+        *(volume for volume in spec.get("volumes") or () if volume["name"] not in claims),
+    ]
 
 
 def claimed_volumes(snapshot: Snapshot) -> Mapping[str, str]:

@@ -230,19 +230,29 @@ class StatefulSets:
         self._record(stateful_set, "Create", holder.name, None)
 
     async def _repair(self, replicas: Replicas, ordinal: int, pod: PodFacts) -> None:
-        """Restore the labels and claims that make a pod a member."""
+        """Restore the labels, claims and volumes that make a pod a member.
+
+        The server refuses other volumes for a pod that exists. As in Kubernetes the attempt is made and recorded: the
+        Event tells the user of a pod that does not use the claims of its set.
+        """
         stateful_set, holder = replicas.stateful_set, replicas.holder(ordinal)
         has_claims = self._has_claims(stateful_set, ordinal, pod)
         follows_policy = self._claims.follow_policy(stateful_set, holder)
         if identity.has_identity(pod) and has_claims and follows_policy:
             return
+        patch: Object = {}
+        if not identity.has_identity(pod):
+            patch["metadata"] = {"labels": identity.identity_labels(pod.key.name, ordinal), "uid": pod.uid}
+        snapshot = self._pods.snapshot(pod)
+        if not has_claims and snapshot is not None:
+            claims = identity.claim_names(stateful_set, ordinal)
+            patch["spec"] = {"volumes": identity.volumes_with(claims, snapshot.object["spec"])}
         try:
             if not has_claims:
                 await self._claims.create_missing(stateful_set, holder)
             await self._claims.apply_policy(stateful_set, holder)
-            if not identity.has_identity(pod):
-                metadata = {"labels": identity.identity_labels(pod.key.name, ordinal), "uid": pod.uid}
-                await self._client.patch(POD, pod.key.name, {"metadata": metadata}, namespace=pod.key.namespace)
+            if patch:
+                await self._client.patch(POD, pod.key.name, patch, namespace=pod.key.namespace)
         except (*FAILURES, ClaimRefused) as error:
             self._record(stateful_set, "Update", pod.key.name, error)
             raise
