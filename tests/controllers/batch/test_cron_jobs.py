@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import zoneinfo
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from tests.controllers.batch.jobs import JOB, Hand, job
 
 from pinnace.controllers.batch.cron_times import Timetable
-from pinnace.kinds.batch.cron_schedule import parse_schedule
+from pinnace.kinds.batch.cron_schedule import check_time_zone, parse_schedule, time_zone
 from pinnace.model.objects import Object
 from pinnace.testing.cluster import Cluster
 
@@ -103,6 +105,28 @@ async def test_a_time_zone_is_that_of_the_annotation_too(cluster: Cluster, hand:
     await cluster.advance(4 * 3600 + 1)
     (made,) = await jobs(cluster)
     assert made["metadata"]["annotations"][SCHEDULED] == "2026-01-01T09:30:00+05:30"
+
+
+@pytest.fixture
+def no_system_zones() -> Iterator[None]:
+    def forget() -> None:
+        zoneinfo.ZoneInfo.clear_cache()
+        check_time_zone.cache_clear()
+        time_zone.cache_clear()
+
+    zoneinfo.reset_tzpath(to=())
+    forget()
+    yield
+    zoneinfo.reset_tzpath()
+    forget()
+
+
+@pytest.mark.usefixtures("no_system_zones")
+async def test_a_time_zone_is_known_where_the_system_has_none(cluster: Cluster, hand: Hand) -> None:
+    await hand.create(cron_job(schedule="30 9 * * *", timeZone="Asia/Kathmandu"))
+    await cluster.advance(4 * 3600)
+    (made,) = await jobs(cluster)
+    assert made["metadata"]["annotations"][SCHEDULED] == "2026-01-01T09:30:00+05:45"
 
 
 async def test_a_suspended_cron_job_starts_nothing_and_catches_up_with_the_last_run(
