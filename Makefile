@@ -39,11 +39,12 @@ check: $(VENV)/.dev ## Check style, types, import rules, words and sizes.
 	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
 	@$(BIN)/python tools/sizes.py $(SIZES_FOLDERS)
 
-bench: $(VENV)/.dev ## Measure the cost of requests, custom resources and operators. Needs wrk and curl.
+bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.
 	@$(BIN)/python bench/api.py
 	@$(BIN)/python -m bench.custom_resources
 	@$(BIN)/python bench/gates.py
 	@$(BIN)/python bench/reconciling.py
+	@$(BIN)/python bench/control_loops.py
 
 dist: $(VENV)/.up ## Build the wheel and the sdist, and test the wheel in an empty environment.
 	@$(BIN)/python tools/dist.py
