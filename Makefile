@@ -14,10 +14,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ARGS ?=
 
-# Folders whose words and sizes are checked. Add a folder when `tools/words.py FOLDER` finds nothing.
+# Folders and pages whose words are checked. Add one when `tools/words.py FOLDER` finds nothing.
 WORDS_FOLDERS := $(shell cat tools/clean_folders.txt)
-SIZES_LEFT := src/pinnace/cluster src/pinnace/schema
-SIZES_FOLDERS := $(filter-out $(SIZES_LEFT),$(patsubst %/__init__.py,%,$(wildcard src/pinnace/*/__init__.py)))
 
 .PHONY: help up test check bench dist clean
 .DEFAULT_GOAL := help
@@ -37,7 +35,7 @@ check: $(VENV)/.dev ## Check style, types, import rules, words and sizes.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
-	@$(BIN)/python tools/sizes.py $(SIZES_FOLDERS)
+	@$(BIN)/python tools/sizes.py
 
 bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.
 	@$(BIN)/python bench/api.py
