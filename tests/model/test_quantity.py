@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.growth import is_linear
 
 from pinnace.model import quantity
 from pinnace.model.quantity import FORMAT_ERROR, NUMBER_ERROR, SUFFIX_ERROR, Format, InvalidQuantity
@@ -166,3 +169,49 @@ def test_fractions_count_as_the_next_whole_unit() -> None:
 def test_an_enormous_exponent_costs_nothing() -> None:
     assert quantity.parse("1e999999999") > quantity.parse("1e999999998")
     assert quantity.canonical("1e999999999") == "1e999999999"
+
+
+_BACKTRACKING = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+
+
+@given(st.text("0019.+-eEinumkKMGTP", max_size=8))
+def test_the_form_is_that_of_the_plain_regular_expression(text: str) -> None:
+    try:
+        quantity.parse(text)
+        found = ""
+    except InvalidQuantity as err:
+        found = str(err)
+    assert (found == FORMAT_ERROR) == (not text or _BACKTRACKING.fullmatch(text) is None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0", "1", ".0", "1.1", "-0", "1e0", "0x", "00Ki"],
+)
+@pytest.mark.parametrize("suffix", ["", "x", "Ki", "m", ".5", "e-5"])
+def test_time_is_linear_in_the_digits(text: str, suffix: str) -> None:
+    def parse(text: str) -> None:
+        with suppress(InvalidQuantity):
+            quantity.canonical_in_list(text)
+
+    assert is_linear(parse, lambda size: text[:-1] + text[-1] * size + suffix, 80_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("1" + "0" * 5_000 + "Ki", "9223372036854775807"),
+        ("0." + "0" * 5_000 + "1Ki", "1n"),
+        ("0" * 5_000 + "64Mi", "64Mi"),
+        ("1e" + "0" * 5_000 + "3", "1e" + "0" * 5_000 + "3"),
+    ],
+    ids=["large", "small", "zeros", "exponent"],
+)
+def test_more_digits_than_python_reads_are_no_error(text: str, canonical: str) -> None:
+    assert quantity.canonical(text) == canonical
+
+
+def test_an_amount_beyond_reason_is_cut_as_an_integer() -> None:
+    beyond = quantity.parse("1e999999999")
+    assert beyond.value == beyond.milli_value == 10**400
+    assert quantity.parse("-1e999999999").value == -(10**400)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.growth import cpu_seconds, is_linear
 
 from pinnace.model.errors import BadRequest
 from pinnace.model.selectors import (
@@ -279,3 +280,50 @@ def test_numbers_are_compared_as_numbers_and_nothing_else_is(sign: str, bound: i
         number = None  # More than Go's int64 holds.
     expected = number is not None and (number > bound if sign == ">" else number < bound)
     assert label_selector(f"n{sign}{bound}").matches(labels) is expected
+
+
+_TERM = st.builds(
+    lambda key, rest: f"!{key}" if rest == "!" else f"{key}{rest}",
+    KEYS.filter(lambda key: key not in ("in", "notin")),
+    st.sampled_from(["", "!", "=x", "!=x", "=1", "!=1", " in (x,y,1)", " notin (x,7)", ">0", "<5", ">6"]),
+)
+
+
+@given(st.lists(_TERM, min_size=1, max_size=4), LABELS)
+def test_a_selector_of_many_terms_means_the_same(terms: list[str], labels: Mapping[str, str]) -> None:
+    few, many = label_selector(",".join(terms)), label_selector(",".join(terms * 100))
+    assert few.matches(labels) is many.matches(labels)
+
+
+@pytest.mark.parametrize("term", ["a{}=b", "a{}!=b", "a{}", "!a{}", "a{}>1", "a{} in (x,y)", "a notin (x{})"])
+def test_time_is_linear_in_the_terms(term: str) -> None:
+    labels = {f"k{number}": "v" for number in range(10)}
+
+    def select(text: str) -> None:
+        selector = label_selector(text)
+        for _ in range(1_000):
+            selector.matches(labels)
+
+    assert is_linear(select, lambda count: ",".join(map(term.format, range(count))), 6_000)
+
+
+def test_a_selector_of_many_terms_costs_as_much_for_an_object_as_one_of_few() -> None:
+    labels = {"app": "web"}
+
+    def match_often(count: int) -> float:
+        selector = label_selector(",".join(f"a{number}!=b" for number in range(count)))
+        return cpu_seconds(lambda labels: [selector.matches(labels) for _ in range(5_000)], labels)
+
+    assert match_often(20_000) < 20 * match_often(100) + 0.1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["=", "!="]), st.sampled_from("xy")), max_size=4),
+    st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz")),
+)
+def test_a_field_selector_matches_if_each_of_its_terms_does(
+    terms: list[tuple[str, str, str]], fields: dict[str, str]
+) -> None:
+    selector = field_selector(",".join(map("".join, terms)))
+    each = all((fields.get(name, "") == value) == (operator == "=") for name, operator, value in terms)
+    assert selector.matches(lambda name: fields.get(name, "")) is each

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
+from tests.schema.merge.samples import CONFIG_MAP, CUSTOM, POD
 
 from pinnace.model.errors import ApplyConflict, BadRequest
 from pinnace.model.objects import Object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.schema.samples import POD
+from tests.schema.merge.samples import POD
 
 from pinnace.model.errors import ApiError, BadRequest
 from pinnace.model.patches.json_and_merge import PatchRefused

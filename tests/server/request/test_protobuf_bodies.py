@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.schema.protobuf_samples import Sample, sample, samples
+from tests.schema.golang.protobuf_samples import Sample, sample, samples
 
 from pinnace.kinds.definitions import Definitions
 from pinnace.model import errors

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pinnace.kinds.validation.pem import find_blocks
+
 if TYPE_CHECKING:
     from cryptography import x509
-
-_block = re.compile(
-    rb"-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)\s*([A-Za-z0-9+/=\s]*?)-----END \1-----"
-)
 
 REQUEST_TYPE = "PEM block type must be CERTIFICATE REQUEST"
 
@@ -39,12 +36,14 @@ def decoded(text: str) -> bytes:
 
 def pem_blocks(data: bytes) -> Iterator[PemBlock]:
     """Return the blocks of a PEM text, ignoring text between them."""
-    for found in _block.finditer(data):
+    for block_type, text in find_blocks(data):
+        lines = text.split(b"\n")
+        headers = next((number for number, line in enumerate(lines) if b":" not in line), len(lines))
         try:
-            der = base64.b64decode(b"".join(found[3].split()), validate=True)
+            der = base64.b64decode(b"".join(b" ".join(lines[headers:]).split()), validate=True)
         except (binascii.Error, ValueError):
             continue
-        yield PemBlock(found[1].decode(errors="replace"), bool(found[2]), der)
+        yield PemBlock(block_type.decode(errors="replace"), headers > 0, der)
 
 
 def check_request(pem: bytes) -> str:

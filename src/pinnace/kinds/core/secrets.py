@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from functools import lru_cache
 import orjson
 
 from pinnace.kinds.validation.fields import validate_immutable
+from pinnace.kinds.validation.pem import find_blocks
 from pinnace.model import names
 from pinnace.model.confidential import REDACTED
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long
@@ -22,7 +22,6 @@ SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 FROZEN = "field is immutable when `immutable` is set"
 
 _DOCKER_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
-_pem_blocks = re.compile(rb"-----BEGIN ([^\n]*?)-----\r?\n.*?-----END \1-----", re.DOTALL).findall
 
 config_key_errors = lru_cache(maxsize=4096)(names.config_key)
 """Cached, because keys repeat: data, ca.crt, application.properties."""
@@ -128,7 +127,7 @@ def _secret_warnings(secret: Object, old: Object | None) -> Iterator[str]:
 
 def _check_key_pair(certificate: bytes, key: bytes) -> str:
     """Return the error of Go's TLS for a key pair that it cannot load, as far as the PEM blocks show."""
-    found = [name.decode() for name in _pem_blocks(certificate)]
+    found = [name.decode(errors="replace") for name, _ in find_blocks(certificate)]
     if "CERTIFICATE" not in found:
         if not found:
             return "tls: failed to find any PEM data in certificate input"
@@ -142,7 +141,7 @@ def _check_key_pair(certificate: bytes, key: bytes) -> str:
             'tls: failed to find "CERTIFICATE" PEM block in certificate input after skipping PEM blocks of the '
             f"following types: [{skipped}]"
         )
-    found = [name.decode() for name in _pem_blocks(key)]
+    found = [name.decode(errors="replace") for name, _ in find_blocks(key)]
     if not any(name.endswith("PRIVATE KEY") for name in found):
         if not found:
             return "tls: failed to find any PEM data in key input"

@@ -72,7 +72,7 @@ def effective_format(type: str, format: str) -> str:
     return ""
 
 
-def _whole(pattern: str, *, flags: int = re.ASCII) -> Check:
+def _match_whole(pattern: str, *, flags: int = re.ASCII) -> Check:
     matches = re.compile(pattern, flags).fullmatch
     return lambda text: matches(text) is not None
 
@@ -208,7 +208,7 @@ def is_isbn13(text: str) -> bool:
 
 
 _CHECKS: dict[str, Check] = {
-    "bsonobjectid": _whole("[0-9a-fA-F]{24}"),
+    "bsonobjectid": _match_whole("[0-9a-fA-F]{24}"),
     "uri": is_uri,
     "email": lambda text: _EMAIL.fullmatch(text) is not None,
     "hostname": is_hostname,
@@ -216,18 +216,18 @@ _CHECKS: dict[str, Check] = {
     "ipv6": is_ipv6,
     "cidr": is_cidr,
     "mac": lambda text: _MAC.fullmatch(text) is not None,
-    "uuid": _whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"),
-    "uuid3": _whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?3[0-9a-fA-F]{3}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"),
-    "uuid4": _whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?4[0-9a-fA-F]{3}-?[89abAB][0-9a-fA-F]{3}-?[0-9a-fA-F]{12}"),
-    "uuid5": _whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?5[0-9a-fA-F]{3}-?[89abAB][0-9a-fA-F]{3}-?[0-9a-fA-F]{12}"),
+    "uuid": _match_whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"),
+    "uuid3": _match_whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?3[0-9a-fA-F]{3}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"),
+    "uuid4": _match_whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?4[0-9a-fA-F]{3}-?[89abAB][0-9a-fA-F]{3}-?[0-9a-fA-F]{12}"),
+    "uuid5": _match_whole("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?5[0-9a-fA-F]{3}-?[89abAB][0-9a-fA-F]{3}-?[0-9a-fA-F]{12}"),
     "isbn": lambda text: is_isbn10(text) or is_isbn13(text),
     "isbn10": is_isbn10,
     "isbn13": is_isbn13,
     "creditcard": is_credit_card,
     "ssn": lambda text: len(text) == 11 and re.fullmatch("[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}", text) is not None,
-    "hexcolor": _whole("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
-    "rgbcolor": _whole(rf"rgb\({_SHADE},{_SHADE},{_SHADE}\)"),
-    "byte": _whole("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"),
+    "hexcolor": _match_whole("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
+    "rgbcolor": _match_whole(rf"rgb\({_SHADE},{_SHADE},{_SHADE}\)"),
+    "byte": _match_whole("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"),
     "password": lambda text: True,
     "date": is_date,
     "duration": is_duration,

@@ -133,9 +133,11 @@ def _uri(text: str) -> list[str]:
     return []
 
 
+_UUID = re.compile("[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+
+
 def _uuid(text: str) -> list[str]:
-    pattern = "[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"
-    return [] if re.fullmatch(pattern, text, re.IGNORECASE | re.ASCII) else ["does not match the UUID format"]
+    return [] if _UUID.fullmatch(text) else ["does not match the UUID format"]
 
 
 def _byte(text: str) -> list[str]:

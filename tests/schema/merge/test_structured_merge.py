@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
-from tests.schema.test_changes import custom_objects, members
+from tests.schema.merge.samples import CONFIG_MAP, CUSTOM, POD
+from tests.schema.merge.test_changed_fields import custom_objects, members
 
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import find_changes, of
@@ -131,7 +131,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "found"), REFUSED)
-def test_what_does_not_fit_is_told_in_kubernetes_words(value: Any, found: list[str]) -> None:
+def test_a_value_that_does_not_fit_has_the_messages_of_kubernetes(value: Any, found: list[str]) -> None:
     assert errs(value, POD) == found
 
 

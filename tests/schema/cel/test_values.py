@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.schema.cel_schemas import VALUES_OBJECT, VALUES_SCHEMA
+from tests.schema.cel.schemas import VALUES_OBJECT, VALUES_SCHEMA
 
 from pinnace.schema.cel.environment import EXTENDED, KUBERNETES
 from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError
@@ -18,7 +18,7 @@ from pinnace.schema.cel.values import Duration, Timestamp, Uint
 from pinnace.schema.shape import Schema
 
 SCHEMA = Schema(VALUES_SCHEMA)
-CASES = [json.loads(line) for line in Path(__file__).with_name("cel_values.jsonl").read_text().splitlines()]
+CASES = [json.loads(line) for line in Path(__file__).with_name("values.jsonl").read_text().splitlines()]
 
 
 def outcome(expression: str, *, careful: bool) -> dict[str, Any]:

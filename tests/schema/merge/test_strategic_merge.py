@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schema.samples import POD
+from tests.schema.merge.samples import POD
 
 from pinnace.schema.merge.strategic import MalformedPatch, PatchError, UnacceptablePatch, strategic_merge
 from pinnace.schema.shape import Schema
@@ -162,7 +162,7 @@ REFUSED: list[tuple[dict[str, Any], type[PatchError], str]] = [
 
 
 @pytest.mark.parametrize(("patch", "err", "message"), REFUSED)
-def test_a_patch_that_does_not_apply_is_told_so(patch: dict[str, Any], err: type[PatchError], message: str) -> None:
+def test_a_patch_that_does_not_apply_is_refused(patch: dict[str, Any], err: type[PatchError], message: str) -> None:
     with pytest.raises(err) as caught:
         patched(patch)
     assert str(caught.value) == message

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.growth import is_linear
 
 from pinnace.schema.golang import decode
 from pinnace.schema.golang.decode import DecodeError
@@ -213,3 +214,30 @@ def test_an_object_that_was_pruned_and_defaulted_does_not_change_again(spec: dic
     assert obj == once
     pruner.prune_and_default_stored(obj)
     assert obj == once
+
+
+@pytest.mark.parametrize("place", ["spec", "list", "map"])
+def test_time_is_linear_in_the_unknown_fields(place: str) -> None:
+    inside = {"type": "object", "properties": {"known": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": inside,
+            "list": {"type": "array", "items": inside},
+            "map": {"type": "object", "additionalProperties": inside},
+        },
+    }
+
+    def objects(count: int) -> dict[str, Any]:
+        found: dict[str, dict[str, Any]] = {
+            "spec": {"spec": {f"unknown{number}": 1 for number in range(count)}},
+            "list": {"list": [{"unknown": 1} for _ in range(count)]},
+            "map": {"map": {f"k{number}": {"unknown": 1} for number in range(count)}},
+        }
+        return found[place]
+
+    pruner = PrunerAndDefaulter(schema)
+    assert len(pruner.prune_and_default(objects(1_000))) == 1_000
+    assert is_linear(
+        lambda encoded: pruner.prune_and_default(orjson.loads(encoded)), lambda n: orjson.dumps(objects(n)), 20_000
+    )

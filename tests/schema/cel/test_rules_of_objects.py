@@ -175,7 +175,7 @@ SIGNATURE = "call arguments did not match a supported operator, function or macr
         *("items", "list and items"),
     ],
 )
-def test_a_new_object_is_told_what_its_rules_say(new: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_the_rules_of_a_new_object_are_evaluated(new: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert told(new) == expected
 
 
@@ -262,7 +262,7 @@ INLINE_BUDGET = 2_000
     [(0, INLINE_BUDGET, True), (1, INLINE_BUDGET, False), (1, None, True)],
     ids=["quick", "slow", "nobody waits"],
 )
-def test_many_rules_that_may_cost_much_are_given_up_when_somebody_waits_and_time_is_over(
+def test_many_costly_rules_are_stopped_on_the_event_loop_when_their_time_is_over(
     seconds: int, inline_budget: int | None, is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = iter(range(1000))
@@ -280,7 +280,7 @@ def test_many_rules_that_may_cost_much_are_given_up_when_somebody_waits_and_time
 
 
 @pytest.mark.parametrize(("count", "is_done"), [(5, True), (100, False)])
-def test_a_rule_that_may_cost_much_beside_others_is_counted_while_somebody_waits(count: int, is_done: bool) -> None:
+def test_the_actual_cost_of_a_costly_rule_is_counted_on_the_event_loop(count: int, is_done: bool) -> None:
     dear = rule("self.all(x, self.all(y, x + y >= 0))")
     checked = rules({**NUMBERS, "x-kubernetes-validations": [rule("self.size() > 0"), dear]})
     values, size = [1] * count, 256  # As if there were more in the document.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schema.protobuf_samples import Sample, samples
+from tests.schema.golang.protobuf_samples import Sample, samples
 
 from pinnace.kinds.golang import field_numbers
 from pinnace.model.objects import Kind

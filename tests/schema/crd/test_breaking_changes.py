@@ -104,12 +104,12 @@ HARMLESS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), BREAKING, ids=lambda value: orjson.dumps(value).decode()[:70])
-def test_what_a_change_breaks_is_told(old: Any, new: Any, expected: list[tuple[str, str]]) -> None:
+def test_a_breaking_change_is_reported(old: Any, new: Any, expected: list[tuple[str, str]]) -> None:
     assert breaking_changes(old, new) == expected
 
 
 @pytest.mark.parametrize(("old", "new"), HARMLESS, ids=lambda value: orjson.dumps(value).decode()[:70])
-def test_a_change_that_breaks_nothing_is_not_told(old: Any, new: Any) -> None:
+def test_a_compatible_change_is_not_reported(old: Any, new: Any) -> None:
     assert breaking_changes(old, new) == []
 
 
@@ -130,6 +130,6 @@ WORDS = st.fixed_dictionaries(
 
 
 @given(WORDS, WORDS, st.lists(st.none() | st.integers(0, 4) | st.sampled_from(["", "a", "ab", "abc"]), max_size=8))
-def test_without_a_told_change_what_was_right_stays_right(old: Any, new: Any, values: list[Any]) -> None:
+def test_without_a_reported_change_valid_values_stay_valid(old: Any, new: Any, values: list[Any]) -> None:
     if not breaking_changes(old, new):
         assert not [value for value in values if not explain(old, value) and explain(new, value)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
+from tests.schema.merge.samples import CONFIG_MAP, CUSTOM, POD
 
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import collapse_atomic, find_changes, of

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.growth import is_linear
 
 from pinnace.kinds.definitions import Definitions
 from pinnace.kinds.golang import field_types
 from pinnace.model.quantity import canonical
 from pinnace.schema.golang.base64 import canonical_base64
-from pinnace.schema.golang.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.golang.decode import MAX_UNKNOWN, DecodeError, Decoder, Decoders
 from pinnace.schema.golang.times import canonical_micro_time, canonical_time
 from pinnace.schema.shape import Schema
 
@@ -91,7 +92,7 @@ def _container(**fields: Any) -> dict[str, Any]:
         ([], "array into Go value of type v1.ConfigMap"),
     ],
 )
-def test_a_wrong_type_is_told_as_go_tells_it(obj: Any, message: str) -> None:
+def test_a_wrong_type_has_the_message_of_go(obj: Any, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
         config_map(obj)
     assert str(caught.value) == f"json: cannot unmarshal {message}"
@@ -121,7 +122,7 @@ def test_a_wrong_type_is_told_as_go_tells_it(obj: Any, message: str) -> None:
         ),
     ],
 )
-def test_a_wrong_type_deep_inside_is_told_with_its_path(obj: Any, message: str) -> None:
+def test_a_wrong_type_deep_inside_is_reported_with_its_path(obj: Any, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
         pod(obj)
     assert str(caught.value) == f"json: cannot unmarshal {message}"
@@ -212,7 +213,7 @@ def test_quantities_become_canonical(given: Any, kept: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["abc", "", True, {}, []])
-def test_a_bad_quantity_is_told_with_the_expression(given: Any) -> None:
+def test_a_bad_quantity_is_reported_with_the_expression(given: Any) -> None:
     with pytest.raises(DecodeError, match=r"^quantities must match the regular expression "):
         pod(_container(resources={"limits": {"cpu": given}}))
 
@@ -272,7 +273,7 @@ def test_additional_properties_may_be_a_boolean(value: bool) -> None:
         ),
     ],
 )
-def test_a_bad_schema_inside_a_schema_is_told(fields: dict[str, Any], message: str) -> None:
+def test_a_bad_schema_inside_a_schema_is_reported(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(DecodeError) as caught:
         crd(_column(**fields))
     assert str(caught.value) == message
@@ -310,7 +311,7 @@ def test_a_time_becomes_utc_and_whole_seconds(given: str, kept: str) -> None:
         ("2020-02-01T23:59:59Zx", ': extra text: "x"'),
     ],
 )
-def test_a_bad_time_is_told_as_go_tells_it(given: str, err: str) -> None:
+def test_a_bad_time_has_the_message_of_go(given: str, err: str) -> None:
     with pytest.raises(ValueError) as caught:
         canonical_time(given)
     assert str(caught.value) == f'parsing time "{given}"{err}'
@@ -353,7 +354,7 @@ def test_bytes_become_canonical(given: str, kept: str) -> None:
         ("YWJjYQ", 4),
     ],
 )
-def test_bad_bytes_are_told_with_their_place(given: str, place: int) -> None:
+def test_bad_bytes_are_reported_with_their_offset(given: str, place: int) -> None:
     with pytest.raises(DecodeError) as caught:
         config_map({"binaryData": {"a": given}})
     assert str(caught.value) == f"illegal base64 data at input byte {place}"
@@ -381,9 +382,36 @@ def test_a_schema_without_a_type_takes_anything() -> None:
         ),
     ],
 )
-def test_a_type_that_reads_itself_is_told_before_errors_that_go_reads_over(
-    fields: dict[str, Any], message: str
-) -> None:
+def test_the_error_of_a_type_that_decodes_itself_comes_before_others(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(DecodeError) as caught:
         pod(_container(**fields))
     assert str(caught.value) == message
+
+
+def _unknown_fields(count: int) -> list[dict[str, Any]]:
+    fields = {f"unknown{number}": 1 for number in range(count)}
+    return [
+        {"spec": dict(fields)},
+        {"spec": {"containers": [{"name": "a", "unknown": 1} for _ in range(count)]}},
+        {"metadata": {"labels": {"a": "b"}, "managedFields": [dict(fields)]}},
+    ]
+
+
+def test_all_unknown_fields_are_removed_and_the_first_hundred_reported() -> None:
+    obj = _unknown_fields(1_000)[0]
+    assert pod(obj) == [f"spec.unknown{number}" for number in range(MAX_UNKNOWN)]
+    assert obj == {"spec": {}}
+
+
+@pytest.mark.parametrize("place", range(3), ids=["fields", "items", "deep fields"])
+def test_time_is_linear_in_the_unknown_fields(place: int) -> None:
+    assert is_linear(lambda obj: pod(dict(obj)), lambda count: _unknown_fields(count)[place], 40_000)
+
+
+def test_time_is_linear_in_the_nulls() -> None:
+    names = list(DEFINITIONS.schema("io.k8s.api.core.v1.PodSpec").properties)
+
+    def nulls(count: int) -> list[dict[str, Any]]:
+        return [{"spec": dict.fromkeys(names)} for _ in range(count)]
+
+    assert is_linear(lambda objs: [pod(obj) for obj in objs], nulls, 2_000)

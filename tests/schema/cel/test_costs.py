@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.schema.cel_schemas import VALUES_OBJECT, VALUES_SCHEMA
+from tests.schema.cel.schemas import VALUES_OBJECT, VALUES_SCHEMA
 
 from pinnace.schema.cel.cost.ranges import UNLIMITED
 from pinnace.schema.cel.errors import CostExceeded
@@ -51,7 +51,7 @@ def test_an_expression_costs_what_it_costs_in_kubernetes(expression: str, cost: 
     assert program.estimated_cost().most == most
 
 
-def test_values_nobody_limits_can_cost_without_limit() -> None:
+def test_values_without_a_limit_can_cost_without_limit() -> None:
     program = compile_cel('self.l.map(x, string(x)).join(",") == ""', {"self": SCHEMA})
     assert program.estimated_cost().most > UNLIMITED // 100
 

@@ -48,7 +48,7 @@ def test_a_value_has_the_errors_that_kubernetes_finds(schema: Any, value: Any, e
     assert sorted(map(list, SchemaValidator(kind, validate_metadata=errors_inside).validate(obj))) == sorted(expected)
 
 
-def test_a_status_is_told_of_in_its_own_words() -> None:
+def test_errors_of_a_status_start_with_its_path() -> None:
     status = SchemaValidator(
         {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}, under="status"
     )

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.schema.cel_schemas import RULES_SCHEMA
+from tests.schema.cel.schemas import RULES_SCHEMA
 
 from pinnace.schema.cel.rules.checks import validate_rule
 from pinnace.schema.shape import Schema
 
-CASES = [json.loads(line) for line in Path(__file__).with_name("cel_refusals.jsonl").read_text().splitlines()]
+CASES = [json.loads(line) for line in Path(__file__).with_name("refused_rules.jsonl").read_text().splitlines()]
 PATH = "spec.versions[0].schema.openAPIV3Schema"
 HUGE = "Forbidden: estimated rule cost exceeds budget by factor of more than 100x"
 

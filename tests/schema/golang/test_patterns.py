@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 
-from pinnace.schema.golang.patterns import PatternError, compile_pattern
+from pinnace.schema.golang.patterns import MAX_LENGTH, PatternError, compile_pattern
 
 FOUND = [
     ("^a+$", "aaa", True),
@@ -129,3 +130,22 @@ def test_repeats_of_repeats_are_bounded_as_in_go(pattern: str, why: str) -> None
     with pytest.raises(PatternError) as refused:
         compile_pattern(pattern)
     assert why in str(refused.value)
+
+
+def test_a_pattern_may_have_ten_thousand_characters() -> None:
+    assert compile_pattern("a" * MAX_LENGTH)
+    with pytest.raises(PatternError, match="expression too large: longer than 10000 characters"):
+        compile_pattern("a" * (MAX_LENGTH + 1))
+
+
+@pytest.mark.parametrize("unit", ["a", "(a|b)", r"\pL", "a?", "[a-z]", r"\x{61}", "(?i:a)", "a{2,3}"])
+def test_the_longest_pattern_compiles_quickly(unit: str) -> None:
+    pattern = unit * (MAX_LENGTH // len(unit))
+    started = time.thread_time()
+    with suppress(PatternError):  # Some are too large to RE2, too.
+        compile_pattern(pattern)
+    assert time.thread_time() - started < 5
+
+
+def test_deep_groups_are_no_error_of_python() -> None:
+    assert compile_pattern("(" * 4_000 + "a" + ")" * 4_000).search("a")
