@@ -22,6 +22,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
+from pinnace.cluster.stall_watch import StallWatch
 from pinnace.cluster.storage import open_store
 from pinnace.node.simulated.machines import node_names
 from pinnace.reconcile.manager import Manager
@@ -79,6 +80,7 @@ async def running(
         await bootstrap(plane, address=settings.host, port=server.port, volumes=str(directory / "volumes"))
         add_extension_parts(plane)
         add_regular_jobs(plane)
+        _watch_stalls(plane)
         access = _access(settings, files, token, server.port)
         before_ready(access)
         plane.health.is_ready = True
@@ -86,6 +88,12 @@ async def running(
         if manager is not None:
             plane.supervisor.add(manager.name, manager.run)
         yield RunningCluster(plane, access, server)
+
+
+def _watch_stalls(plane: ControlPlane) -> None:
+    stall_watch = StallWatch()
+    stall_watch.measured_by(plane.metrics)
+    plane.supervisor.add("stall-watch", stall_watch.run)
 
 
 def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
