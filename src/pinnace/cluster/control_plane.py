@@ -37,6 +37,7 @@ from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.read.reader import ObjectReader
+from pinnace.server.slices import SliceQueue
 from pinnace.server.targets import Targets
 from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
@@ -103,10 +104,11 @@ async def build(
     metrics = RequestMetrics()
     flows = _build_flow_control(foundation, settings, metrics)
     health = Health(store, fanout, foundation.supervisor)
+    slices = SliceQueue()
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
     api = Handler(
         targets=Targets(foundation.registry, aggregation.api_services),
-        verbs=_build_verbs(foundation, settings, security, admission, nodes),
+        verbs=_build_verbs(foundation, settings, security, admission, nodes, slices),
         pages=NonResourcePages(
             version=version_of(foundation.definitions.minor),
             discovery=discovery,
@@ -117,7 +119,7 @@ async def build(
             aggregated=aggregation.api_services,
         ),
         access=_build_access(foundation, security),
-        limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout)),
+        limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout), slices=slices),
         metrics=metrics,
         audit=audit,
     )
@@ -158,13 +160,18 @@ def _build_flow_control(foundation: Foundation, settings: Settings, metrics: Req
 
 
 def _build_verbs(
-    foundation: Foundation, settings: Settings, security: Security, admission: AdmissionChain, nodes: Nodes
+    foundation: Foundation,
+    settings: Settings,
+    security: Security,
+    admission: AdmissionChain,
+    nodes: Nodes,
+    slices: SliceQueue,
 ) -> Verbs:
     fanout, store = foundation.fanout, foundation.store
     ownerships = Ownerships(foundation.registry)
     return build_verbs(
         foundation,
-        reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
+        reader=ObjectReader(fanout, store, slices=slices, watch_seconds=settings.min_request_timeout),
         pipeline=_build_pipeline(foundation, admission, security, ownerships),
         ownerships=ownerships,
         security=security,

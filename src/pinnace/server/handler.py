@@ -25,6 +25,7 @@ from pinnace.server.request.call import requested_action
 from pinnace.server.request.credentials import RequestCredentials, UpgradeCredentials
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.responses import Responses
+from pinnace.server.slices import SliceQueue
 from pinnace.server.targets import Target, Targets, is_object_path
 from pinnace.server.verbs import Verbs
 from pinnace.store import store as stores
@@ -43,10 +44,11 @@ class ServerPages(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """How many requests run at once, and how long each may take."""
+    """How many requests run at once, how long each may take, and how large answers share the loop."""
 
     flow_control: FlowControl
     deadlines: Deadlines
+    slices: SliceQueue
 
 
 class Handler:
@@ -71,7 +73,7 @@ class Handler:
         self._deadlines = limits.deadlines
         self._metrics = metrics
         self._audit = audit
-        self._responses = Responses()
+        self._responses = Responses(limits.slices)
         self._fast_reads = FastReads(
             routes=targets,
             access=access,

@@ -14,13 +14,17 @@ from pinnace.server.http.messages import Answer, Request, Response, StreamingRes
 from pinnace.server.outcome import Outcome
 from pinnace.server.read.watch_sockets import watch_over_websocket
 from pinnace.server.request.call import Call
+from pinnace.server.request.large_output import indented_in_slices, yaml_in_slices
 from pinnace.server.request.negotiation import PLAIN, Accepted, negotiate
 from pinnace.server.request.pretty import indented, wants_pretty
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.request.yaml_output import as_yaml
+from pinnace.server.slices import SliceQueue
 
 _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024
+_SLICES_FROM = 64 * 1024
+"""A larger body is written as YAML or indented JSON in slices."""
 _JSON = b"application/json"
 _YAML = b"application/yaml"
 _PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
@@ -31,20 +35,21 @@ _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
 class Responses:
     """Renders the answers of one server. Every response carries an Audit-Id of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, slices: SliceQueue) -> None:
+        self._slices = slices
         self._gzip_cache = GzipCache()
         words = secrets.token_hex(10)
         self._audit_prefix = f"Audit-Id: {words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:]}-".encode()
         self._audit_numbers = itertools.count(1)
 
     async def render(self, call: Call, outcome: Outcome) -> Answer:
-        """Return the response to a call. A large body is compressed in a thread."""
+        """Return the response to a call. A large body is formatted in slices and compressed in a thread."""
         request = call.request
         if outcome.stream is not None:
             if request.upgrade and is_websocket(request):
                 return watch_over_websocket(request, outcome.stream)
             return StreamingResponse(outcome.status, self._head(_JSON, call.warnings), outcome.stream)
-        body, content_type = _format(request, outcome)
+        body, content_type = _format(request, outcome) or await self._format_in_slices(outcome)
         head = self._head(content_type, call.warnings)
         if not _is_compressed(request, body):
             return Response(outcome.status, head, body)
@@ -57,14 +62,23 @@ class Responses:
         return Response(outcome.status, head + _GZIP, compressed)
 
     def render_at_once(self, call: Call, outcome: Outcome) -> Response | None:
-        """Return the response to a read; None if a large body has to be compressed first."""
-        body, content_type = _format(call.request, outcome)
+        """Return the response to a read; None if a large body has to be formatted or compressed first."""
+        formatted = _format(call.request, outcome)
+        if formatted is None:
+            return None
+        body, content_type = formatted
         if not _is_compressed(call.request, body):
             return Response(outcome.status, self._head(content_type, call.warnings), body)
         compressed = self._compress_at_once(body)
         if compressed is None:
             return None
         return Response(outcome.status, self._head(content_type, call.warnings) + _GZIP, compressed)
+
+    async def _format_in_slices(self, outcome: Outcome) -> tuple[bytes, bytes]:
+        slices, body = self._slices.begin(), _join(outcome.body)
+        if outcome.accepted.is_yaml:
+            return await yaml_in_slices(body, slices), _YAML
+        return await indented_in_slices(body, slices), _JSON
 
     def _compress_at_once(self, body: bytes | list[bytes]) -> bytes | list[bytes] | None:
         """Return the compressed body if it is known or small; None if it takes a thread."""
@@ -95,13 +109,13 @@ class Responses:
         return head
 
 
-def _format(request: Request, outcome: Outcome) -> tuple[bytes | list[bytes], bytes]:
-    """Return the body in the format that the client accepts, and its content type."""
+def _format(request: Request, outcome: Outcome) -> tuple[bytes | list[bytes], bytes] | None:
+    """Return the body in the format that the client accepts, and its content type; None if that takes long."""
     body, accepted = outcome.body, outcome.accepted
     if accepted.is_yaml:
-        return as_yaml(orjson.loads(_join(body))), _YAML
+        return (as_yaml(orjson.loads(_join(body))), _YAML) if _size(body) <= _SLICES_FROM else None
     if accepted.is_pretty or ((request.head.is_browser or request.raw_query) and wants_pretty(request)):
-        return indented(_join(body)), _JSON
+        return (indented(_join(body)), _JSON) if _size(body) <= _SLICES_FROM else None
     return body + b"\n" if type(body) is bytes else body, _JSON
 
 

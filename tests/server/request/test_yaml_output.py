@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.in_process import InProcess
 
 from pinnace.server.request.yaml_body import read_yaml
-from pinnace.server.request.yaml_output import as_yaml
+from pinnace.server.request.yaml_output import _Answers, as_yaml
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -24,6 +25,20 @@ _VALUES = st.recursive(
 @given(_VALUES)
 def test_what_is_written_reads_as_it_was(value: Any) -> None:
     assert read_yaml(as_yaml({"value": value})).value == {"value": value}
+
+
+_LINES = st.text(alphabet="ab \n:-#'\"{}[]|>%@`0e1.", max_size=120)
+_DEEP = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | _LINES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | _LINES, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), _DEEP, min_size=1))
+def test_the_bytes_are_those_that_libyaml_writes(value: dict[str, Any]) -> None:
+    dumped = yaml.dump(value, Dumper=_Answers, default_flow_style=False, allow_unicode=True)
+    assert as_yaml(value).decode() == dumped.removesuffix("...\n")
 
 
 @pytest.mark.parametrize(

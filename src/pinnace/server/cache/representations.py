@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Protocol
@@ -23,8 +23,10 @@ from pinnace.server.cache.served_versions import (
     to_served_version,
 )
 from pinnace.server.cache.watch_cache import CachedObject
+from pinnace.server.slices import SliceQueue
 
 _METADATA = b'"metadata":{'
+_ROWS_AT_ONCE = 16
 
 
 class Representation(Protocol):
@@ -219,21 +221,38 @@ class TableRepresentation:
             "rows": [],
         }
 
+    async def encode_in_slices(self, entries: Sequence[CachedObject], metadata: Object, queue: SliceQueue) -> bytes:
+        """Return the bytes of `encode_list`; other requests are handled in between."""
+        slices = queue.begin()
+        now = self._clock.now()
+        if self._resource.row_order is not None:
+            order = self._resource.row_order
+            entries = sorted(entries, key=lambda entry: order(self._object(entry)))
+        pieces = [orjson.dumps(self._empty(metadata)).removesuffix(b"]}")]
+        for start in range(0, len(entries), _ROWS_AT_ONCE):
+            await slices.pause()
+            rows = [self._row(self._object(entry), now) for entry in entries[start : start + _ROWS_AT_ONCE]]
+            pieces += (orjson.dumps(rows)[1:-1], b",")
+        pieces[-1] = b"]}"
+        return b"".join(pieces)
+
     def _table(self, objects: list[Object], metadata: Object) -> bytes:
         table = self._empty(metadata)
-        columns = self._resource.columns or DEFAULT_COLUMNS
         now = self._clock.now()
-        for obj in objects:
-            row: Object = {"cells": [column.value(obj, now) for column in columns], "object": None}
-            if self._include == "Object":
-                row["object"] = to_served_version(obj, self._resource)
-            elif self._include == "Metadata":
-                own = without_version_annotations(obj, self._resource.strategy)
-                row["object"] = partial_metadata(own, self._version)
-            table["rows"].append(row)
-        if not objects and columns[-1].name == _CREATED_AT:
+        table["rows"] = [self._row(obj, now) for obj in objects]
+        if not objects and (self._resource.columns or DEFAULT_COLUMNS)[-1].name == _CREATED_AT:
             table["rows"] = None  # As Kubernetes does for kinds without columns of their own.
         return orjson.dumps(table)
+
+    def _row(self, obj: Object, now: datetime) -> Object:
+        columns = self._resource.columns or DEFAULT_COLUMNS
+        row: Object = {"cells": [column.value(obj, now) for column in columns], "object": None}
+        if self._include == "Object":
+            row["object"] = to_served_version(obj, self._resource)
+        elif self._include == "Metadata":
+            own = without_version_annotations(obj, self._resource.strategy)
+            row["object"] = partial_metadata(own, self._version)
+        return row
 
 
 def _empty_object(metadata: Object, resource: Resource) -> Object:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from itertools import islice
+from typing import Any
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.text_cache import LONGEST
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.representations import ObjectRepresentation, Representation
+from pinnace.server.cache.representations import ObjectRepresentation, Representation, TableRepresentation
 from pinnace.server.cache.watch_cache import CachedObject, WatchCache, stamp
 from pinnace.server.http.messages import ResponseStream
 from pinnace.server.read.continue_tokens import LATEST, Extent, cut
@@ -26,10 +28,16 @@ from pinnace.server.read.recent_lists import PageKey, RecentPage, RecentPages
 from pinnace.server.read.selection import ListSelection, Matches, keys_named, selection_of
 from pinnace.server.read.watch import Watch, WatchTimes
 from pinnace.server.request.call import Call
+from pinnace.server.slices import SliceQueue, Slices
 from pinnace.store import store as stores
 
 WATCH_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
+_MOST_ROWS = 50
+"""A table with more rows is encoded in slices."""
+_MOST_MATCHED = 500
+"""More objects are tested against a selector in slices."""
+_MATCHED_AT_ONCE = 32
 _LONGEST_WATCH = 10 * 365 * 86400
 
 Body = bytes | list[bytes]
@@ -43,12 +51,14 @@ class ObjectReader:
         fanout: Fanout,
         store: stores.Store,
         *,
+        slices: SliceQueue | None = None,
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_seconds: float = WATCH_SECONDS,
     ) -> None:
         """A watch without timeoutSeconds lasts from `watch_seconds` to twice as long, at random."""
         self._fanout = fanout
         self._store = store
+        self._slices = slices or SliceQueue()
         self._bookmark_seconds = bookmark_seconds
         self._watch_seconds = watch_seconds
         self._pages = RecentPages()
@@ -139,18 +149,38 @@ class ObjectReader:
 
     def _page_of_now(
         self, call: Call, cache: WatchCache, representation: ObjectRepresentation, options: ListOptions
-    ) -> Body:
-        key = _page_key(call)
-        page = self._pages.get(key)
+    ) -> Body | Awaitable[Body]:
+        page = self._pages.get(_page_key(call))
         if page is None or page.changed != cache.changed:
-            entries, extent = _select_now(cache, selection_of(call), options)
-            page = RecentPage(representation.join_items(entries), extent, cache.changed)
-            if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
-                self._pages.keep(key, page)
+            chosen = selection_of(call)
+            if chosen.matches is not None and len(cache.entries) > _MOST_MATCHED:
+                return _Later(partial(self._page_of_many, call, cache, chosen, representation, options))
+            entries, extent = _select_now(cache, chosen, options)
+            page = self._keep(call, RecentPage(representation.join_items(entries), extent, cache.changed))
         now = self._fanout.revision
         if page.revision != now:
             page.revision, page.pieces = now, representation.wrap_list(page.items, metadata=page.extent.metadata(now))
         return page.pieces
+
+    async def _page_of_many(
+        self,
+        call: Call,
+        cache: WatchCache,
+        chosen: ListSelection,
+        representation: ObjectRepresentation,
+        options: ListOptions,
+    ) -> Body:
+        """Return a page of the state at the time of the call, selected in slices."""
+        now, changed = self._fanout.revision, cache.changed
+        entries, extent = await _select_in_slices(cache, chosen, options, self._slices.begin())
+        page = self._keep(call, RecentPage(representation.join_items(entries), extent, changed, now))
+        page.pieces = representation.wrap_list(page.items, metadata=extent.metadata(now))
+        return page.pieces
+
+    def _keep(self, call: Call, page: RecentPage) -> RecentPage:
+        if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
+            self._pages.keep(_page_key(call), page)
+        return page
 
     def _page(
         self,
@@ -166,8 +196,22 @@ class ObjectReader:
             waiting = chosen.prepare([cache.entries[key] for key in candidates])
             if waiting is not None:
                 return self._page_later(waiting, cache, chosen, representation, options, revision=revision)
+        if chosen.matches is not None and len(cache.entries) > _MOST_MATCHED:
+            return _Later(partial(self._page_in_slices, cache, chosen, representation, options, revision))
         entries, extent = _select_now(cache, chosen, options)
-        return _encode_list(representation, entries, extent.metadata(revision))
+        return self._encode_list(representation, entries, extent.metadata(revision))
+
+    async def _page_in_slices(
+        self,
+        cache: WatchCache,
+        chosen: ListSelection,
+        representation: Representation,
+        options: ListOptions,
+        revision: int,
+    ) -> Body:
+        entries, extent = await _select_in_slices(cache, chosen, options, self._slices.begin())
+        body = self._encode_list(representation, entries, extent.metadata(revision))
+        return body if isinstance(body, bytes | list) else await body
 
     async def _page_later(
         self,
@@ -194,7 +238,7 @@ class ObjectReader:
     ) -> Body:
         entries = await self._entries_at(cache, chosen, options, revision)
         found, extent = _select(list(entries), entries, chosen.matches, options.limit)
-        body = _encode_list(representation, found, extent.metadata(revision))
+        body = self._encode_list(representation, found, extent.metadata(revision))
         return body if isinstance(body, bytes | list) else await body
 
     async def _entries_at(
@@ -223,9 +267,31 @@ class ObjectReader:
         found = read()
         return found if isinstance(found, bytes | list) else await found
 
+    def _encode_list(
+        self, representation: Representation, entries: Sequence[CachedObject], metadata: Object
+    ) -> Body | Awaitable[Body]:
+        waiting = representation.prepare(entries) if representation.needs_preparation else None
+        if waiting is not None:
+            return _encode_list_later(waiting, representation, entries, metadata)
+        if len(entries) > _MOST_ROWS and isinstance(representation, TableRepresentation):
+            return _Later(partial(representation.encode_in_slices, entries, metadata, self._slices))
+        return representation.encode_list(entries, metadata=metadata)
+
     def _check_not_ahead(self, revision: int) -> None:
         if revision > self._fanout.revision:
             raise too_large_revision(revision, self._fanout.revision)
+
+
+class _Later:
+    """Work that begins when it is awaited, and need not be."""
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, Body]]) -> None:
+        self._begin = begin
+
+    def __await__(self) -> Generator[Any, Any, Body]:
+        return self._begin().__await__()
 
 
 def _page_key(call: Call) -> PageKey:
@@ -248,6 +314,27 @@ def _select_now(cache: WatchCache, chosen: ListSelection, options: ListOptions) 
     return _select(_candidates(cache, chosen, options), cache.entries, chosen.matches, options.limit)
 
 
+async def _select_in_slices(
+    cache: WatchCache, chosen: ListSelection, options: ListOptions, slices: Slices
+) -> tuple[list[CachedObject], Extent]:
+    """Return the objects of one page of the state at the time of the call. Other requests are handled in between."""
+    matches, limit, entries = chosen.matches, options.limit, cache.entries
+    assert matches is not None, "without a selector there is nothing to test"
+    candidates = [(key, entries[key]) for key in _candidates(cache, chosen, options)]
+    found: list[CachedObject] = []
+    last = ""
+    for number, (key, entry) in enumerate(candidates):
+        if number % _MATCHED_AT_ONCE == 0:
+            await slices.pause()
+        if not matches(key, entry):
+            continue
+        if limit and len(found) == limit:
+            return found, Extent(last)
+        found.append(entry)
+        last = key
+    return found, Extent()
+
+
 def _select(
     keys: list[str], entries: dict[str, CachedObject], matches: Matches | None, limit: int
 ) -> tuple[list[CachedObject], Extent]:
@@ -263,19 +350,8 @@ def _select(
     return [entry for _, entry in page[:limit]], extent
 
 
-def _encode_list(
-    representation: Representation, entries: list[CachedObject], metadata: Object
-) -> Body | Awaitable[Body]:
-    waiting = representation.prepare(entries) if representation.needs_preparation else None
-    return (
-        representation.encode_list(entries, metadata=metadata)
-        if waiting is None
-        else _encode_list_later(waiting, representation, entries, metadata)
-    )
-
-
 async def _encode_list_later(
-    waiting: Awaitable[None], representation: Representation, entries: list[CachedObject], metadata: Object
+    waiting: Awaitable[None], representation: Representation, entries: Sequence[CachedObject], metadata: Object
 ) -> Body:
     await waiting
     return representation.encode_list(entries, metadata=metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import orjson
 
 from pinnace.server.http.messages import Request
@@ -16,5 +17,5 @@ def wants_pretty(request: Request) -> bool:
     return request.parameter("pretty") in _TRUE
 
 
-def indented(body: bytes) -> bytes:
-    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2)
+def indented(body: bytes | msgspec.Raw) -> bytes:
+    return orjson.dumps(orjson.loads(memoryview(body)), option=orjson.OPT_INDENT_2)
