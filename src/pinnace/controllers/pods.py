@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.objects import Object
 from pinnace.reconcile.cache import Cache
 
 POD = "v1/Pod"
@@ -154,14 +152,14 @@ def pod_or_none(snapshot: Snapshot | None) -> Pod | None:
     return pod_of(snapshot) if snapshot is not None else None
 
 
-def index_by_label(cache: Cache) -> None:
-    """Make the objects of a cache findable by namespace and label: see `label_values`."""
-    cache.add_index(BY_LABEL, _labels_of)
+def index_by_label(pods: Cache) -> None:
+    """Make pods findable by namespace and label: see `label_values`."""
+    pods.add_encoded_index(BY_LABEL, _labels_of)
 
 
 def index_by_node(pods: Cache) -> None:
     """Make pods findable by the node they are bound to; the empty name finds those that wait for one."""
-    pods.add_index(BY_NODE, _node_of)
+    pods.add_encoded_index(BY_NODE, _node_of)
 
 
 def label_values(namespace: str, labels: dict[str, str]) -> list[str]:
@@ -169,10 +167,9 @@ def label_values(namespace: str, labels: dict[str, str]) -> list[str]:
     return [f"{namespace}/{name}={value}" for name, value in labels.items()]
 
 
-def _labels_of(obj: Object) -> list[str]:
-    metadata = obj["metadata"]
-    return label_values(metadata.get("namespace", ""), metadata.get("labels") or {})
+def _labels_of(snapshot: Snapshot) -> list[str]:
+    return label_values(snapshot.key.namespace, pod_of(snapshot).labels)
 
 
-def _node_of(pod: Object) -> Iterator[str]:
-    yield (pod.get("spec") or {}).get("nodeName") or ""
+def _node_of(snapshot: Snapshot) -> tuple[str]:
+    return (pod_of(snapshot).spec.nodeName,)

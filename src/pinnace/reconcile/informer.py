@@ -311,6 +311,7 @@ class Informers:
         self._client = client
         self._supervise = supervise
         self._informers: dict[InformerScope, Informer] = {}
+        self._by_kind: dict[Kind, list[Informer]] = {}
         self._tasks: dict[InformerScope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -323,21 +324,23 @@ class Informers:
         found = self._informers.get(scope)
         if found is None:
             found = self._informers[scope] = Informer(self._client, scope)
+            self._by_kind.setdefault(scope.kind, []).append(found)
             if self._group is not None:
                 self._tasks[scope] = self._group.create_task(self._follow(found))
         return found
 
     def drop(self, informer: Informer) -> None:
         """Stop following a scope that is no longer needed."""
-        self._informers.pop(informer.scope, None)
+        dropped = self._informers.pop(informer.scope, None)
+        if dropped is not None:
+            self._by_kind[informer.scope.kind].remove(dropped)
         task = self._tasks.pop(informer.scope, None)
         if task is not None:
             task.cancel()
 
     def note_write(self, served: ServedKind, key: Key, answer: Object) -> None:
-        for scope, informer in self._informers.items():
-            if scope.kind == served.kind:
-                informer.note_write(key, answer)
+        for informer in self._by_kind.get(served.kind, ()):
+            informer.note_write(key, answer)
 
     async def synced(self) -> None:
         for informer in list(self):

@@ -36,7 +36,7 @@ class ResourceClaims:
         self._claims = manager.cache(CLAIM)
         self._templates = manager.cache(TEMPLATE)
         self._claims.add_index(_BY_POD, _pods_of_claim)
-        self._pods.add_index(_BY_TEMPLATE, _templates_of)
+        self._pods.add_encoded_index(_BY_TEMPLATE, _templates_of)
         self.pod_controller = Controller("resource-claim-pods", self._reconcile_pod, workers=4)
         self.claim_controller = Controller("resource-claim", self._reconcile_claim, workers=4)
         self.claim_controller.for_(CLAIM)
@@ -209,10 +209,12 @@ def _pods_to_look_at(claim: Object) -> Iterable[Key]:
     return (Key(claim["metadata"]["namespace"], owner["name"]),) if owner is not None and is_of_pod else ()
 
 
-def _templates_of(pod: Object) -> Iterator[str]:
-    for wanted in (pod.get("spec") or {}).get("resourceClaims") or ():
+def _templates_of(snapshot: Snapshot) -> Iterator[str]:
+    if b'"resourceClaims"' not in snapshot.body:
+        return
+    for wanted in pod_of(snapshot).spec.resourceClaims or ():
         if wanted.get("resourceClaimTemplateName"):
-            yield f"{pod['metadata']['namespace']}/{wanted['resourceClaimTemplateName']}"
+            yield f"{snapshot.key.namespace}/{wanted['resourceClaimTemplateName']}"
 
 
 def _claim_of(pod: Object, name: str, template: Object) -> Object:

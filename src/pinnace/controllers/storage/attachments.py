@@ -9,7 +9,7 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.nodes.taints import OUT_OF_SERVICE, has_taint
 from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_of
-from pinnace.controllers.storage.binder import BY_CLAIM, claims_of_pod
+from pinnace.controllers.storage.binder import BY_CLAIM, claims_of_pod, index_by_claim
 from pinnace.controllers.storage.volumes import CLAIM, VOLUME
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
@@ -35,7 +35,7 @@ class VolumeAttachments:
         self._nodes = manager.cache(NODE)
         self._attachments = manager.cache(ATTACHMENT)
         index_by_node(self._pods)
-        self._pods.add_index(BY_CLAIM, claims_of_pod)
+        self._pods.add_encoded_index(BY_CLAIM, index_by_claim)
         self._attachments.add_index(BY_NODE, _node_of_attachment)
         self._unused_since: dict[str, float] = {}
         self.controller = Controller("persistentvolume-attach-detach", self._reconcile, workers=4)

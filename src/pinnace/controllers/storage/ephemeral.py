@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.pods import POD, pod_of
-from pinnace.controllers.storage.binder import BY_CLAIM, claims_of_pod
+from pinnace.controllers.storage.binder import BY_CLAIM, index_by_claim
 from pinnace.controllers.storage.volumes import CLAIM
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
@@ -23,7 +23,7 @@ class EphemeralVolumes:
         self._client = client
         self._recorder = manager.recorder
         self._pods = manager.cache(POD)
-        self._pods.add_index(BY_CLAIM, claims_of_pod)
+        self._pods.add_encoded_index(BY_CLAIM, index_by_claim)
         self._claims = manager.cache(CLAIM)
         self.controller = Controller("ephemeral-volume", self._reconcile, workers=5)
         manager.add(self.controller)
