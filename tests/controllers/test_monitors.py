@@ -50,6 +50,7 @@ def counted(world: World) -> Counted:
 async def watched(world: World, counted: Counted) -> AsyncIterator[tuple[Manager, Monitors]]:
     manager = Manager(Client(counted, clock=world.client.clock))
     monitors = Monitors(manager)
+    manager.add(monitors.controller)
     async with manager.running():
         await manager.settle()
         yield manager, monitors

@@ -384,6 +384,17 @@ async def test_controllers_can_join_while_others_run(client: Client) -> None:
         assert seen.keys == ["a"]
 
 
-async def test_a_controller_must_be_added_before_it_is_used() -> None:
+async def test_keys_enqueued_before_the_controller_is_added_wait_for_it(client: Client) -> None:
+    manager, seen = Manager(client), Seen()
+    controller = Controller("test", seen)
+    controller.enqueue(Key("", "early"), "start")
+    async with manager.running():
+        assert seen.keys == []
+        manager.add(controller)
+        await manager.settle()
+    assert seen.keys == ["early"]
+
+
+async def test_a_controller_must_be_added_before_it_runs() -> None:
     with pytest.raises(RuntimeError, match="added to a manager first"):
-        Controller("test", Seen()).enqueue(Key("", "a"), "asked")
+        await Controller("test", Seen()).run()

@@ -15,7 +15,7 @@ from pinnace.client.credentials import Identity
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
 from pinnace.client.retries import Retries
-from pinnace.cluster.controllers import CONTROLLERS, NAME, SYSTEM_NAMESPACE, Context, Unwarned, start_controllers
+from pinnace.cluster.controllers import CONTROLLERS, NAME, SYSTEM_NAMESPACE, Context, Unwarned, add_controllers
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
@@ -113,7 +113,7 @@ async def controllers_at(
     try:
         served = await _served_kinds(client)
         context = Context(manager, clock=clock or SystemClock(), files=files)
-        start_controllers(context, client_as, serves=served.__contains__, only=only)
+        add_controllers(context, client_as, serves=served.__contains__, only=only)
         for row in CONTROLLERS:
             if row.needs_files and files is None and (not only or row.name in only):
                 _log.info("%s is left out: it needs the certificates of the cluster (--certificates)", row.name)

@@ -6,9 +6,8 @@ To add a controller, add one row to `CONTROLLERS`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pinnace.auth.authentication.service_accounts import legacy_token
 from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles, load_key, load_pair
@@ -31,7 +30,7 @@ from pinnace.controllers.nodes.pod_garbage import PodGarbage
 from pinnace.controllers.nodes.resource_claims import ResourceClaims
 from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.nodes.ttl import Ttl
-from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
+from pinnace.controllers.policy.disruption import Disruption
 from pinnace.controllers.policy.resource_quota import ResourceQuotas
 from pinnace.controllers.security.certificate_approval import CertificateApprover
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
@@ -60,6 +59,7 @@ from pinnace.controllers.workloads.stateful_sets import StatefulSets
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
+from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
@@ -104,11 +104,19 @@ class Context:
         self.manager = manager
         self.clock = clock
         self.files = files
+        self._monitors: Monitors | None = None
 
-    @cached_property
+    @property
     def monitors(self) -> Monitors:
         """Informers of every kind, shared by the controllers that need all objects; none before one asks."""
-        return Monitors(self.manager)
+        if self._monitors is None:
+            self._monitors = Monitors(self.manager)
+        return self._monitors
+
+    @property
+    def shared_controllers(self) -> Sequence[Controller]:
+        """The controllers of the parts that the built controllers share."""
+        return () if self._monitors is None else (self._monitors.controller,)
 
     @property
     def certificates(self) -> CertificateFiles:
@@ -121,28 +129,43 @@ class Context:
         return self.certificates.ca.certificate.read_text()
 
 
+class HasController(Protocol):
+    """An object that works by one controller."""
+
+    @property
+    def controller(self) -> Controller: ...
+
+
+@runtime_checkable
+class HasControllers(Protocol):
+    """An object that works by several controllers."""
+
+    @property
+    def controllers(self) -> Sequence[Controller]: ...
+
+
 class ControllerRow(NamedTuple):
     """One controller. Names and service accounts are those of Kubernetes."""
 
     name: str
     account: str
     """Its service account in kube-system; empty for the user of the manager itself."""
-    start: Callable[[Context, Client], object]
-    """Build the controller and add it to `context.manager`. The client writes as the service account."""
+    build: Callable[[Context, Client], HasController | HasControllers]
+    """Build the controller; `add_controllers` adds it to the manager. The client writes as the service account."""
     kind: Kind | None = None
     """The kind without which the controller has no work, if not every served minor has it."""
     needs_files: bool = False
 
 
-def _sign_certificates(context: Context, client: Client) -> None:
+def _sign_certificates(context: Context, client: Client) -> CertificateSigner:
     # The controller that decides what is signed holds a signer, never the key.
     signer = RequestSigner(load_pair(context.certificates.ca), context.clock)
-    CertificateSigner(context.manager, client, authority=signer)
+    return CertificateSigner(context.manager, client, authority=signer)
 
 
-def _issue_tokens(context: Context, client: Client) -> None:
+def _issue_tokens(context: Context, client: Client) -> ServiceAccountTokenController:
     key = load_key(context.certificates.token_key)
-    ServiceAccountTokenController(
+    return ServiceAccountTokenController(
         context.manager,
         client,
         token_of=lambda account, secret: legacy_token(account, secret, key),
@@ -150,22 +173,21 @@ def _issue_tokens(context: Context, client: Client) -> None:
     )
 
 
-def _publish_trust(context: Context, client: Client) -> None:
-    ExtensionAuthentication(context.manager, client, entries=trust_of(context.certificates, client_ca=context.ca))
+def _publish_trust(context: Context, client: Client) -> ExtensionAuthentication:
+    return ExtensionAuthentication(
+        context.manager, client, entries=trust_of(context.certificates, client_ca=context.ca)
+    )
 
 
-def _plain(build: Callable[[Manager, Client], object]) -> Callable[[Context, Client], object]:
-    """A controller that needs nothing besides the manager and its client."""
+def _plain(
+    build: Callable[[Manager, Client], HasController | HasControllers],
+) -> Callable[[Context, Client], HasController | HasControllers]:
+    """Build a controller that needs nothing besides the manager and its client."""
     return lambda context, client: build(context.manager, client)
 
 
-def _balance_on_loopback(context: Context, client: Client) -> None:
-    LoadBalancerController(context.manager, client, provider=LoopbackBalancer())
-
-
-def _watch_disruption(manager: Manager, client: Client) -> None:
-    Disruption(manager, client)
-    StaleDisruption(manager, client)
+def _balance_on_loopback(context: Context, client: Client) -> LoadBalancerController:
+    return LoadBalancerController(context.manager, client, provider=LoopbackBalancer())
 
 
 CONTROLLERS: tuple[ControllerRow, ...] = (
@@ -181,20 +203,12 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         lambda context, client: NamespaceController(context.manager, client, context.monitors),
     ),
     # security
+    ControllerRow("serviceaccount-controller", "service-account-controller", _plain(ServiceAccounts)),
     ControllerRow(
-        "serviceaccount-controller",
-        "service-account-controller",
-        lambda context, client: ServiceAccounts(context.manager, client),
+        "certificatesigningrequest-approving-controller", "certificate-controller", _plain(CertificateApprover)
     ),
     ControllerRow(
-        "certificatesigningrequest-approving-controller",
-        "certificate-controller",
-        lambda context, client: CertificateApprover(context.manager, client),
-    ),
-    ControllerRow(
-        "certificatesigningrequest-cleaner-controller",
-        "certificate-controller",
-        lambda context, client: CertificateCleaning(context.manager, client),
+        "certificatesigningrequest-cleaner-controller", "certificate-controller", _plain(CertificateCleaning)
     ),
     ControllerRow(
         "certificatesigningrequest-signing-controller", "certificate-controller", _sign_certificates, needs_files=True
@@ -208,41 +222,15 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("extension-apiserver-authentication", "", _publish_trust, needs_files=True),
     ControllerRow("serviceaccount-token-controller", "", _issue_tokens, needs_files=True),
     # workloads
-    ControllerRow(
-        "replicaset-controller",
-        "replicaset-controller",
-        lambda context, client: ReplicaSets(context.manager, client),
-    ),
-    ControllerRow(
-        "replicationcontroller-controller",
-        "replication-controller",
-        lambda context, client: replicate(context.manager, client),
-    ),
-    ControllerRow(
-        "deployment-controller",
-        "deployment-controller",
-        lambda context, client: Deployments(context.manager, client),
-    ),
-    ControllerRow(
-        "statefulset-controller",
-        "statefulset-controller",
-        lambda context, client: StatefulSets(context.manager, client),
-    ),
-    ControllerRow(
-        "daemonset-controller",
-        "daemon-set-controller",
-        lambda context, client: DaemonSets(context.manager, client),
-    ),
+    ControllerRow("replicaset-controller", "replicaset-controller", _plain(ReplicaSets)),
+    ControllerRow("replicationcontroller-controller", "replication-controller", _plain(replicate)),
+    ControllerRow("deployment-controller", "deployment-controller", _plain(Deployments)),
+    ControllerRow("statefulset-controller", "statefulset-controller", _plain(StatefulSets)),
+    ControllerRow("daemonset-controller", "daemon-set-controller", _plain(DaemonSets)),
     # batch
-    ControllerRow("job-controller", "job-controller", lambda context, client: Jobs(context.manager, client)),
-    ControllerRow(
-        "cronjob-controller", "cronjob-controller", lambda context, client: CronJobs(context.manager, client)
-    ),
-    ControllerRow(
-        "ttl-after-finished-controller",
-        "ttl-after-finished-controller",
-        lambda context, client: FinishedJobs(context.manager, client),
-    ),
+    ControllerRow("job-controller", "job-controller", _plain(Jobs)),
+    ControllerRow("cronjob-controller", "cronjob-controller", _plain(CronJobs)),
+    ControllerRow("ttl-after-finished-controller", "ttl-after-finished-controller", _plain(FinishedJobs)),
     # services
     ControllerRow("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
     ControllerRow("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
@@ -260,20 +248,12 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("persistentvolume-expander-controller", "expand-controller", _plain(Expansion)),
     ControllerRow("persistentvolume-attach-detach-controller", "attachdetach-controller", _plain(VolumeAttachments)),
     ControllerRow("ephemeral-volume-controller", "ephemeral-volume-controller", _plain(EphemeralVolumes)),
-    ControllerRow(
-        "persistentvolumeclaim-protection-controller",
-        "pvc-protection-controller",
-        lambda context, client: protect_claims(context.manager, client),
-    ),
-    ControllerRow(
-        "persistentvolume-protection-controller",
-        "pv-protection-controller",
-        lambda context, client: protect_volumes(context.manager, client),
-    ),
+    ControllerRow("persistentvolumeclaim-protection-controller", "pvc-protection-controller", _plain(protect_claims)),
+    ControllerRow("persistentvolume-protection-controller", "pv-protection-controller", _plain(protect_volumes)),
     ControllerRow(
         "volumeattributesclass-protection-controller",
         "volumeattributesclass-protection-controller",
-        lambda context, client: protect_classes(context.manager, client),
+        _plain(protect_classes),
         kind=Kind("storage.k8s.io", "v1", "VolumeAttributesClass"),  # Served since 1.34.
     ),
     # nodes
@@ -289,7 +269,7 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("taint-eviction-controller", "node-controller", _plain(TaintEviction)),
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
     # policy
-    ControllerRow("disruption-controller", "disruption-controller", _plain(_watch_disruption)),
+    ControllerRow("disruption-controller", "disruption-controller", _plain(Disruption)),
     ControllerRow(
         "resourcequota-controller",
         "resourcequota-controller",
@@ -298,24 +278,32 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
 )
 
 
-def start_controllers(
+def add_controllers(
     context: Context,
     client_as: Callable[[str], Client],
     *,
     serves: Callable[[Kind], bool],
     only: Collection[str] = (),
 ) -> None:
-    """Add the controllers of the table to the manager: those named in `only`, or all.
+    """Build the controllers of the table and add them to the manager: those named in `only`, or all.
 
     `client_as` returns the client of a service account. Rows whose kind is not served, or whose files are missing, are
     left out.
     """
+    built: list[HasController | HasControllers] = []
     for row in CONTROLLERS:
         if only and row.name not in only:
             continue
         if (row.kind is not None and not serves(row.kind)) or (row.needs_files and context.files is None):
             continue
-        row.start(context, client_as(row.account) if row.account else context.manager.client)
+        built.append(row.build(context, client_as(row.account) if row.account else context.manager.client))
+    own = [controller for one in built for controller in _controllers_of(one)]
+    for controller in (*context.shared_controllers, *own):
+        context.manager.add(controller)
+
+
+def _controllers_of(built: HasController | HasControllers) -> Sequence[Controller]:
+    return built.controllers if isinstance(built, HasControllers) else (built.controller,)
 
 
 def controllers_of(
@@ -346,7 +334,7 @@ def controllers_of(
         return client_of(user).telling(manager.informers.note_write)
 
     context = Context(manager, clock=clock or SystemClock(), files=files)
-    start_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
+    add_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager
 
 

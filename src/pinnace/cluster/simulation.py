@@ -57,6 +57,8 @@ def simulate_nodes(
         node_life=node_life,
         connections=plane.nodes,
     )
+    scheduler = Scheduler(manager, client_of(SCHEDULER, "kube-scheduler"))
+    for controller in (*nodes.controllers, scheduler.controller):
+        manager.add(controller)
     nodes.add(names, shape)
-    Scheduler(manager, client_of(SCHEDULER, "kube-scheduler"))
     return nodes

@@ -122,6 +122,8 @@ class Controller:
         self._history = History()
         self._terminating: dict[str, None] = {}
         self._queue: Queue[Key] | None = None
+        self._early: list[tuple[Key, float, int]] = []
+        """Keys that were enqueued before the controller had a queue, each with its delay and priority."""
         self._services: ManagerServices | None = None
         self._labels: Labels = (("controller", name),)
 
@@ -169,9 +171,15 @@ class Controller:
     # The queue
 
     def enqueue(self, key: Key, reason: str | Reason, *, after: float = 0.0, priority: int = 0) -> None:
-        """Reconcile an object, now or later; `pinnace why` shows the `reason`."""
+        """Reconcile an object, now or later; `pinnace why` shows the `reason`.
+
+        Keys may be enqueued before the controller is added to a manager: they wait until then.
+        """
         self._history.expect(key, reason if isinstance(reason, Reason) else Reason(reason))
-        self.queue.add_after(key, after, priority=priority)
+        if self._queue is None:
+            self._early.append((key, after, priority))
+        else:
+            self._queue.add_after(key, after, priority=priority)
 
     def why(self, key: Key) -> list[Run]:
         """Return the last reconciles of an object with their reasons, the newest first."""
@@ -202,6 +210,9 @@ class Controller:
             clock=services.client.clock, backoff=self._backoff, observer=QueueMetrics(metrics, self.name)
         )
         self._queue = queue
+        for key, after, priority in self._early:
+            queue.add_after(key, after, priority=priority)
+        self._early.clear()
         for watched in self._watched:
             informer = services.informers.of(watched.scope)
             if watched.scope.kind == self._own_kind and self._own is None:

@@ -34,7 +34,6 @@ class Scheduler:
         self._full: dict[PodClass, str] = {}
         self._pods = manager.cache(_POD)
         self.controller = Controller("scheduler", self._schedule, workers=16)
-        manager.add(self.controller)
         manager.informer(_NODE).on_change(self._hear_node)
         manager.informer(_POD).on_change(self._hear_pod)
 

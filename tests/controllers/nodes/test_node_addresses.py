@@ -28,7 +28,7 @@ async def test_every_node_has_a_range_of_its_own(world: World) -> None:
 async def test_a_node_without_a_free_range_waits_for_one(clock: ManualClock) -> None:
     async with control_plane(clock=clock) as api:
         manager = Manager(in_process_client(api.plane.local(), clock=clock))
-        NodeIpam(manager, manager.client, cidr="10.0.0.0/23", prefix=24)
+        manager.add(NodeIpam(manager, manager.client, cidr="10.0.0.0/23", prefix=24).controller)
         async with manager.running():
             for name in ("n1", "n2", "n3"):
                 await manager.client.create(node(name))

@@ -90,7 +90,7 @@ class Broken:
 async def test_a_provider_that_fails_is_asked_again(clock: ManualClock) -> None:
     async with control_plane(clock=clock) as api:
         manager = Manager(in_process_client(api.plane.local(), clock=clock))
-        LoadBalancerController(manager, manager.client, provider=Broken())
+        manager.add(LoadBalancerController(manager, manager.client, provider=Broken()).controller)
         async with manager.running():
             await manager.client.create(service(type="LoadBalancer"))
             await manager.settle()

@@ -50,7 +50,6 @@ class CronJobs:
         self.controller = Controller("cronjob", self._reconcile, workers=10)
         self.controller.for_(CRON_JOB)
         self.controller.watches_encoded(JOB, _cron_job_of)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> Result | None:
         cron_job = self._cron_jobs.get(key)

@@ -25,7 +25,6 @@ class FinishedJobs:
         self._jobs = manager.cache(JOB)
         self.controller = Controller("ttl-after-finished", self._reconcile, workers=5)
         self.controller.watches_encoded(JOB, _expiring)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> Result | None:
         snapshot = self._jobs.snapshot(key)

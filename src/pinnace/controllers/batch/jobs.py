@@ -61,8 +61,7 @@ class Jobs:
         self.controller = Controller("job", self._reconcile, workers=10, backoff=backoff)
         self.controller.for_(JOB)
         self._orphans = Controller("job-orphan-pods", self._release_orphan, workers=5)
-        manager.add(self.controller)
-        manager.add(self._orphans)
+        self.controllers = (self.controller, self._orphans)
         manager.informer(JOB).on_change(self._hear_job)
         manager.informer(POD).on_change(self._hear_pod)
 

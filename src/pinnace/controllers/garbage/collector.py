@@ -88,7 +88,6 @@ class GarbageCollector:
         self._unserved: set[str] = set()
         self.graph = OwnerGraph(look=self._look, misplaced=self._tell_misplaced)
         self.controller = Controller("garbage-collector", self._reconcile, workers=WORKERS)
-        manager.add(self.controller)
         monitors.on_change(self._changed)
         monitors.on_kinds(self._kinds_changed)
 

@@ -39,7 +39,6 @@ class Monitors:
         self.controller = Controller("monitors", self._reconcile)
         for kind in (DEFINITIONS, SERVICES):
             self.controller.watches(kind, self._concerned, metadata_only=True)
-        manager.add(self.controller)
         self.controller.enqueue(_ALL, "start")
 
     def informer(self, kind: Kind) -> Informer | None:

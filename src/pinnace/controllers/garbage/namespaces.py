@@ -75,7 +75,6 @@ class NamespaceController:
         """The namespaces being emptied, each with how often unwatchable objects were left."""
         self.controller = Controller("namespace", self._reconcile, workers=WORKERS)
         self.controller.for_(NAMESPACE, metadata_only=True, when=_is_leaving)
-        manager.add(self.controller)
         monitors.on_change(self._changed)
 
     def _changed(self, kind: Kind, old: Snapshot | None, new: Snapshot | None) -> None:

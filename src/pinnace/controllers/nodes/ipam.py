@@ -32,7 +32,6 @@ class NodeIpam:
         self._next = 0
         self._waiting: set[Key] = set()
         self.controller = Controller("node-ipam", self._reconcile)
-        manager.add(self.controller)
         manager.informer(NODE).on_change(self._node_changed)
 
     def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:

@@ -74,7 +74,6 @@ class NodeLifecycle:
         self._zones = Zones()
         self.controller = Controller("node-lifecycle", self._reconcile, workers=8)
         self.controller.for_(NODE)
-        manager.add(self.controller)
         # Before the first reconcile every node is counted: one that is down must not look like all.
         manager.informer(NODE).on_change(self._node_changed)
         manager.informer(LEASE, namespace=LEASES).on_change(self._lease_changed)

@@ -33,7 +33,6 @@ class PodGarbage:
         index_by_node(self._pods)
         self._finished: set[Key] = set()
         self.controller = Controller("pod-garbage-collector", self._reconcile, workers=4)
-        manager.add(self.controller)
         self._node_informer = manager.informer(NODE)
         self._node_informer.on_change(self._node_changed)
         manager.informer(POD).on_change(self._pod_changed)

@@ -41,8 +41,7 @@ class ResourceClaims:
         self.claim_controller = Controller("resource-claim", self._reconcile_claim, workers=4)
         self.claim_controller.for_(CLAIM)
         self.pod_controller.watches(CLAIM, _pods_to_look_at)
-        manager.add(self.pod_controller)
-        manager.add(self.claim_controller)
+        self.controllers = (self.pod_controller, self.claim_controller)
         manager.informer(POD).on_change(self._pod_changed)
         manager.informer(TEMPLATE).on_change(self._template_changed)
 

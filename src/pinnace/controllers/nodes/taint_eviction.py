@@ -30,7 +30,6 @@ class TaintEviction:
         self._since: dict[Key, float] = {}
         """When the deletion of a pod was scheduled, in the seconds of the clock."""
         self.controller = Controller("taint-eviction", self._reconcile, workers=8)
-        manager.add(self.controller)
         manager.informer(NODE).on_change(self._node_changed)
         manager.informer(POD).on_change(self._pod_changed)
 

@@ -23,7 +23,6 @@ class Ttl:
         self._step = 0
         self._count = 0
         self.controller = Controller("ttl", self._reconcile)
-        manager.add(self.controller)
         manager.informer(NODE).on_change(self._node_changed)
 
     def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:

@@ -59,7 +59,7 @@ class Disruption:
         self._health: dict[Key, tuple[str, _Health]] = {}
         self.controller = Controller("disruption", self._reconcile, workers=2)
         self.controller.for_(BUDGET, when=_is_worth_a_look)
-        manager.add(self.controller)
+        self.controllers = (self.controller, StaleDisruption(manager, client).controller)
         self._informer = manager.informer(POD)
         self._informer.on_change(self._pod_changed)
 
@@ -245,7 +245,6 @@ class StaleDisruption:
         self._client = client
         self._pods = manager.cache(POD)
         self.controller = Controller("disruption-stale-pods", self._reconcile)
-        manager.add(self.controller)
         manager.informer(POD).on_change(self._pod_changed)
 
     def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:

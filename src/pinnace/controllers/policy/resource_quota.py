@@ -48,7 +48,6 @@ class ResourceQuotas:
         self._followed: dict[Place, Informer] = {}
         self.controller = Controller("resourcequota", self._reconcile, workers=5, resync=RESYNC_SECONDS)
         self.controller.for_(QUOTA)
-        manager.add(self.controller)
         monitors.on_kinds(self._kinds_changed)
 
     # Changes

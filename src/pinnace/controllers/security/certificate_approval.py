@@ -33,7 +33,6 @@ class CertificateApprover:
         self._requests = manager.cache(REQUESTS)
         self.controller = Controller("certificate-approval", self._reconcile)
         self.controller.for_(REQUESTS)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> Result | None:
         request = self._requests.get(key)

@@ -25,7 +25,6 @@ class CertificateCleaning:
         self._requests = manager.cache(REQUESTS)
         self.controller = Controller("certificate-cleaning", self._reconcile)
         self.controller.for_(REQUESTS)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> Result | None:
         request = self._requests.get(key)

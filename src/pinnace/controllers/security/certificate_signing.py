@@ -39,7 +39,6 @@ class CertificateSigner:
         self._requests = manager.cache(REQUESTS)
         self.controller = Controller("certificate-signing", self._reconcile)
         self.controller.for_(REQUESTS)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> None:
         request = self._requests.get(key)

@@ -22,7 +22,6 @@ class ExtensionAuthentication:
         self._entries = dict(entries)
         self.controller = Controller("cluster-authentication-trust", self._reconcile)
         self.controller.watches(_CONFIG_MAP, _only_ours, metadata_only=True)
-        manager.add(self.controller)
         self.controller.enqueue(KEY, "start")
 
     async def _reconcile(self, key: Key) -> None:

@@ -33,7 +33,6 @@ class RootCaPublisher:
         self.controller = Controller("root-ca-certificate-publisher", self._reconcile)
         self.controller.for_(_NAMESPACE, metadata_only=True)
         self.controller.watches(_CONFIG_MAP, _namespace_of_ours, metadata_only=True)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> None:
         namespace = self._namespaces.get(key)

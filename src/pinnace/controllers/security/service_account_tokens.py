@@ -35,7 +35,6 @@ class ServiceAccountTokenController:
         self.controller = Controller("tokens", self._reconcile)
         self.controller.for_(_SECRET, fields=_OF_TYPE)
         self.controller.watches(_ACCOUNT, self._tokens_of, metadata_only=True)
-        manager.add(self.controller)
 
     def _tokens_of(self, account: Object) -> Iterable[Key]:
         metadata = account["metadata"]

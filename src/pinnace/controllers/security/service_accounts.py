@@ -25,7 +25,6 @@ class ServiceAccounts:
         self.controller = Controller("service-account", self._reconcile)
         self.controller.for_(_NAMESPACE, metadata_only=True)
         self.controller.watches(_ACCOUNT, _namespace_of_default, metadata_only=True)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> None:
         namespace = self._namespaces.get(key)

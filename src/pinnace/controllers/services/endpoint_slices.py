@@ -60,7 +60,6 @@ class EndpointSlices:
         self._written: dict[Key, str] = {}
         self.controller = Controller("endpointslice", self._reconcile, workers=5)
         self.controller.for_(SERVICE)
-        manager.add(self.controller)
         self._pod_informer = manager.informer(POD)
         self._pod_informer.on_change(self._pod_changed)
         manager.informer(SLICE).on_change(self._slice_changed)

@@ -55,7 +55,6 @@ class EndpointsController:
         self._times = TriggerTimes()
         self.controller = Controller("endpoint", self._reconcile, workers=5)
         self.controller.for_(SERVICE)
-        manager.add(self.controller)
         self._pod_informer = manager.informer(POD)
         self._pod_informer.on_change(self._pod_changed)
         self._own_informer = manager.informer(ENDPOINTS)

@@ -41,7 +41,6 @@ class LoadBalancerController:
         self._ensured: dict[Key, Object] = {}
         self.controller = Controller("service-lb", self._reconcile, workers=2, backoff=_RETRIES)
         self.controller.for_(SERVICE, when=_concerns_balancers)
-        manager.add(self.controller)
         manager.informer(NODE).on_change(self._node_changed)
 
     def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:

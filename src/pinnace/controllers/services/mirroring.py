@@ -42,7 +42,6 @@ class SliceMirroring:
         self._slices.add_index(BY_SERVICE, service_of_slice)
         self.controller = Controller("endpointslice-mirroring", self._reconcile, workers=2)
         self.controller.for_(ENDPOINTS)
-        manager.add(self.controller)
         manager.informer(SERVICE).on_change(self._service_changed)
         manager.informer(SLICE).on_change(self._slice_changed)
 

@@ -33,7 +33,6 @@ class ServiceCidrs:
         self.controller.for_(RANGE)
         self.controller.watches(RANGE, self._leaving)
         self.controller.watches(ADDRESS, self._leaving, metadata_only=True)
-        manager.add(self.controller)
 
     def _leaving(self, changed: Object) -> Iterable[Key]:
         return [one.key for one in self._ranges.snapshots() if "deletionTimestamp" in one.metadata]

@@ -40,7 +40,6 @@ class VolumeAttachments:
         self._unused_since: dict[str, float] = {}
         self.controller = Controller("persistentvolume-attach-detach", self._reconcile, workers=4)
         self.controller.watches(ATTACHMENT, _nodes_of_attachment)
-        manager.add(self.controller)
         manager.informer(POD).on_change(self._pod_changed)
         manager.informer(CLAIM).on_change(self._claim_changed)
         manager.informer(NODE).on_change(self._node_changed)

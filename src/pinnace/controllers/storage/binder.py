@@ -54,8 +54,7 @@ class VolumeBinder:
         self.volume_controller = Controller("persistentvolume-binder-volumes", self._reconcile_volume)
         self.volume_controller.for_(VOLUME)
         self.volume_controller.watches(CLAIM, self._volumes_of)
-        manager.add(self.claim_controller)
-        manager.add(self.volume_controller)
+        self.controllers = (self.claim_controller, self.volume_controller)
 
     # Changes
 

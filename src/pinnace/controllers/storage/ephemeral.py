@@ -26,7 +26,6 @@ class EphemeralVolumes:
         self._pods.add_encoded_index(BY_CLAIM, index_by_claim)
         self._claims = manager.cache(CLAIM)
         self.controller = Controller("ephemeral-volume", self._reconcile, workers=5)
-        manager.add(self.controller)
         manager.informer(POD).on_change(self._pod_changed)
         manager.informer(CLAIM).on_change(self._claim_changed)
 

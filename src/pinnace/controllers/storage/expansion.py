@@ -23,7 +23,6 @@ class Expansion:
         self._volumes = manager.cache(VOLUME)
         self.controller = Controller("persistentvolume-expander", self._reconcile)
         self.controller.for_(CLAIM, when=_asks_for_more)
-        manager.add(self.controller)
 
     async def _reconcile(self, key: Key) -> None:
         claim = self._claims.get(key)

@@ -49,8 +49,7 @@ class LocalPathProvisioner:
         self.controller.for_(CLAIM, when=_asks_us)
         self.deleter = Controller("local-path-deleter", self._reclaim, workers=4)
         self.deleter.for_(VOLUME, when=_is_ours)
-        manager.add(self.controller)
-        manager.add(self.deleter)
+        self.controllers = (self.controller, self.deleter)
 
     async def _reconcile(self, key: Key) -> None:
         claim = self._claims.get(key)

@@ -44,7 +44,6 @@ class Protection:
         self.controller.for_(kind, metadata_only=True)
         for user in users:
             self.controller.watches(user, self._concerned, metadata_only=True)
-        manager.add(self.controller)
 
     def _concerned(self, user: Object) -> Iterable[Key]:
         """Who may be free to go now."""

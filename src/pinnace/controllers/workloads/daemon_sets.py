@@ -59,7 +59,6 @@ class DaemonSets:
         self.controller = Controller("daemonset", self._reconcile, workers=2)
         self.controller.for_(DAEMON_SET)
         self.controller.watches_encoded(POD, self._sets_of)
-        manager.add(self.controller)
         manager.informer(NODE).on_change(self._node_changed)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:

@@ -68,7 +68,6 @@ class Deployments:
         self.controller.for_(DEPLOYMENT)
         self.controller.watches_encoded(REPLICA_SET, self._deployments_of)
         self.controller.watches_encoded(POD, self._recreating)
-        manager.add(self.controller)
 
     def _deployments_of(self, snapshot: Snapshot) -> Iterable[Key]:
         """The Deployment that owns a ReplicaSet; for an orphan every one that may adopt it."""

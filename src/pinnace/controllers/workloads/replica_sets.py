@@ -93,7 +93,6 @@ class ReplicaSets:
         self.controller = Controller(flavor.name, self._reconcile, workers=5)
         self.controller.for_(flavor.kind)
         self.controller.watches_encoded(POD, self._sets_of)
-        manager.add(self.controller)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
         """The set that owns a pod; for an orphan every set that may adopt it."""

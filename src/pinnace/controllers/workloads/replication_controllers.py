@@ -8,5 +8,5 @@ from pinnace.reconcile.manager import Manager
 
 
 def replicate(manager: Manager, client: Client) -> ReplicaSets:
-    """Add the controller of ReplicationControllers to a manager."""
+    """Return the controller of ReplicationControllers."""
     return ReplicaSets(manager, client, REPLICATION_CONTROLLERS)

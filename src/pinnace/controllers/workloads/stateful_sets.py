@@ -109,7 +109,6 @@ class StatefulSets:
         self.controller = Controller("statefulset", self._reconcile, workers=5)
         self.controller.for_(STATEFUL_SET)
         self.controller.watches_encoded(POD, self._sets_of)
-        manager.add(self.controller)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
         """The set that owns a pod; for an orphan the set of its name, if that selects it."""

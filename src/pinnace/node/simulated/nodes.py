@@ -96,8 +96,6 @@ class SimulatedNodes:
         self._node_cache = manager.cache(_NODE)
         self._nodes = Controller("simulated-nodes", self._reconcile_node, workers=8)
         self._leases = Controller("simulated-leases", self._renew, workers=8)
-        for controller in (self._nodes, self._leases):
-            manager.add(controller)
         self._pods = StageRunner(manager, client, _POD, self._life, self, is_ours=self._runs_pod)
         self._node_stages = (
             StageRunner(manager, client, _NODE, node_life, self, is_ours=self._runs_node)
@@ -106,6 +104,12 @@ class SimulatedNodes:
         )
         manager.informer(_NODE).on_change(self._hear_node)
         manager.informer(_POD).on_change(self._hear_pod)
+
+    @property
+    def controllers(self) -> Sequence[Controller]:
+        """The controllers of nodes, leases and stages, to be added to the manager."""
+        stages = [self._pods] if self._node_stages is None else [self._pods, self._node_stages]
+        return [self._nodes, self._leases, *(runner.controller for runner in stages)]
 
     # Nodes
 

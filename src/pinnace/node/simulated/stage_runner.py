@@ -50,11 +50,10 @@ class StageRunner:
         self._cache = manager.cache(kind)
         self._plans: dict[Key, _Plan] = {}
         name = f"simulated-{kind.rpartition('/')[2].lower()}-stages"
-        self._controller = Controller(name, self._reconcile, workers=16)
-        manager.add(self._controller)
+        self.controller = Controller(name, self._reconcile, workers=16)
 
     def enqueue(self, key: Key, reason: str) -> None:
-        self._controller.enqueue(key, reason)
+        self.controller.enqueue(key, reason)
 
     def forget(self, key: Key) -> None:
         self._plans.pop(key, None)
