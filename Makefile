@@ -29,13 +29,14 @@ up: $(VENV)/.up ## Start a cluster in the foreground and print how to reach it. 
 test: $(VENV)/.dev ## Run every test. ARGS="-k watch" passes arguments on to pytest.
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
-check: $(VENV)/.dev ## Check style, types, import rules, words and sizes.
+check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the owners of tasks.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
 	@$(BIN)/python tools/sizes.py
+	@$(BIN)/python tools/tasks.py
 
 bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.
 	@$(BIN)/python bench/api.py

@@ -138,7 +138,7 @@ class Watch:
         return found
 
     def close(self) -> None:
-        self.stream.close()
+        self.stream.finish()
 
     def _read(self, chunk: bytes) -> None:
         self._ready += [json.loads(line) for line in chunk.splitlines()]

@@ -13,6 +13,7 @@ import orjson
 
 from pinnace.client.status_errors import error_of_status
 from pinnace.client.transport import ConnectionLost, Socket
+from pinnace.model.tasks import Tasks
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _V5 = "v5.channel.k8s.io"
@@ -88,7 +89,8 @@ class CommandSession:
         self._socket = socket
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ended.add_done_callback(_retrieve_exception)
-        self._reading = asyncio.ensure_future(self._read())
+        self._tasks = Tasks()
+        self._tasks.start(self._read())
 
     async def write(self, data: bytes) -> None:
         """Send to the command's input; returns when more may be sent."""
@@ -116,8 +118,7 @@ class CommandSession:
 
     async def close(self) -> None:
         """Close the connection, which ends a command that still runs."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._tasks.close()
         await self._socket.close()
 
     async def _read(self) -> None:
@@ -129,8 +130,8 @@ class CommandSession:
                     self._end(data)
                 elif channel in outputs:
                     await outputs[channel].feed(data)
-        except ConnectionLost as loss:
-            self._fail(loss)
+        except Exception as error:
+            self._fail(error)
         finally:
             self._fail(ConnectionLost("the connection was closed before the command had ended", was_sent=True))
             self.stdout.end()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from pinnace.client.transport import ConnectionLost, Socket
+from pinnace.model.tasks import Tasks
 
 _DATA, _ERROR = 0, 1
 _PORT_SIZE = 2
@@ -64,7 +65,7 @@ class PortForward:
         self._open_socket = open_socket
         self._local_port = local_port
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self.last_error: Exception | None = None
         """The error of the connection that failed last, which its client saw only as a closed connection."""
 
@@ -91,26 +92,18 @@ class PortForward:
     ) -> None:
         assert self._server is not None, "it was entered"
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with await self.open() as connection:
-                upwards = asyncio.ensure_future(_forward(reader, connection))
-                try:
-                    while data := await connection.read():
-                        writer.write(data)
-                        await writer.drain()
-                finally:
-                    upwards.cancel()
-                    await asyncio.gather(upwards, return_exceptions=True)
+            async with await self.open() as connection, Tasks() as upwards:
+                upwards.start(_forward(reader, connection))
+                while data := await connection.read():
+                    writer.write(data)
+                    await writer.drain()
         except Exception as error:  # Only this connection fails; others go on.
             self.last_error = error
         finally:

@@ -80,7 +80,7 @@ class _InProcessStream:
             raise ConnectionLost(str(error), was_sent=True) from error
 
     async def close(self) -> None:
-        self._stream.close()
+        await self._stream.close()
 
 
 def in_process_client(

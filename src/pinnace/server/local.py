@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
+from pinnace.model.tasks import Tasks
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import (
     Answer,
@@ -99,10 +100,10 @@ def _head(pairs: tuple[tuple[str, str], ...]) -> RequestHead:
 class LocalConnection:
     """The client's end of a connection that was taken over: a socket pair within the process. Close it when done."""
 
-    def __init__(self, takeover: Takeover, duplex: Duplex, task: asyncio.Task[None]) -> None:
+    def __init__(self, takeover: Takeover, duplex: Duplex, tasks: Tasks) -> None:
         self.headers = takeover.headers
         self.duplex = duplex
-        self._task = task
+        self._tasks = tasks
 
     @classmethod
     async def begin(cls, takeover: Takeover) -> LocalConnection:
@@ -110,12 +111,14 @@ class LocalConnection:
         reader, writer = await _opened(ours)
         _, their_writer = await _opened(theirs)
         cast(asyncio.Transport, their_writer.transport).pause_reading()
-        return cls(takeover, Duplex(reader, writer), asyncio.ensure_future(_run(takeover, their_writer)))
+        tasks = Tasks()
+        tasks.start(_run(takeover, their_writer))
+        return cls(takeover, Duplex(reader, writer), tasks)
 
     async def close(self) -> None:
+        """Close the connection and wait for the takeover."""
         self.duplex.writer.close()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
 
 async def _opened(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -142,10 +145,10 @@ class LocalStream:
         self._taken = asyncio.Event()
         self._closed = False
         self._error: Exception | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         started = stream.start(self)
         if started is not None:
-            self._task = asyncio.ensure_future(self._finished(started))
+            self._tasks.start(self._finished(started))
 
     async def _finished(self, work: Awaitable[None]) -> None:
         """Await the coroutine of a stream, then end the stream."""
@@ -154,7 +157,6 @@ class LocalStream:
         except Exception as error:
             log.error("a stream failed", exc_info=error)
             self._error = error
-        self._task = None
         self.finish()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -200,9 +202,11 @@ class LocalStream:
         self._closed = True
         self._taken.set()
         self._chunks.put_nowait(None)
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
         for callback in self._callbacks:
             callback()
 
-    close = finish
+    async def close(self) -> None:
+        """End the stream and wait for the task that fills it."""
+        self.finish()
+        await self._tasks.close()

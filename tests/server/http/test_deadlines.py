@@ -118,7 +118,7 @@ async def test_a_watch_goes_on(hasty: Slow) -> None:
     async with asyncio.timeout(5):
         while b'"late"' not in await anext(events):
             pass
-    stream.close()
+    await stream.close()
 
 
 async def test_a_watch_lasts_as_long_as_the_server_wants_at_least() -> None:

@@ -18,7 +18,9 @@ from pinnace.cli.kubectl.pods import container_for, one_pod
 from pinnace.cli.session import CommandError, converse, failing_with
 from pinnace.client.client import Client
 from pinnace.client.commands import CommandSession, Output
+from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
+from pinnace.model.tasks import Tasks
 
 
 def exec_(
@@ -84,18 +86,25 @@ def exec_(
 async def _attend(session: CommandSession, *, stdin: bool, tty: bool) -> int:
     """Copy input and output until the command ends; return its exit code."""
     loop = asyncio.get_running_loop()
-    outputs = [asyncio.ensure_future(_write(session.stdout, 1)), asyncio.ensure_future(_write(session.stderr, 2))]
-    input_copy = asyncio.ensure_future(_copy_stdin(session)) if stdin else None
-    if tty:
-        await _resize(session)
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(signal.SIGWINCH, lambda: asyncio.ensure_future(_resize(session)))
-    try:
-        await asyncio.gather(*outputs)
-        return await session.wait()
-    finally:
-        if input_copy is not None:
-            input_copy.cancel()
+    async with Tasks(expected=(OSError, ConnectionLost)) as inputs:  # `wait` raises the loss of the connection.
+        if stdin:
+            inputs.start(_copy_stdin(session))
+        if tty:
+            await _resize(session)
+            with contextlib.suppress(NotImplementedError):
+                loop.add_signal_handler(signal.SIGWINCH, lambda: inputs.start(_resize(session)))
+        try:
+            await _write_both(session)
+            return await session.wait()
+        finally:
+            if tty:
+                with contextlib.suppress(NotImplementedError):
+                    loop.remove_signal_handler(signal.SIGWINCH)
+
+
+async def _write_both(session: CommandSession) -> None:
+    async with Tasks(expected=(Exception,)) as outputs:  # The first error is raised here.
+        await asyncio.gather(outputs.start(_write(session.stdout, 1)), outputs.start(_write(session.stderr, 2)))
 
 
 async def _resize(session: CommandSession) -> None:

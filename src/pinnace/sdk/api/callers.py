@@ -28,6 +28,7 @@ from pinnace.client.following import Event
 from pinnace.model import errors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Object
+from pinnace.model.tasks import Tasks
 
 TRUST = Key("kube-system", "extension-apiserver-authentication")
 CACHE_SECONDS = 10.0
@@ -182,6 +183,11 @@ class Callers:
         for authority in (*self._trust.proxies, *self._trust.clients):
             self._tls.load_verify_locations(cadata=authority.public_bytes(Encoding.PEM).decode())
 
+    async def close(self) -> None:
+        """Cancel the reviews that are on their way."""
+        await self._tokens.close()
+        await self._decisions.close()
+
     # Authentication.
 
     async def identify(self, certificate: bytes | None, headers: Sequence[tuple[str, str]]) -> Caller:
@@ -253,18 +259,22 @@ class _CachedAnswers(Generic[Value]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._tasks = Tasks(expected=(Exception,))  # The requests that wait for an answer get its error.
         self._known: OrderedDict[Hashable, tuple[float, asyncio.Task[Value]]] = OrderedDict()
 
     async def get(self, question: Any, ask: Callable[[Any], Any]) -> Value:
         now = self._clock.now().timestamp()
         until, task = self._known.get(question, (0.0, None))
         if task is None or until <= now or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.ensure_future(ask(question))
+            task = self._tasks.start(ask(question))
             self._known[question] = (now + CACHE_SECONDS, task)
             self._known.move_to_end(question)
             if len(self._known) > MOST_CACHED:
                 self._known.popitem(last=False)
         return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        await self._tasks.close()
 
 
 def _certificates(pem: str) -> tuple[x509.Certificate, ...]:

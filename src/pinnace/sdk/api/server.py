@@ -65,13 +65,14 @@ class ApiServer:
         await self._callers.begin()
         application.router.add_route("*", "/{path:.*}", self._application.answer)
         application.on_shutdown.append(self._end_watches)
-        application.on_cleanup.append(self._close_backends)
+        application.on_cleanup.append(self._close)
 
     async def _end_watches(self, application: web.Application) -> None:
         for source in self._sources:
             source.collection.end_watches()
 
-    async def _close_backends(self, application: web.Application) -> None:
+    async def _close(self, application: web.Application) -> None:
+        await self._callers.close()
         for source in self._sources:
             if callable(close := getattr(source.backend, "aclose", None)):
                 await call(close)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.tasks import Tasks
 from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
 from pinnace.sdk.handlers.handlers import LocalAdmission
 from pinnace.sdk.handlers.reviews import review_admission, review_conversion
@@ -122,20 +122,14 @@ async def webhooks_listening(
             admission = LocalAdmission(declarations.local_admission)
             api_server = ApiServer(apis, admission, client, webhooks.tls, title=declarations.name)
             await api_server.begin(served)
-            following = asyncio.create_task(api_server.follow())
-            stack.push_async_callback(_cancel, following)
+            tasks = await stack.enter_async_context(Tasks(expected=()))
+            tasks.start(api_server.follow())
         # A watch lasts until its client disconnects: handler_cancellation makes aiohttp notice that.
         runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0, handler_cancellation=bool(apis))
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await webhooks.listen(runner, port)
         yield webhooks
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def application(declarations: Declarations, metrics: Metrics) -> web.Application:

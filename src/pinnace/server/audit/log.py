@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pinnace.model.clock import Clock, SystemClock
+from pinnace.model.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ class AuditLog:
         self._rotation = rotation or Rotation()
         self._clock = clock or SystemClock()
         self._lines: list[bytes] = []
-        self._packing: asyncio.Future[None] | None = None
+        self._packing: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         if path == STANDARD_OUTPUT:
             self._file, self._size = os.dup(sys.stdout.fileno()), 0
         else:
@@ -57,13 +59,13 @@ class AuditLog:
         self._lines.append(line)
 
     async def close(self) -> None:
-        """Write what is left. A second call does nothing."""
+        """Write what is left, and wait for files that are being compressed. A second call does nothing."""
         if self._file >= 0:
             self._flush()
             os.close(self._file)
             self._file = -1
-        if self._packing is not None:
-            await self._packing
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
@@ -135,10 +137,10 @@ class AuditLog:
 
         async def compress() -> None:
             if before is not None:
-                await before
+                await asyncio.wait((before,))
             await asyncio.to_thread(_compress, path)
 
-        self._packing = asyncio.ensure_future(compress())
+        self._packing = self._tasks.start(compress())
 
 
 def _compress(path: Path) -> None:

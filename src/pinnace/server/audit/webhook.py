@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.model.clock import Alarm, AlarmClock
+from pinnace.model.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class AuditWebhook:
         self._alarm: Alarm | None = None
         self._is_due = False
         """The waiting events are sent now, even if they do not fill a batch."""
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending = Tasks()
         self._closing = asyncio.Event()
         self.lost = 0
         """The number of dropped events."""
@@ -84,13 +85,11 @@ class AuditWebhook:
         async with asyncio.timeout(_CLOSING_SECONDS) as limit:
             try:
                 while self._sending:
-                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(list(self._sending), return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 self._lose(len(self._lines), "the server stops")
                 self._lines.clear()
-                for task in self._sending:
-                    task.cancel()
-                await asyncio.gather(*self._sending, return_exceptions=True)
+                await self._sending.close()
                 if not limit.expired():
                     raise
 
@@ -105,18 +104,12 @@ class AuditWebhook:
         while self._lines and (self._is_due or len(self._lines) >= most) and len(self._sending) < _AT_ONCE:
             batch = self._lines[:most]
             del self._lines[:most]
-            task = asyncio.get_running_loop().create_task(self._deliver(batch))
-            self._sending.add(task)
-            task.add_done_callback(self._sent)
+            self._sending.start(self._deliver(batch)).add_done_callback(lambda _: self._send())
         if not self._lines:
             self._is_due = self._closing.is_set()
             if self._alarm is not None:
                 self._alarm.cancel()
                 self._alarm = None
-
-    def _sent(self, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        self._send()
 
     async def _deliver(self, batch: list[bytes]) -> None:
         document = _HEAD + b",".join(line.rstrip(b"\n") for line in batch) + b"]}"
@@ -134,18 +127,17 @@ class AuditWebhook:
                     self._lose(len(batch), str(error))
                     return
                 log.warning("sending audit events failed, trying again: %s", error)
+            except Exception:  # The receiver is broken: the task logs the error.
+                self._lose(len(batch), "the webhook's client failed")
+                raise
             await self._pause(pause * (1 + _JITTER * random.random()))
             pause *= _FACTOR
 
     async def _pause(self, seconds: float) -> None:
         """Sleep until the server stops at the latest."""
-        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait((sleeping, closing), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiting in (sleeping, closing):
-                waiting.cancel()
+        async with Tasks() as tasks:
+            ends = tasks.start(self._clock.sleep(seconds)), tasks.start(self._closing.wait())
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     def _lose(self, events: int, why: str) -> None:
         if events:

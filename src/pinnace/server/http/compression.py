@@ -45,7 +45,7 @@ class GzipCache:
         *begin, end = pieces
         known = self._known.get(id(end))
         if known is None:  # A known one is kept alive, so that no other object can have its id.
-            pending: asyncio.Future[CompressedEnd] = asyncio.ensure_future(asyncio.to_thread(compress_end, end))
+            pending: asyncio.Future[CompressedEnd] = asyncio.get_running_loop().run_in_executor(None, compress_end, end)
             self._known[id(end)] = (end, pending)
             pending.add_done_callback(lambda done: self._keep(end, done))
         elif known[1].done():

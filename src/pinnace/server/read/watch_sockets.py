@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from pinnace.model.byte_streams import Duplex
+from pinnace.model.tasks import Tasks
 from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, Takeover, reader_and_writer
 from pinnace.server.http.response_stream import ChunkedStream, WriteCoalescer
 from pinnace.server.request.websocket_headers import protocols_of
@@ -80,28 +81,26 @@ async def _watch(
     """Send events until either side ends the watch."""
     ended = asyncio.Event()
     stream.on_close(ended.set)
-    reading = asyncio.create_task(_read_until_closed(socket))
-    reading.add_done_callback(lambda _: stream.abandon())
-    running = start(stream)
-    sending = asyncio.ensure_future(running) if running is not None else None
-    try:
-        if sending is not None:
-            sending.add_done_callback(lambda _: stream.finish())
-        await ended.wait()
-        socket.close(NORMAL)
-        if transport.get_write_buffer_size():
-            await asyncio.wait((reading,), timeout=LINGER_SECONDS)
-    except asyncio.CancelledError:
-        socket.close(GOING_AWAY)
-        raise
-    finally:
-        stream.finish()
-        tasks = [task for task in (reading, sending) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        if sending is not None and not sending.cancelled():
-            sending.result()
+    async with Tasks() as tasks:
+        reading = tasks.start(_read_until_closed(socket))
+        reading.add_done_callback(lambda _: stream.abandon())
+        running = start(stream)
+        if running is not None:
+            tasks.start(_await(running)).add_done_callback(lambda _: stream.finish())
+        try:
+            await ended.wait()
+            socket.close(NORMAL)
+            if transport.get_write_buffer_size():
+                await asyncio.wait((reading,), timeout=LINGER_SECONDS)
+        except asyncio.CancelledError:
+            socket.close(GOING_AWAY)
+            raise
+        finally:
+            stream.finish()
+
+
+async def _await(work: Awaitable[None]) -> None:
+    await work
 
 
 async def _read_until_closed(socket: WebSocket) -> None:

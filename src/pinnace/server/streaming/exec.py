@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -15,6 +15,7 @@ from pinnace.model import errors
 from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.node_connections import CommandStreams, TerminalSize
 from pinnace.model.objects import Object
+from pinnace.model.tasks import Tasks
 from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
 from pinnace.server.request.websocket_headers import is_websocket, protocols_of
 from pinnace.server.streaming.channels import Channels
@@ -94,24 +95,21 @@ def serve_command(request: Request, wanted: RequestedStreams, perform: Perform) 
 
 async def _run(session: _Session, perform: Perform) -> None:
     """Run the command until it ends; cancel it if the client leaves."""
-    reading = asyncio.ensure_future(_ignore_loss(session.run()))
-    working = asyncio.ensure_future(_perform_command(session, perform))
-    pinging = asyncio.ensure_future(_ignore_loss(_ping_regularly(session)))
-    try:
-        await asyncio.wait((reading, working, pinging), return_when=asyncio.FIRST_COMPLETED)
-        if working.done() and not reading.done():
-            session.finish(working.result())
-            await _ignore_loss(session.drain())
-            await asyncio.wait((reading,), timeout=LINGER_SECONDS)
-    except asyncio.CancelledError:
-        session.finish(
-            _failure_status("the server is stopping and has ended the command")
-        )  # Without a status the client would report success.
-        raise
-    finally:
-        for task in (reading, working, pinging):
-            task.cancel()
-        await asyncio.gather(reading, working, pinging, return_exceptions=True)
+    async with Tasks() as tasks:
+        reading = tasks.start(session.run())
+        working = tasks.start(_perform_command(session, perform))
+        pinging = tasks.start(_ping_regularly(session))
+        try:
+            await asyncio.wait((reading, working, pinging), return_when=asyncio.FIRST_COMPLETED)
+            if working.done() and not reading.done():
+                session.finish(working.result())
+                with suppress(OSError):  # A lost connection means that the client has left.
+                    await session.drain()
+                await asyncio.wait((reading,), timeout=LINGER_SECONDS)
+        except asyncio.CancelledError:
+            # Without a status the client would report success.
+            session.finish(_failure_status("the server is stopping and has ended the command"))
+            raise
 
 
 async def _perform_command(session: _Session, perform: Perform) -> Object:
@@ -151,11 +149,6 @@ async def _ping_regularly(session: _Session) -> None:
         await asyncio.sleep(PING_SECONDS)
         session.ping()
         await session.drain()
-
-
-async def _ignore_loss(work: Coroutine[Any, Any, None]) -> None:
-    with suppress(OSError):  # A lost connection means that the client has left.
-        await work
 
 
 def _encode_status(status: Object, protocol: str) -> bytes:

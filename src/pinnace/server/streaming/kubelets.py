@@ -16,6 +16,7 @@ from pinnace.model import errors
 from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 from pinnace.model.objects import Object
+from pinnace.model.tasks import Tasks
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 from pinnace.server.streaming.tunnel import UpstreamExchange
 
@@ -178,22 +179,19 @@ class Kubelet:
 
 
 class _Session:
-    """A SPDY session that is read in a task of its own, for as long as it is open."""
+    """A SPDY session that is read in a task of its own until it is closed."""
 
     def __init__(self, connection: Duplex) -> None:
         self._session = SpdySession(connection, is_client=True)
-        self._reading = asyncio.ensure_future(self._read())
-
-    async def _read(self) -> None:
-        with suppress(ConnectionError):  # The reader of each stream gets the error.
-            await self._session.run()
+        self._tasks = Tasks()
+        self._tasks.start(self._session.run())  # The reader of each stream gets the error of a lost connection.
 
     async def open(self, headers: dict[str, str]) -> SpdyStream:
         return await self._session.open(headers)
 
     def close(self) -> None:
         self._session.close()
-        self._reading.cancel()
+        self._tasks.cancel()
 
 
 class _Forwarded:
@@ -226,13 +224,12 @@ class _Forwarded:
 
 async def _carry_command(error: SpdyStream, opened: dict[str, SpdyStream], streams: CommandStreams) -> int:
     """Carry the streams of a command until it ends, and return its exit code. Raise the kubelet's error."""
-    inputs = []
-    if streams.stdin is not None:
-        inputs.append(asyncio.ensure_future(_carry(streams.stdin, opened["stdin"])))
-    if streams.sizes is not None:
-        inputs.append(asyncio.ensure_future(_resize(streams, opened["resize"])))
     try:
-        async with asyncio.TaskGroup() as outputs:
+        async with Tasks() as inputs, asyncio.TaskGroup() as outputs:
+            if streams.stdin is not None:
+                inputs.start(_carry(streams.stdin, opened["stdin"]))
+            if streams.sizes is not None:
+                inputs.start(_resize(streams, opened["resize"]))
             for name, writer in (("stdout", streams.stdout), ("stderr", streams.stderr)):
                 if writer is not None:
                     outputs.create_task(_copy(opened[name], writer))
@@ -242,10 +239,6 @@ async def _carry_command(error: SpdyStream, opened: dict[str, SpdyStream], strea
         if lost is None or others is not None:
             raise
         raise lost.exceptions[0] from None
-    finally:
-        for task in inputs:
-            task.cancel()
-        await asyncio.gather(*inputs, return_exceptions=True)
     return _exit_code(status.result())
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pinnace.model import errors, field_errors
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.node_connections import ContainerLogOptions
+from pinnace.model.tasks import Tasks
 from pinnace.schema.golang.times import canonical_time
 from pinnace.server.http.messages import (
     Answer,
@@ -89,20 +90,19 @@ def serve_log(request: Request, pieces: AsyncIterator[bytes]) -> Answer:
 
 async def _send_over_websocket(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: bool) -> None:
     """Send the log until it ends or the client closes. Messages of the client are ignored."""
-    sending = asyncio.ensure_future(_send(socket, pieces, is_base64=is_base64))
-    reading = asyncio.ensure_future(_read_until_closed(socket))
     try:
-        await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
-        socket.close(NORMAL)
-        if not reading.done():
-            await asyncio.wait((reading,), timeout=LINGER_SECONDS)
-    except asyncio.CancelledError:
-        socket.close(GOING_AWAY)
-        raise
+        async with Tasks() as tasks:
+            sending = tasks.start(_send(socket, pieces, is_base64=is_base64))
+            reading = tasks.start(_read_until_closed(socket))
+            try:
+                await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
+                socket.close(NORMAL)
+                if not reading.done():
+                    await asyncio.wait((reading,), timeout=LINGER_SECONDS)
+            except asyncio.CancelledError:
+                socket.close(GOING_AWAY)
+                raise
     finally:
-        for task in (sending, reading):
-            task.cancel()
-        await asyncio.gather(sending, reading, return_exceptions=True)
         await _close(pieces)
 
 

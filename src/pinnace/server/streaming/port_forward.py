@@ -11,6 +11,7 @@ from contextlib import suppress
 from pinnace.model import errors
 from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.node_connections import PodAddress
+from pinnace.model.tasks import Tasks
 from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
 from pinnace.server.request.websocket_headers import is_websocket, protocols_of
 from pinnace.server.streaming.channels import Channels
@@ -100,14 +101,13 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
     """Pass bytes between a client and a port until the pod closes. Return an error message, or an empty text."""
     try:
         there = await connect(port)
-        upwards = asyncio.ensure_future(_carry(client.reader, there.writer))
         try:
-            while data := await there.reader.read(_PIECE):
-                client.writer.write(data)
-                await client.writer.drain()
+            async with Tasks() as upwards:
+                upwards.start(_carry(client.reader, there.writer))
+                while data := await there.reader.read(_PIECE):
+                    client.writer.write(data)
+                    await client.writer.drain()
         finally:
-            upwards.cancel()
-            await asyncio.gather(upwards, return_exceptions=True)
             there.writer.close()
     except (OSError, errors.ApiError) as error:
         number = error.errno if isinstance(error, OSError) else None
@@ -134,21 +134,16 @@ class _SpdyForwarding:
         self._pod = pod
         self._connect = connect
         self._waiting: dict[str, tuple[SpdyStream, asyncio.Future[SpdyStream]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def run(self) -> None:
-        pinging = asyncio.ensure_future(self._ping())
-        reading = asyncio.ensure_future(self._session.run())
-        try:
-            await asyncio.wait((pinging, reading), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self._session.close()
-            raise
-        finally:
-            tasks = [pinging, reading, *self._tasks]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with self._tasks as tasks:
+            ends = tasks.start(self._ping()), tasks.start(self._session.run())
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                self._session.close()
+                raise
 
     async def _ping(self) -> None:
         while True:
@@ -165,9 +160,7 @@ class _SpdyForwarding:
         if request_id not in self._waiting:
             other: asyncio.Future[SpdyStream] = asyncio.get_running_loop().create_future()
             self._waiting[request_id] = stream, other
-            task = asyncio.ensure_future(self._forward(request_id, stream, other))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._forward(request_id, stream, other))
             return
         first, other = self._waiting[request_id]
         if other.done() or first.headers["streamtype"] == kind:
@@ -208,20 +201,16 @@ class _ChannelForwarding:
     async def run(self) -> None:
         for channel in range(2 * len(self._ports)):
             self._channels.send(channel, struct.pack("<H", self._ports[channel // 2]))
-        reading = asyncio.ensure_future(self._channels.run())
-        working = [asyncio.ensure_future(self._forward(index, port)) for index, port in enumerate(self._ports)]
-        everything = asyncio.gather(*working, return_exceptions=True)
-        pinging = asyncio.ensure_future(self._ping())
-        try:
-            await asyncio.wait((reading, everything, pinging), return_when=asyncio.FIRST_COMPLETED)
-            self._channels.close(NORMAL)
-        except asyncio.CancelledError:
-            self._channels.close(GOING_AWAY)
-            raise
-        finally:
-            for task in (reading, pinging, *working):
-                task.cancel()
-            await asyncio.gather(reading, pinging, *working, return_exceptions=True)
+        async with Tasks() as tasks:
+            working = [tasks.start(self._forward(index, port)) for index, port in enumerate(self._ports)]
+            everything = asyncio.gather(*working, return_exceptions=True)
+            ends = tasks.start(self._channels.run()), tasks.start(self._ping()), everything
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                self._channels.close(NORMAL)
+            except asyncio.CancelledError:
+                self._channels.close(GOING_AWAY)
+                raise
 
     async def _ping(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import httptools
 
 from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.model.tasks import Tasks
 from pinnace.server.http.messages import Takeover, header_block, reader_and_writer
 
 PIECE = 64 * 1024
@@ -103,16 +104,11 @@ class UpstreamExchange:
 
 async def join(one: Duplex, other: Duplex) -> None:
     """Pass bytes both ways, no faster than they are read, until either side ends; then close both."""
-    ways = [
-        asyncio.ensure_future(_carry(one.reader, other.writer)),
-        asyncio.ensure_future(_carry(other.reader, one.writer)),
-    ]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        async with Tasks() as tasks:
+            ways = tasks.start(_carry(one.reader, other.writer)), tasks.start(_carry(other.reader, one.writer))
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
         one.writer.close()
         other.writer.close()
 
