@@ -114,8 +114,15 @@ async def test_what_a_webhook_leaves_is_defaulted_and_validated(api: InProcess, 
         ({"reason": "Forbidden"}, 400, f'admission webhook "{NAME}" denied the request: Forbidden'),
         ({}, 400, f'admission webhook "{NAME}" denied the request without explanation'),
         ({"code": 200, "message": "fine"}, 400, f'admission webhook "{NAME}" denied the request: fine'),
+        ({"code": 1000, "message": "odd"}, 500, f'admission webhook "{NAME}" denied the request: odd'),
     ],
-    ids=["with a code", "with a reason", "without a word", "with a code that means success"],
+    ids=[
+        "with a code",
+        "with a reason",
+        "without a word",
+        "with a code that means success",
+        "with a code of four digits",
+    ],
 )
 async def test_a_refusal_is_told_in_the_webhooks_words(
     api: InProcess, tmp_path: Path, status: Object, code: int, said: str
@@ -150,9 +157,23 @@ def late(request: Object) -> Any:
             lambda request: allowed(request, patchType="JSONPatch", patch="!"),
             "received invalid webhook response: received undecodable patch in webhook response",
         ),
+        (
+            lambda request: denied(request, code=99999999999),
+            "received invalid webhook response: cannot unmarshal number 99999999999",
+        ),
         (late, '?timeout=1s": context deadline exceeded'),
     ],
-    ids=["wrong uid", "no response", "no JSON", "an error", "not found", "half a patch", "garbage", "hangs"],
+    ids=[
+        "wrong uid",
+        "no response",
+        "no JSON",
+        "an error",
+        "not found",
+        "half a patch",
+        "garbage",
+        "a huge code",
+        "hangs",
+    ],
 )
 async def test_a_webhook_that_fails_closes_or_opens_the_door(
     api: InProcess, tmp_path: Path, answer: Answer, said: str

@@ -19,6 +19,9 @@ from pinnace.model.resources import Resource
 GROUP = "admission.k8s.io"
 
 
+_INT32 = 2**31
+
+
 class InvalidAnswer(ValueError):
     """The webhook has said something, and it means nothing."""
 
@@ -32,10 +35,15 @@ class Denied(errors.ApiError):
         super().__init__(f"{denied}: {why}" if why else f"{denied} without explanation")
         code = result.get("code")
         # The webhook chooses the code, which is a property of the class elsewhere.
-        self.__dict__["code"] = code if isinstance(code, int) and code >= 400 else 400
+        self.__dict__["code"] = _http_code(code) if isinstance(code, int) else 400
         self.__dict__["reason"] = str(result.get("reason") or "")
         if isinstance(result.get("details"), dict):
             self.details.update(result["details"])
+
+
+def _http_code(code: int) -> int:
+    """Return the code of the answer: never a success, and 500 for a number that no status line can have."""
+    return 400 if code < 400 else 500 if code > 999 else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +124,10 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
             )
         _check_patch(patch, patch_type, may_patch=may_patch)
     result = response.get("status")
+    if isinstance(result, dict) and isinstance(code := result.get("code"), int) and not -_INT32 <= code < _INT32:
+        raise InvalidAnswer(
+            f"cannot unmarshal number {code} into Go struct field Status.response.status.code of type int32"
+        )
     return WebhookAnswer(
         allowed=response.get("allowed") is True,
         result=result if isinstance(result, dict) else {},
