@@ -12,7 +12,7 @@ from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
 from pinnace.server.http.messages import Response
 from pinnace.server.read.continue_tokens import Extent
-from pinnace.server.read.recent_lists import RecentPage, RecentPages
+from pinnace.server.read.recent_lists import MOST_BYTES, RecentPage, RecentPages
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -26,6 +26,12 @@ async def cluster() -> AsyncIterator[RunningCluster]:
 def whole(answer: Response) -> Any:
     body = answer.body
     return orjson.loads(body if isinstance(body, bytes) else b"".join(body))
+
+
+def items(answer: Response) -> bytes:
+    """Return the last piece of a list, which holds its items."""
+    assert isinstance(answer.body, list)
+    return answer.body[-1]
 
 
 def page(text: bytes, *, changed: int = 1) -> RecentPage:
@@ -49,7 +55,7 @@ def test_the_last_page_is_found() -> None:
     assert pages.get(("a",)) == page(b"y", changed=2)
 
 
-def test_what_was_kept_longest_ago_goes_first_and_what_is_too_large_is_not_kept() -> None:
+def test_the_oldest_page_goes_first_and_a_large_page_is_kept_alone() -> None:
     pages = RecentPages(most_bytes=10)
     pages.keep(("a",), page(b"12345"))
     pages.keep(("b",), page(b"12345"))
@@ -57,9 +63,28 @@ def test_what_was_kept_longest_ago_goes_first_and_what_is_too_large_is_not_kept(
     pages.keep(("c",), page(b"12"))
     assert pages.get(("a",)) is not None
     assert pages.get(("b",)) is None
-    pages.keep(("a",), page(b"12345678901"))
+    large = page(b"12345678901")
+    pages.keep(("a",), large)
+    assert pages.get(("a",)) is large
+    assert pages.get(("c",)) is None
+    pages.drop(("a",), page(b"12345678901"))
+    assert pages.get(("a",)) is large
+    pages.drop(("a",), large)
     assert pages.get(("a",)) is None
-    assert pages.get(("c",)) is not None
+
+
+async def test_all_clients_of_a_large_list_are_sent_the_same_bytes(cluster: RunningCluster) -> None:
+    local = cluster.plane.local()
+    for number in range(10):
+        body = orjson.dumps({"metadata": {"name": f"large-{number}"}, "data": {"a": "x" * 1_000_000}})
+        made = await local.request("POST", CONFIG_MAPS, body, {"content-type": "application/json"})
+        assert made.status == 201
+    first, second = [items(await local.request("GET", CONFIG_MAPS)) for _ in range(2)]
+    assert len(first) > MOST_BYTES
+    assert first is second
+    await local.request("DELETE", f"{CONFIG_MAPS}/large-0")
+    third = items(await local.request("GET", CONFIG_MAPS))
+    assert len(third) < len(first) - 1_000_000
 
 
 async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster: RunningCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from pinnace.server.read.options import (
     too_large_revision,
     watch_options,
 )
-from pinnace.server.read.recent_lists import PageKey, RecentPage, RecentPages
+from pinnace.server.read.recent_lists import LARGE_SECONDS, PageKey, RecentPage, RecentPages
 from pinnace.server.read.selection import ListSelection, Matches, keys_named, selection_of
 from pinnace.server.read.watch import Watch, WatchTimes
 from pinnace.server.request.call import Call
@@ -179,7 +180,10 @@ class ObjectReader:
 
     def _keep(self, call: Call, page: RecentPage) -> RecentPage:
         if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
-            self._pages.keep(_page_key(call), page)
+            key = _page_key(call)
+            self._pages.keep(key, page)
+            if self._pages.is_large(page):
+                asyncio.get_running_loop().call_later(LARGE_SECONDS, self._pages.drop, key, page)
         return page
 
     def _page(

@@ -1,4 +1,7 @@
-"""Keeps recent lists: clients that start together request the same list, often without a change in between."""
+"""Keeps recent lists: clients that start together request the same list, often without a change in between.
+
+All of them are sent the same bytes, so that clients that read slowly need no copies of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import dataclass, field
 from pinnace.server.read.continue_tokens import Extent
 
 MOST_BYTES = 8 << 20
-"""The total size of the kept pages: enough for one large list that many clients request."""
+"""The total size of the kept pages. One page that is larger is kept alone, for a while."""
+LARGE_SECONDS = 30.0
+"""A page of more than `MOST_BYTES` is kept for this long: as long as a client that reads nothing is served."""
 MOST_PAGES = 512
 """The number of kept pages: an empty one needs memory too."""
 
@@ -41,12 +46,19 @@ class RecentPages:
 
     def keep(self, place: PageKey, page: RecentPage) -> None:
         self._forget(place)
-        if len(page.items) > self._most_bytes:
-            return
         self._known[place] = page
         self._bytes += len(page.items)
-        while self._bytes > self._most_bytes or len(self._known) > MOST_PAGES:
+        while len(self._known) > 1 and (self._bytes > self._most_bytes or len(self._known) > MOST_PAGES):
             self._forget(next(iter(self._known)))
+
+    def is_large(self, page: RecentPage) -> bool:
+        """Whether the page must be dropped after `LARGE_SECONDS`."""
+        return len(page.items) > self._most_bytes
+
+    def drop(self, place: PageKey, page: RecentPage) -> None:
+        """Forget the page, unless a newer one has its place."""
+        if self._known.get(place) is page:
+            self._forget(place)
 
     def _forget(self, place: PageKey) -> None:
         gone = self._known.pop(place, None)
