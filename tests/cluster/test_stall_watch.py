@@ -11,6 +11,8 @@ from pinnace.cluster import stall_watch
 from pinnace.cluster.stall_watch import BEAT_SECONDS, WAIT, WORK, Frame, Stall, StallWatch
 from pinnace.server.metrics import RequestMetrics
 
+ON_PURPOSE = pytest.mark.stalls(reason="the watch needs something to notice")
+
 
 def work(seconds: float) -> None:
     """Use the CPU, and release the interpreter's lock as Python does."""
@@ -31,6 +33,7 @@ async def watched(watch: StallWatch) -> AsyncIterator[None]:
             await task
 
 
+@ON_PURPOSE
 async def test_work_that_holds_the_loop_is_counted_and_its_place_is_found() -> None:
     stalls: list[Stall] = []
     watch = StallWatch(on_stall=stalls.append)
@@ -51,6 +54,7 @@ async def test_a_loop_that_turns_has_no_stalls_of_its_own() -> None:
     assert watch.counts == {WORK: 0, WAIT: 0}
 
 
+@ON_PURPOSE
 async def test_a_blocking_call_is_a_wait() -> None:
     stalls: list[Stall] = []
     async with watched(StallWatch(on_stall=stalls.append)):
@@ -58,6 +62,7 @@ async def test_a_blocking_call_is_a_wait() -> None:
     assert max(stalls, key=lambda stall: stall.seconds).cause == WAIT
 
 
+@ON_PURPOSE
 async def test_a_place_is_logged_once_and_counted_each_time(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
