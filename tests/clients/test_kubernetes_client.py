@@ -72,6 +72,8 @@ def test_workloads_have_status_and_scale_of_their_own(apps: AppsV1Api, api_clien
     assert scale.spec is not None
     assert scale.spec.replicas == 2
     scale.spec.replicas = 5
+    assert scale.metadata is not None
+    scale.metadata.resource_version = None  # The Deployment controller writes too.
     apps.replace_namespaced_deployment_scale("web", namespace, scale)
     status = {"status": {"replicas": 5, "readyReplicas": 4}, "spec": {"replicas": 9}}
     patched = apps.patch_namespaced_deployment_status("web", namespace, status)
