@@ -84,7 +84,7 @@ async def test_what_may_not_be_watched_is_told_with_the_rule_that_would_allow_it
     await cluster.client.create(Website.crd())
     await cluster.settle()
     operator, robot = website_operator(), cluster.client_as("robot")
-    with pytest.raises(TimeoutError, match="website-controller is not at work"):  # It waits to be allowed to.
+    with pytest.raises(TimeoutError, match="website-controller has not started"):  # It waits to be allowed to.
         await cluster.run(operator, client=robot, install=False)
     # Of what it owns, all that `pinnace manifests` would allow: else each verb would be refused in its turn.
     verbs = '["get", "list", "watch", "create", "update", "patch", "delete"]'
