@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tests.controllers.world import WIDGET, World, config_map, widget
 from tests.server.in_process import pod
@@ -267,7 +265,7 @@ async def test_an_object_that_is_given_to_a_living_owner_meanwhile_stays(world: 
 
 
 @pytest.mark.parametrize("world", [IN_PROCESS], indirect=True)  # It counts what the collector costs, not sockets.
-async def test_a_thousand_pods_of_a_deleted_owner_cost_a_few_seconds_at_most(world: World) -> None:
+async def test_a_thousand_pods_of_a_deleted_owner_are_looked_at_a_few_times_each(world: World) -> None:
     owner = await world.client.create(config_map("owner"))
     references = [owner_reference(owner)]
     for number in range(1000):
@@ -276,10 +274,10 @@ async def test_a_thousand_pods_of_a_deleted_owner_cost_a_few_seconds_at_most(wor
         await world.client.create(made)
     await world.settle()
     await world.client.delete(KIND, "owner", namespace="default")
-    began = time.process_time()
+    before = looks_of(world)
     await world.settle()
     assert await world.names("v1/Pod") == set()
-    assert time.process_time() - began < 3
+    assert looks_of(world) - before < 3 * 1000
 
 
 async def test_an_object_with_thousands_of_owners_is_collected_in_time_that_grows_with_them(world: World) -> None:
@@ -290,9 +288,12 @@ async def test_an_object_with_thousands_of_owners_is_collected_in_time_that_grow
     ]
     made = config_map("owned")
     made["metadata"]["ownerReferences"] = references
-    before = sum(controller.queue.added for controller in world.manager.controllers)
+    before = looks_of(world)
     await world.client.create(made)
     await world.settle()
     assert await world.names("v1/ConfigMap") == set()
-    looks = sum(controller.queue.added for controller in world.manager.controllers) - before
-    assert looks < 3 * len(references)
+    assert looks_of(world) - before < 3 * len(references)
+
+
+def looks_of(world: World) -> int:
+    return sum(controller.queue.added for controller in world.manager.controllers)

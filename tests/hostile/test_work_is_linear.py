@@ -2,18 +2,18 @@
 
 Measured in CPU time of the loop's own thread, best of three and without garbage collection, so that a busy machine does
 not count. Four times the input takes linear work four times as long, and quadratic work sixteen times as long; the
-limit is in the middle. Short times are not judged.
+limit is in the middle. Short times are not judged, and a bad measurement is repeated.
 """
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.growth import TRIES, no_collection
 from tests.server.in_process import APPLY, CONFIG_MAPS, JSON, MERGE, OPERATIONS, PODS, InProcess, control_plane
 
 GROWTH = 8.0
@@ -136,14 +136,10 @@ async def api() -> AsyncIterator[InProcess]:
 async def cpu_seconds(api: InProcess, given: Input) -> float:
     best = float("inf")
     for _ in range(3):
-        gc.collect()
-        gc.disable()
-        try:
+        with no_collection():
             start = time.thread_time()
             reply = await api.call(given.method, given.target, given.body, given.content_type)
             best = min(best, time.thread_time() - start)
-        finally:
-            gc.enable()
         assert reply.status < 500, reply.body[:500]
     return best
 
@@ -151,6 +147,9 @@ async def cpu_seconds(api: InProcess, given: Input) -> float:
 @pytest.mark.parametrize(("size", "build"), DIMENSIONS.values(), ids=DIMENSIONS)
 async def test_the_time_grows_with_the_input(api: InProcess, size: int, build: Callable[[int], Input]) -> None:
     await cpu_seconds(api, build(size // 10))  # Compile and import what the first request needs.
-    small = await cpu_seconds(api, build(size))
-    large = await cpu_seconds(api, build(4 * size))
-    assert large <= FLOOR_SECONDS or large <= GROWTH * small, f"{size}: {small:.3f} s, {4 * size}: {large:.3f} s"
+    for _ in range(TRIES):
+        large = await cpu_seconds(api, build(4 * size))
+        small = await cpu_seconds(api, build(size))
+        if large <= max(FLOOR_SECONDS, GROWTH * small):
+            return
+    pytest.fail(f"{size}: {small:.3f} s, {4 * size}: {large:.3f} s")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import orjson
 import pytest
 import yaml
+from tests.growth import no_collection
 from tests.server.in_process import CONFIG_MAPS, TABLE, InProcess, config_map
 
 from pinnace.server.slices import SLICE_SECONDS, SliceQueue
@@ -61,7 +62,7 @@ def turns() -> Iterator[list[float]]:
 
 @by_format
 async def test_a_write_does_not_wait_for_lists_of_other_clients(large: InProcess, query: str, accept: str) -> None:
-    with turns() as spent:
+    with no_collection(), turns() as spent:
         lists = [
             asyncio.create_task(
                 large.plane.local().request(
