@@ -14,6 +14,6 @@ async def create_unless_leaving(client: Client, obj: Object) -> None:
         await client.create(obj)
     except (errors.AlreadyExists, errors.NotFound):
         return
-    except errors.Forbidden as refusal:
-        if not is_namespace_terminating(refusal):
+    except errors.Forbidden as error:
+        if not is_namespace_terminating(error):
             raise

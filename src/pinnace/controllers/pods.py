@@ -16,7 +16,7 @@ BY_NODE = "node"
 _SUCCEEDED, _FAILED = "Succeeded", "Failed"
 
 
-class Owner(msgspec.Struct, gc=False, frozen=True):
+class PodOwner(msgspec.Struct, gc=False, frozen=True):
     """One owner reference."""
 
     kind: str = ""
@@ -36,7 +36,7 @@ class Metadata(msgspec.Struct, frozen=True):
     deletionGracePeriodSeconds: int | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    ownerReferences: list[Owner] | None = None
+    ownerReferences: list[PodOwner] | None = None
 
 
 class ContainerPort(msgspec.Struct, gc=False, frozen=True):
@@ -75,7 +75,7 @@ class Spec(msgspec.Struct, frozen=True):
     resourceClaims: list[dict[str, Any]] | None = None
 
 
-class Condition(msgspec.Struct, gc=False, frozen=True):
+class PodCondition(msgspec.Struct, gc=False, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -92,7 +92,7 @@ class Status(msgspec.Struct, frozen=True):
     reason: str | None = None
     podIP: str = ""
     podIPs: list[Address] | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[PodCondition] | None = None
     startTime: str | None = None
     resourceClaimStatuses: list[dict[str, Any]] | None = None
 
@@ -123,11 +123,11 @@ class Pod(msgspec.Struct, frozen=True):
         return self.metadata.labels or {}
 
     @property
-    def controller(self) -> Owner | None:
+    def controller(self) -> PodOwner | None:
         """The owner that controls the pod."""
         return next((owner for owner in self.metadata.ownerReferences or () if owner.controller), None)
 
-    def condition(self, type: str) -> Condition | None:
+    def condition(self, type: str) -> PodCondition | None:
         return next((one for one in self.status.conditions or () if one.type == type), None)
 
 

@@ -12,7 +12,7 @@ from tests.node.simulated.pods import pod
 from pinnace.model.objects import Object
 from pinnace.node.simulated.kwok.files import load_stages
 from pinnace.node.simulated.kwok.jq import InvalidExpression, Query
-from pinnace.node.simulated.kwok.template import Template
+from pinnace.node.simulated.kwok.template import GoTemplate
 from pinnace.node.simulated.kwok.template_syntax import TemplateError
 from pinnace.node.simulated.stages import InvalidStage
 from pinnace.testing.cluster import Cluster
@@ -276,7 +276,7 @@ def test_an_expression_that_cannot_be_read_is_refused(expression: str) -> None:
 )
 def test_templates_give_what_go_gives(text: str, expected: str) -> None:
     data = {"name": "web", "list": ["a", "b"], "nested": {"deep": 1}}
-    assert Template(text).render(data, {}) == expected
+    assert GoTemplate(text).render(data, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_templates_give_what_go_gives(text: str, expected: str) -> None:
 )
 def test_a_template_that_cannot_be_used_is_refused(text: str) -> None:
     if text == "{{ .a":
-        assert Template(text).render({}, {}) == text  # Without an end it is text, until YAML refuses it.
+        assert GoTemplate(text).render({}, {}) == text  # Without an end it is text, until YAML refuses it.
         return
     with pytest.raises(TemplateError):
-        Template(text).render({"list": [], "name": "web"}, {})
+        GoTemplate(text).render({"list": [], "name": "web"}, {})

@@ -13,20 +13,20 @@ LONGEST_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class PodBackoff:
     """The failures of a Job's pods since the last success."""
 
     failures: int = 0
     last_failure: str = ""
 
-    def after(self, succeeded: Iterable[JobPod], failed: Iterable[JobPod]) -> Backoff:
+    def after(self, succeeded: Iterable[JobPod], failed: Iterable[JobPod]) -> PodBackoff:
         """The record with pods that have ended since."""
         failures = sorted(pod.finished for pod in failed)
         last_success = max((pod.finished for pod in succeeded), default=None)
         if last_success is None:
-            return Backoff(self.failures + len(failures), failures[-1]) if failures else self
+            return PodBackoff(self.failures + len(failures), failures[-1]) if failures else self
         later = [finished for finished in failures if finished > last_success]
-        return Backoff(len(later), later[-1]) if later else Backoff()
+        return PodBackoff(len(later), later[-1]) if later else PodBackoff()
 
     def remaining(self, now: datetime) -> float:
         """Seconds until a replacement may be created."""
@@ -43,4 +43,4 @@ def remaining_for_index(last_failed: JobPod | None, now: datetime) -> float:
     """Seconds until an index may be tried again, by the last pod that failed in it."""
     if last_failed is None:
         return 0.0
-    return Backoff(last_failed.all_index_failures + 1, last_failed.finished).remaining(now)
+    return PodBackoff(last_failed.all_index_failures + 1, last_failed.finished).remaining(now)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from pinnace.controllers.batch.indexes import Indexes
-from pinnace.controllers.batch.job_backoff import Backoff
+from pinnace.controllers.batch.job_backoff import PodBackoff
 from pinnace.controllers.batch.job_pods import NO_INDEX, JobPod
 from pinnace.controllers.batch.job_policies import COUNTED, Judgment, judge, met_success_rule
 from pinnace.model.objects import Object
@@ -36,7 +36,7 @@ COMPLETED = Verdict("SuccessCriteriaMet", "CompletionsReached", "Reached expecte
 class JobView:
     """Pure: nothing here writes."""
 
-    def __init__(self, job: Object, pods: Sequence[JobPod], backoff: Backoff, now: datetime) -> None:
+    def __init__(self, job: Object, pods: Sequence[JobPod], backoff: PodBackoff, now: datetime) -> None:
         self.job = job
         self.spec: Object = job["spec"]
         self.pods = pods

@@ -9,7 +9,7 @@ from functools import partial
 from pinnace.client import retries
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.batch.job_backoff import Backoff, remaining_for_index
+from pinnace.controllers.batch.job_backoff import PodBackoff, remaining_for_index
 from pinnace.controllers.batch.job_facts import BY_UID, JOB, JobFacts, index_jobs, job_facts
 from pinnace.controllers.batch.job_pods import FINALIZER, JobPod, job_pod
 from pinnace.controllers.batch.job_template import pod_of_job
@@ -55,7 +55,7 @@ class Jobs:
         self._pods = Dependents(self._pod_cache, job_pod, index_pods)
         self._events = EventSource(manager.recorder, COMPONENT)
         self._control = PodControl(client, self._events)
-        self._backoffs: dict[Key, tuple[str, Backoff]] = {}
+        self._backoffs: dict[Key, tuple[str, PodBackoff]] = {}
         self._adoptable: dict[str, set[Key]] = {}
         backoff = retries.Backoff(first=1.0, longest=60.0)
         self.controller = Controller("job", self._reconcile, workers=10, backoff=backoff)
@@ -187,9 +187,9 @@ class Jobs:
         waits = [seconds for seconds in (wait, left) if seconds]
         return Result(requeue_after=max(0.001, min(waits))) if waits else None
 
-    def _backoff_of(self, key: Key, job: Object) -> Backoff:
-        uid, known = self._backoffs.get(key, ("", Backoff()))
-        return known if uid == job["metadata"]["uid"] else Backoff()
+    def _backoff_of(self, key: Key, job: Object) -> PodBackoff:
+        uid, known = self._backoffs.get(key, ("", PodBackoff()))
+        return known if uid == job["metadata"]["uid"] else PodBackoff()
 
     async def _claim(self, job: Object) -> list[JobPod]:
         """The pods of a Job, after those that match were adopted and those that do not were released."""

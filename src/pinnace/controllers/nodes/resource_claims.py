@@ -73,8 +73,8 @@ class ResourceClaims:
         for wanted in pod["spec"].get("resourceClaims") or ():
             try:
                 claim = await self._ensure(key, pod, wanted, told)
-            except (errors.ApiError, ValueError) as problem:
-                text = f"PodResourceClaim {wanted['name']}: {problem}"
+            except (errors.ApiError, ValueError) as error:
+                text = f"PodResourceClaim {wanted['name']}: {error}"
                 self._recorder.record(pod, "Warning", "FailedResourceClaimCreation", text, component=_COMPONENT)
                 raise
             if claim:
@@ -99,8 +99,8 @@ class ResourceClaims:
                 return str(found["metadata"]["name"])  # Made before the last restart.
         template = self._templates.get(Key(key.namespace, template_name))
         if template is None:
-            problem = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
-            raise ValueError(f'resource claim template "{template_name}": {problem}')
+            error = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
+            raise ValueError(f'resource claim template "{template_name}": {error}')
         claim = await self._client.create(_claim_of(pod, wanted["name"], template))
         return str(claim["metadata"]["name"])
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import BY_LABEL, POD, Owner, Pod, index_by_label, label_values, pod_of, pod_or_none
-from pinnace.controllers.policy.scales import Scales, ScaleUnknown
+from pinnace.controllers.pods import BY_LABEL, POD, Pod, PodOwner, index_by_label, label_values, pod_of, pod_or_none
+from pinnace.controllers.policy.scales import ControllerScales, ScaleUnknown
 from pinnace.model import selectors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
@@ -36,7 +36,7 @@ class _Health(NamedTuple):
     name: str
     is_ready: bool
     is_leaving: bool
-    owner: Owner | None
+    owner: PodOwner | None
 
 
 class _Counts(NamedTuple):
@@ -54,7 +54,7 @@ class Disruption:
         self._budgets = manager.cache(BUDGET)
         self._pods = manager.cache(POD)
         index_by_label(self._pods)
-        self._scales = Scales(manager, client)
+        self._scales = ControllerScales(manager, client)
         self._selectors: dict[Key, tuple[str, LabelSelector]] = {}
         self._health: dict[Key, tuple[str, _Health]] = {}
         self.controller = Controller("disruption", self._reconcile, workers=2)
@@ -102,10 +102,10 @@ class Disruption:
             self._record(budget, "Normal", "NoPods", "No matching pods found")
         try:
             counts = await self._count(budget, pods)
-        except ScaleUnknown as problem:
-            message = f"Failed to calculate the number of expected pods: {problem}"
+        except ScaleUnknown as error:
+            message = f"Failed to calculate the number of expected pods: {error}"
             self._record(budget, "Warning", "CalculateExpectedPodCountFailed", message)
-            await self._fail_safe(budget, str(problem))
+            await self._fail_safe(budget, str(error))
             return None
         if counts.unmanaged:
             self._record(budget, "Warning", "UnmanagedPods", _unmanaged_message(budget))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import NoSuchKind
-from pinnace.controllers.pods import Owner
+from pinnace.controllers.pods import PodOwner
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.manager import Manager
@@ -23,14 +23,14 @@ class ScaleUnknown(Exception):
     """The controller of a pod does not tell how many pods it wants; the message says why."""
 
 
-class Scales:
+class ControllerScales:
     """Answers with the uid of the controller that decides and the replicas it wants."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._caches = {kind: manager.cache(kind) for kind in {*_CACHED.values(), _DEPLOYMENT}}
 
-    async def of(self, owner: Owner, namespace: str) -> tuple[str, int] | None:
+    async def of(self, owner: PodOwner, namespace: str) -> tuple[str, int] | None:
         """The scale behind an owner reference; None if the owner is gone. Raises ScaleUnknown."""
         kind = Kind.parse(owner.apiVersion, owner.kind)
         cached = _CACHED.get((kind.group, kind.name))
@@ -48,7 +48,7 @@ class Scales:
         found = self._caches[kind].get(Key(namespace, name))
         return found if found is not None and found["metadata"]["uid"] == uid else None
 
-    async def _custom(self, kind: Kind, owner: Owner, namespace: str) -> tuple[str, int] | None:
+    async def _custom(self, kind: Kind, owner: PodOwner, namespace: str) -> tuple[str, int] | None:
         try:
             served = await self._client.kinds.find(kind)
             if "scale" not in served.subresources:

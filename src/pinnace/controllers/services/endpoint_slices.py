@@ -181,8 +181,8 @@ class EndpointSlices:
                 TriggerTimes.annotate(slice_, trigger)
                 try:
                     self._note(await self._client.create(slice_))
-                except errors.Forbidden as refusal:
-                    if is_namespace_terminating(refusal):
+                except errors.Forbidden as error:
+                    if is_namespace_terminating(error):
                         return
                     raise
         for slice_ in plan.update:
@@ -200,8 +200,8 @@ class EndpointSlices:
         self._written[Key(metadata["namespace"], metadata["name"])] = metadata["resourceVersion"]
 
     def _tell_missing(self, key: Key, service: Object, missing: list[str]) -> None:
-        problems = "; ".join(dict.fromkeys(missing))
-        message = f"Error updating Endpoint Slices for Service {key}: {problems}"
+        reasons = "; ".join(dict.fromkeys(missing))
+        message = f"Error updating Endpoint Slices for Service {key}: {reasons}"
         self._recorder.record(service, "Warning", "FailedToUpdateEndpointSlices", message, component=_COMPONENT)
 
 

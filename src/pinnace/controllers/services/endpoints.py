@@ -101,12 +101,12 @@ class EndpointsController:
     async def _write(self, key: Key, service: Object, wanted: Object, *, is_new: bool) -> None:
         try:
             await (self._client.create(wanted) if is_new else self._client.update(wanted))
-        except errors.ApiError as problem:
-            if is_new and is_namespace_terminating(problem):
+        except errors.ApiError as error:
+            if is_new and is_namespace_terminating(error):
                 return
             about = f"Failed to create endpoint for service {key}" if is_new else f"Failed to update endpoint {key}"
             reason = "FailedToCreateEndpoint" if is_new else "FailedToUpdateEndpoint"
-            self._recorder.record(wanted, "Warning", reason, f"{about}: {problem}", component=MANAGER)
+            self._recorder.record(wanted, "Warning", reason, f"{about}: {error}", component=MANAGER)
             raise
 
     async def _delete(self, key: Key) -> None:

@@ -64,8 +64,8 @@ class LoadBalancerController:
                 await self._clean_up(key, service)
             elif "deletionTimestamp" not in service["metadata"]:
                 await self._ensure(key, service)
-        except Exception as problem:
-            self._tell(service, "Warning", "SyncLoadBalancerFailed", f"Error syncing load balancer: {problem}")
+        except Exception as error:
+            self._tell(service, "Warning", "SyncLoadBalancerFailed", f"Error syncing load balancer: {error}")
             raise
 
     async def _ensure(self, key: Key, service: Object) -> None:

@@ -110,8 +110,8 @@ class SliceMirroring:
         if not present:
             try:
                 await self._client.create(mirror)
-            except errors.Forbidden as refusal:
-                if not is_namespace_terminating(refusal):
+            except errors.Forbidden as error:
+                if not is_namespace_terminating(error):
                     raise
             return
         first, *surplus = sorted(present, key=lambda one: str(one["metadata"]["name"]))

@@ -48,8 +48,8 @@ class EphemeralVolumes:
                 continue
             try:
                 await self._ensure(key, pod, volume)
-            except (errors.ApiError, ValueError) as problem:
-                text = f"ephemeral volume {volume['name']}: {problem}"
+            except (errors.ApiError, ValueError) as error:
+                text = f"ephemeral volume {volume['name']}: {error}"
                 self._recorder.record(pod, "Warning", "FailedBinding", text, component=_COMPONENT)
                 raise
 

@@ -67,7 +67,7 @@ class LocalPathProvisioner:
         name = f"pvc-{claim['metadata']['uid']}"
         if Key("", name) in self._volumes:
             return
-        why = _refusal(claim, storage_class)
+        why = _reason_to_reject(claim, storage_class)
         if why:
             text = f'failed to provision volume with StorageClass "{class_of(claim)}": {why}'
             self._recorder.record(claim, "Warning", "ProvisioningFailed", text, component=_COMPONENT)
@@ -132,7 +132,7 @@ def _is_ours(old: Object | None, new: Object | None) -> bool:
     return new is not None and _is_made_here(new)
 
 
-def _refusal(claim: Object, storage_class: Object) -> str:
+def _reason_to_reject(claim: Object, storage_class: Object) -> str:
     """Why a claim cannot have a directory; empty if it can."""
     spec = claim["spec"]
     if volume_mode(claim) != "Filesystem":

@@ -83,7 +83,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class EligibleNodes:
     """The nodes of the cluster by name, as one DaemonSet sees them."""
 
     names: Collection[str]
@@ -93,8 +93,8 @@ class Nodes:
     """Those where a pod that runs may stay."""
 
 
-def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> Nodes:
-    return Nodes(
+def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> EligibleNodes:
+    return EligibleNodes(
         names=frozenset(node.name for node in nodes),
         wanted=frozenset(node.name for node in nodes if placement.should_run(node)),
         allowed=frozenset(node.name for node in nodes if placement.may_continue(node)),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinnace.controllers.workloads.daemon_placement import Nodes, is_updated, template_generation
+from pinnace.controllers.workloads.daemon_placement import EligibleNodes, is_updated, template_generation
 from pinnace.controllers.workloads.pod_facts import PodFacts
 from pinnace.kinds.apps.rollouts import scaled_amount
 from pinnace.model.objects import Object
 
 
 @dataclass(slots=True)
-class Plan:
+class DaemonPlan:
     """Pods to create and to delete."""
 
     create_on: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Daemons:
     """A DaemonSet, the nodes, and its pods on them within one reconcile."""
 
     daemon_set: Object
-    nodes: Nodes
+    nodes: EligibleNodes
     hash_value: str
     pods: Mapping[str, Sequence[PodFacts]]
     """By the node that they are for."""
@@ -52,9 +52,9 @@ class Daemons:
         return strategy.get("type") == "RollingUpdate" and scaled_amount(surge, 1, round_up=True) > 0
 
 
-def plan_nodes(daemons: Daemons) -> Plan:
+def plan_nodes(daemons: Daemons) -> DaemonPlan:
     """Plan that every node that should run a pod has one, and no other node has any."""
-    plan = Plan()
+    plan = DaemonPlan()
     for name in sorted(daemons.nodes.names):
         _plan_node(daemons, name, plan)
     for name, pods in daemons.pods.items():
@@ -63,7 +63,7 @@ def plan_nodes(daemons: Daemons) -> Plan:
     return plan
 
 
-def _plan_node(daemons: Daemons, node: str, plan: Plan) -> None:
+def _plan_node(daemons: Daemons, node: str, plan: DaemonPlan) -> None:
     should_run, pods = node in daemons.nodes.wanted, daemons.pods.get(node)
     if pods is None:
         if should_run:
@@ -95,13 +95,13 @@ def _surplus(daemons: Daemons, running: Sequence[PodFacts]) -> list[PodFacts]:
     return surplus
 
 
-def plan_update(daemons: Daemons) -> Plan:
+def plan_update(daemons: Daemons) -> DaemonPlan:
     """Plan the next step of a rolling update."""
     surge, unavailable = daemons.limits()
     return _plan_surge(daemons, surge) if surge else _plan_replacement(daemons, unavailable)
 
 
-def _plan_replacement(daemons: Daemons, most: int) -> Plan:
+def _plan_replacement(daemons: Daemons, most: int) -> DaemonPlan:
     """Delete old pods, those that do not work first, then others as long as not too many nodes lack a pod."""
     broken: list[PodFacts] = []
     candidates: list[PodFacts] = []
@@ -118,13 +118,13 @@ def _plan_replacement(daemons: Daemons, most: int) -> Plan:
         elif old is not None:
             broken.append(old)
             missing += 1
-    return Plan(delete=[*broken, *candidates[: max(0, most - missing)]])
+    return DaemonPlan(delete=[*broken, *candidates[: max(0, most - missing)]])
 
 
-def _plan_surge(daemons: Daemons, most: int) -> Plan:
+def _plan_surge(daemons: Daemons, most: int) -> DaemonPlan:
     """Create new pods beside old ones, and delete the old ones that are replaced."""
     wanted = daemons.nodes.wanted
-    plan = Plan()
+    plan = DaemonPlan()
     candidates: list[str] = []
     leaving: list[PodFacts] = []
     surging = working = 0

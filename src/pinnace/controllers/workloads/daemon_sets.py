@@ -9,14 +9,14 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.daemon_placement import (
-    Nodes,
+    EligibleNodes,
     daemon_pod,
     node_facts,
     placement_of,
     sort_nodes,
     target_node,
 )
-from pinnace.controllers.workloads.daemon_plan import Daemons, Plan, plan_nodes, plan_update, status_of
+from pinnace.controllers.workloads.daemon_plan import DaemonPlan, Daemons, plan_nodes, plan_update, status_of
 from pinnace.controllers.workloads.ownership import Dependents
 from pinnace.controllers.workloads.pod_control import POD, EventSource, PodControl, slow_start
 from pinnace.controllers.workloads.pod_facts import (
@@ -113,7 +113,7 @@ class DaemonSets:
         candidates = [*self._pods.of(metadata["uid"]), *self._pods.orphans(metadata["namespace"])]
         await Adoption(self._client, daemon_set, POD).claim(candidates, lambda pod: selector.matches(pod.labels))
 
-    def _read(self, daemon_set: Object, selector: LabelSelector, newest: Newest, nodes: Nodes) -> Daemons:
+    def _read(self, daemon_set: Object, selector: LabelSelector, newest: Newest, nodes: EligibleNodes) -> Daemons:
         now, seconds = self._clock.now(), daemon_set["spec"].get("minReadySeconds", 0)
         pods: dict[str, list[PodFacts]] = {}
         for pod in self._pods.of(daemon_set["metadata"]["uid"]):
@@ -163,7 +163,7 @@ class DaemonSets:
         self._backoffs[key] = (min(LONGEST_BACKOFF, 2 * delay or FIRST_BACKOFF), now)
         return 0.0
 
-    async def _apply(self, daemons: Daemons, plan: Plan) -> Exception | None:
+    async def _apply(self, daemons: Daemons, plan: DaemonPlan) -> Exception | None:
         daemon_set = daemons.daemon_set
         creations = [
             partial(self._control.create, daemon_set, daemon_pod(daemon_set, node, daemons.hash_value))

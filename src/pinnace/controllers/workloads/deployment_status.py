@@ -20,7 +20,7 @@ _COMPLETE = "NewReplicaSetAvailable"
 _ENDLESS = 2**31 - 1
 
 
-class Condition(NamedTuple):
+class DeploymentCondition(NamedTuple):
     """What a condition says, without its times."""
 
     type: str
@@ -33,7 +33,7 @@ def find(conditions: Iterable[Object], type: str) -> Object | None:
     return next((one for one in conditions if one.get("type") == type), None)
 
 
-def with_condition(conditions: list[Object], said: Condition, now: datetime) -> list[Object]:
+def with_condition(conditions: list[Object], said: DeploymentCondition, now: datetime) -> list[Object]:
     """Return the conditions with one said anew. One with the same status and reason stays as it is."""
     known = find(conditions, said.type)
     if known is not None and (known.get("status"), known.get("reason")) == (said.status, said.reason):
@@ -41,7 +41,7 @@ def with_condition(conditions: list[Object], said: Condition, now: datetime) -> 
     return _replaced(conditions, said, now)
 
 
-def _replaced(conditions: list[Object], said: Condition, now: datetime) -> list[Object]:
+def _replaced(conditions: list[Object], said: DeploymentCondition, now: datetime) -> list[Object]:
     known = find(conditions, said.type)
     moment = to_rfc3339(now)
     since = known.get("lastTransitionTime") if known is not None and known.get("status") == said.status else None
@@ -81,12 +81,12 @@ def counted_status(
     return status
 
 
-def _availability(deployment: Object, count: int) -> Condition:
+def _availability(deployment: Object, count: int) -> DeploymentCondition:
     if count >= size(deployment) - max_unavailable(deployment):
         message = "Deployment has minimum availability."
-        return Condition(AVAILABLE, "True", "MinimumReplicasAvailable", message)
+        return DeploymentCondition(AVAILABLE, "True", "MinimumReplicasAvailable", message)
     message = "Deployment does not have minimum availability."
-    return Condition(AVAILABLE, "False", "MinimumReplicasUnavailable", message)
+    return DeploymentCondition(AVAILABLE, "False", "MinimumReplicasUnavailable", message)
 
 
 def _sum(sets: Iterable[Object], field: str) -> int:
@@ -135,13 +135,13 @@ def _with_progress(deployment: Object, new: Object | None, status: Object, now: 
         return conditions
     about = f'ReplicaSet "{name_of(new)}"' if new is not None else f'Deployment "{name_of(deployment)}"'
     if is_complete(deployment, status):
-        said = Condition(PROGRESSING, "True", _COMPLETE, f"{about} has successfully progressed.")
+        said = DeploymentCondition(PROGRESSING, "True", _COMPLETE, f"{about} has successfully progressed.")
         return with_condition(conditions, said, now)
     if _has_progressed(deployment.get("status") or {}, status):
-        said = Condition(PROGRESSING, "True", "ReplicaSetUpdated", f"{about} is progressing.")
+        said = DeploymentCondition(PROGRESSING, "True", "ReplicaSetUpdated", f"{about} is progressing.")
         return _replaced(conditions, said, now)
     if _is_timed_out(deployment, before, now):
-        said = Condition(PROGRESSING, "False", TIMED_OUT, f"{about} has timed out progressing.")
+        said = DeploymentCondition(PROGRESSING, "False", TIMED_OUT, f"{about} has timed out progressing.")
         return with_condition(conditions, said, now)
     return conditions
 

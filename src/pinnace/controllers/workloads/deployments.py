@@ -13,7 +13,7 @@ from pinnace.controllers.workloads import deployment_sizes as sizes
 from pinnace.controllers.workloads import deployment_status as progress
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.deployment_sizes import name_of, size
-from pinnace.controllers.workloads.deployment_status import Condition
+from pinnace.controllers.workloads.deployment_status import DeploymentCondition
 from pinnace.controllers.workloads.ownership import Dependents, index_owned, owned_of
 from pinnace.controllers.workloads.pod_control import FAILURES, POD, EventSource
 from pinnace.controllers.workloads.pod_facts import index_pods, pod_facts
@@ -160,7 +160,7 @@ class Deployments:
             self._say_progress(rollout, "Unknown", "DeploymentResumed", "Deployment is resumed")
 
     def _say_progress(self, rollout: Rollout, status: str, reason: str, message: str) -> None:
-        said = Condition(progress.PROGRESSING, status, reason, message)
+        said = DeploymentCondition(progress.PROGRESSING, status, reason, message)
         rollout.conditions = progress.with_condition(rollout.conditions, said, self._clock.now())
 
     async def _sync_newest(self, rollout: Rollout) -> None:

@@ -16,7 +16,7 @@ from pinnace.reconcile.cache import Cache
 INDEX = "controller"
 
 
-class Owner(NamedTuple):
+class ControllerRef(NamedTuple):
     """The owner reference with `controller: true`."""
 
     group: str
@@ -36,7 +36,7 @@ class Owned:
     uid: str
     labels: Mapping[str, str]
     """Shared by all objects with the same labels."""
-    controller: Owner | None
+    controller: ControllerRef | None
     is_deleting: bool
     created: str
 
@@ -77,7 +77,7 @@ def owned_of(snapshot: Snapshot) -> Owned:
 
 def owned_fields(
     snapshot: Snapshot, metadata: OwnedMetadata
-) -> tuple[Key, str, Mapping[str, str], Owner | None, bool, str]:
+) -> tuple[Key, str, Mapping[str, str], ControllerRef | None, bool, str]:
     """Return the fields of `Owned` in order."""
     labels = _shared_labels(tuple(metadata.labels.items())) if metadata.labels else _NO_LABELS
     controller = next((_owner(one) for one in metadata.ownerReferences or () if one.controller), None)
@@ -90,13 +90,13 @@ def _shared_labels(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return dict(items)
 
 
-def _owner(reference: OwnerReference) -> Owner:
+def _owner(reference: OwnerReference) -> ControllerRef:
     return _shared_owner(reference.apiVersion, reference.kind, reference.name, reference.uid)
 
 
 @lru_cache(maxsize=4096)
-def _shared_owner(api_version: str, kind: str, name: str, uid: str) -> Owner:
-    return Owner(api_version.rpartition("/")[0], kind, name, uid)
+def _shared_owner(api_version: str, kind: str, name: str, uid: str) -> ControllerRef:
+    return ControllerRef(api_version.rpartition("/")[0], kind, name, uid)
 
 
 Facts = TypeVar("Facts", bound=Owned)

@@ -45,17 +45,17 @@ class StatefulClaims:
 
     async def create_missing(self, stateful_set: Object, holder: Holder) -> None:
         """Create the claims of a pod that do not exist. Raise ClaimRefused after all have been tried."""
-        problems: list[str] = []
+        reasons: list[str] = []
         names = claim_names(stateful_set, holder.ordinal)
         for template in stateful_set["spec"].get("volumeClaimTemplates") or ():
             name = names[template["metadata"]["name"]]
             present = self._find(stateful_set, name)
             if present is None:
-                problems += await self._create(stateful_set, holder, template, name)
+                reasons += await self._create(stateful_set, holder, template, name)
             elif "deletionTimestamp" in present["metadata"]:
-                problems.append(f"pvc {name} is being deleted")
-        if problems:
-            raise ClaimRefused("; ".join(problems))
+                reasons.append(f"pvc {name} is being deleted")
+        if reasons:
+            raise ClaimRefused("; ".join(reasons))
 
     async def _create(self, stateful_set: Object, holder: Holder, template: Object, name: str) -> list[str]:
         metadata = template["metadata"]

@@ -18,7 +18,7 @@ _sleep = re.compile(r"(?:exec )?sleep (\d{1,9}(?:\.\d{1,3})?)([smhd]?)")
 _exit = re.compile(r"exit (\d{1,3})")
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """How the containers of a pod end."""
 
     seconds: float = 0.0
@@ -29,21 +29,21 @@ class Outcome(NamedTuple):
         return self.seconds == math.inf
 
 
-NEVER = Outcome(seconds=math.inf)
+NEVER = CommandOutcome(seconds=math.inf)
 
 
-def outcome_of(pod: Object) -> Outcome:
+def outcome_of(pod: Object) -> CommandOutcome:
     """When the last container ends, and the first exit code that is not 0. Other commands end at once, and well."""
     outcomes = [_outcome(container) for container in pod["spec"]["containers"]]
     code = next((one.code for one in outcomes if one.code), 0)
-    return Outcome(max(one.seconds for one in outcomes), code)
+    return CommandOutcome(max(one.seconds for one in outcomes), code)
 
 
-def _outcome(container: Object) -> Outcome:
+def _outcome(container: Object) -> CommandOutcome:
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not words:
         name = container.get("image", "").rpartition("/")[2].partition(":")[0].partition("@")[0]
-        return NEVER if name == "pause" else Outcome()
+        return NEVER if name == "pause" else CommandOutcome()
     if words[0].rpartition("/")[2] in _SHELLS and len(words) == 3 and words[1] == "-c":
         line = words[2]
     else:
@@ -58,4 +58,4 @@ def _outcome(container: Object) -> Outcome:
         elif left is not None or step in ("true", "false"):
             code = int(left[1]) & 255 if left is not None else int(step == "false")
             break
-    return Outcome(seconds, code)
+    return CommandOutcome(seconds, code)

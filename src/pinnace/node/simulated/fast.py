@@ -16,7 +16,7 @@ from pinnace.model.objects import Object
 from pinnace.node.simulated import pod_status
 from pinnace.node.simulated.commands import outcome_of
 from pinnace.node.simulated.durations import parse_duration
-from pinnace.node.simulated.stages import Delete, Effect, Patch, PodHead, Stage, Surroundings
+from pinnace.node.simulated.stages import Delete, Effect, PodHead, Stage, StageContext, StagePatch
 
 FAILS = "pod-container-running-failed.stage.kwok.x-k8s.io"
 _KILLED = {"exitCode": 137, "reason": "Error"}
@@ -46,7 +46,7 @@ class _FastStage:
         name: str,
         seconds: float,
         pace: Pace,
-        effects: Callable[[Object, Surroundings], Iterable[Effect]],
+        effects: Callable[[Object, StageContext], Iterable[Effect]],
         *,
         own_seconds: Callable[[Object], float] | None = None,
     ) -> None:
@@ -109,14 +109,14 @@ class FastLife:
         return self._fail if self._pace.random.random() < self._pace.failure_rate else self._complete
 
 
-def _become_ready(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
-    hosts = surroundings.host_ips(pod["spec"]["nodeName"])
-    status = pod_status.running(pod, now=surroundings.now, host_ips=hosts, pod_ips=surroundings.pod_ips(pod))
-    yield Patch({"status": status})
+def _become_ready(pod: Object, context: StageContext) -> Iterable[Effect]:
+    hosts = context.host_ips(pod["spec"]["nodeName"])
+    status = pod_status.running(pod, now=context.now, host_ips=hosts, pod_ips=context.pod_ips(pod))
+    yield StagePatch({"status": status})
 
 
-def _complete(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
-    yield Patch({"status": pod_status.succeeded(pod, now=surroundings.now)})
+def _complete(pod: Object, context: StageContext) -> Iterable[Effect]:
+    yield StagePatch({"status": pod_status.succeeded(pod, now=context.now)})
 
 
 def _seconds_to_end(pod: Object) -> float:
@@ -130,12 +130,12 @@ def _seconds_to_restart(pod: Object) -> float:
     return outcome_of(pod).seconds + pause
 
 
-def _restart(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+def _restart(pod: Object, context: StageContext) -> Iterable[Effect]:
     ended = {"exitCode": outcome_of(pod).code, "reason": "Error"}
-    yield Patch({"status": pod_status.restarted(pod, ended, now=surroundings.now)})
+    yield StagePatch({"status": pod_status.restarted(pod, ended, now=context.now)})
 
 
-def _fail(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+def _fail(pod: Object, context: StageContext) -> Iterable[Effect]:
     annotations = pod["metadata"].get("annotations") or {}
     code = annotations.get(f"{FAILS}/exit-code") or str(outcome_of(pod).code or 1)
     ended = {
@@ -144,13 +144,13 @@ def _fail(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
         "message": annotations.get(f"{FAILS}/message", ""),
     }
     container = annotations.get(f"{FAILS}/container-name", "")
-    yield Patch({"status": pod_status.failed(pod, ended, now=surroundings.now, container=container)})
+    yield StagePatch({"status": pod_status.failed(pod, ended, now=context.now, container=container)})
 
 
-def _delete(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+def _delete(pod: Object, context: StageContext) -> Iterable[Effect]:
     # A kubelet reports how the containers ended before it lets the pod go. Without finalizers the pod goes at once, and
     # only a watcher could see the difference.
     phase = (pod.get("status") or {}).get("phase")
     if pod["metadata"].get("finalizers") and phase not in ("Succeeded", "Failed"):
-        yield Patch({"status": pod_status.failed(pod, _KILLED, now=surroundings.now)})
+        yield StagePatch({"status": pod_status.failed(pod, _KILLED, now=context.now)})
     yield Delete()

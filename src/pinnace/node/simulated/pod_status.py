@@ -11,9 +11,9 @@ from pinnace.model.objects import Object
 def running(pod: Object, *, now: str, host_ips: Iterable[str], pod_ips: Iterable[str]) -> Object:
     """All containers run and are ready; init containers have completed."""
     spec = pod["spec"]
-    gates = [(gate["conditionType"], "True", "") for gate in spec.get("readinessGates") or ()]
+    readiness_gates = [(one["conditionType"], "True", "") for one in spec.get("readinessGates") or ()]
     wanted = [
-        *gates,
+        *readiness_gates,
         ("PodReadyToStartContainers", "True", ""),
         ("Initialized", "True", ""),
         ("Ready", "True", ""),

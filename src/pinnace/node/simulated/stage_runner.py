@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
-from pinnace.node.simulated.stages import Delete, Effect, Emit, Life, Patch, Stage, Surroundings
+from pinnace.node.simulated.stages import Delete, Effect, Emit, Life, Stage, StageContext, StagePatch
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
@@ -35,7 +35,7 @@ class StageRunner:
         client: Client,
         kind: str,
         life: Life,
-        surroundings: Surroundings,
+        context: StageContext,
         *,
         is_ours: Callable[[Object], bool],
     ) -> None:
@@ -45,7 +45,7 @@ class StageRunner:
         self._clock = client.clock
         self._kind = kind
         self._life = life
-        self._surroundings = surroundings
+        self._context = context
         self._is_ours = is_ours
         self._cache = manager.cache(kind)
         self._plans: dict[Key, _Plan] = {}
@@ -95,7 +95,7 @@ class StageRunner:
         self._plans.pop(key, None)
         latest: Object | None = obj
         try:
-            for effect in stage.effects(obj, self._surroundings):
+            for effect in stage.effects(obj, self._context):
                 latest = await self._apply(key, obj, effect, latest)
         except (errors.NotFound, errors.Conflict) as error:
             _log.debug("%s did not enter %s: %s", key, stage.name, error)
@@ -107,7 +107,7 @@ class StageRunner:
     async def _apply(self, key: Key, obj: Object, effect: Effect, latest: Object | None) -> Object | None:
         """Returns the object after the effect; None once it was deleted."""
         match effect:
-            case Patch(body, subresource, form):
+            case StagePatch(body, subresource, form):
                 return await self._client.patch(
                     self._kind, key.name, body, namespace=key.namespace, subresource=subresource, form=form
                 )

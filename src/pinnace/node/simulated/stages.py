@@ -16,7 +16,7 @@ class InvalidStage(ValueError):
     """A stage cannot be read. The message names the file and the stage."""
 
 
-class Patch(NamedTuple):
+class StagePatch(NamedTuple):
     """Change the object."""
 
     body: Object | list[Object]
@@ -36,10 +36,10 @@ class Emit(NamedTuple):
     message: str
 
 
-Effect = Patch | Delete | Emit
+Effect = StagePatch | Delete | Emit
 
 
-class Surroundings(Protocol):
+class StageContext(Protocol):
     """What a stage may ask about the node of a pod."""
 
     @property
@@ -68,7 +68,7 @@ class Stage(Protocol):
     def delay(self, obj: Object, now: datetime) -> float:
         """Seconds between entering the stage and its effects."""
 
-    def effects(self, obj: Object, surroundings: Surroundings) -> Iterable[Effect]:
+    def effects(self, obj: Object, context: StageContext) -> Iterable[Effect]:
         """The writes of this stage, in order."""
 
 

@@ -12,9 +12,9 @@ import yaml
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
 from pinnace.node.simulated.kwok.jq import InvalidExpression, Query
-from pinnace.node.simulated.kwok.selection import Amount, Requirement, Selector
+from pinnace.node.simulated.kwok.selection import Amount, Selector, StageRequirement
 from pinnace.node.simulated.kwok.stage import FinalizerStep, KwokLife, KwokStage, PatchStep, Step
-from pinnace.node.simulated.kwok.template import Template
+from pinnace.node.simulated.kwok.template import GoTemplate
 from pinnace.node.simulated.kwok.template_syntax import TemplateError
 from pinnace.node.simulated.stages import Delete, Emit, InvalidStage
 
@@ -98,7 +98,7 @@ def _selector(selector: Object) -> Selector:
             raise InvalidStage(f"the operator {operator!r} is none of {', '.join(_OPERATORS)}")
         if bool(values) is not (operator in ("In", "NotIn")):
             raise InvalidStage(f"the operator {operator} takes {'no ' if values else ''}values")
-        requirements.append(Requirement(Query(given["key"]), operator, values))
+        requirements.append(StageRequirement(Query(given["key"]), operator, values))
     labels, annotations = selector.get("matchLabels") or {}, selector.get("matchAnnotations") or {}
     return Selector(tuple(labels.items()), tuple(annotations.items()), tuple(requirements))
 
@@ -128,7 +128,7 @@ def _steps(spec: Object) -> Iterator[Step]:
     yield from _step({name: following.get(name) for name in ("event", "finalizers", "delete")})
     if following.get("statusTemplate"):
         subresource = following.get("statusSubresource") or "status"
-        yield PatchStep(Template(following["statusTemplate"]), "status", subresource, "strategic")
+        yield PatchStep(GoTemplate(following["statusTemplate"]), "status", subresource, "strategic")
     for patch in following.get("patches") or ():
         yield _patch(patch)
 
@@ -157,4 +157,6 @@ def _patch(patch: Object) -> PatchStep:
     form = patch.get("type")
     if form not in _FORMS:
         raise InvalidStage(f"the patch type {form!r} is none of json, merge, strategic")
-    return PatchStep(Template(patch["template"]), patch.get("root") or "", patch.get("subresource") or "", _FORMS[form])
+    return PatchStep(
+        GoTemplate(patch["template"]), patch.get("root") or "", patch.get("subresource") or "", _FORMS[form]
+    )

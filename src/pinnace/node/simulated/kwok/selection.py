@@ -12,7 +12,7 @@ from pinnace.node.simulated.kwok.jq import Query
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class StageRequirement:
     """What one expression must give."""
 
     query: Query
@@ -44,7 +44,7 @@ class Selector:
 
     labels: tuple[tuple[str, str], ...]
     annotations: tuple[tuple[str, str], ...]
-    requirements: tuple[Requirement, ...]
+    requirements: tuple[StageRequirement, ...]
 
     def matches(self, obj: Object) -> bool:
         metadata = obj["metadata"]

@@ -14,17 +14,17 @@ from pinnace import __version__
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
 from pinnace.node.simulated.kwok.selection import Amount, Selector
-from pinnace.node.simulated.kwok.template import Functions, Template
+from pinnace.node.simulated.kwok.template import Functions, GoTemplate
 from pinnace.node.simulated.kwok.template_syntax import TemplateError
 from pinnace.node.simulated.machines import ready_conditions
-from pinnace.node.simulated.stages import Delete, Effect, Emit, Patch, PodHead, Stage, Surroundings
+from pinnace.node.simulated.stages import Delete, Effect, Emit, PodHead, Stage, StageContext, StagePatch
 
 
 @dataclass(frozen=True, slots=True)
 class PatchStep:
     """Change the object by what a template gives."""
 
-    template: Template
+    template: GoTemplate
     root: str
     subresource: str
     form: PatchForm
@@ -68,12 +68,12 @@ class KwokStage:
             return seconds
         return longest if longest <= seconds else random.uniform(seconds, longest)
 
-    def effects(self, obj: Object, surroundings: Surroundings) -> Iterator[Effect]:
-        functions = _functions(obj, surroundings)
+    def effects(self, obj: Object, context: StageContext) -> Iterator[Effect]:
+        functions = _functions(obj, context)
         for step in self.steps:
             match step:
                 case PatchStep(template, root, subresource, form):
-                    yield Patch(_rooted(_rendered(template, obj, functions), root), subresource, form)
+                    yield StagePatch(_rooted(_rendered(template, obj, functions), root), subresource, form)
                 case FinalizerStep():
                     finalizers = obj["metadata"].get("finalizers") or []
                     wanted = _finalizers(finalizers, step)
@@ -81,7 +81,7 @@ class KwokStage:
                         # With the version: a finalizer that another adds meanwhile is not lost.
                         version = obj["metadata"]["resourceVersion"]
                         metadata = {"finalizers": wanted or None, "resourceVersion": version}
-                        yield Patch({"metadata": metadata}, "", "merge")
+                        yield StagePatch({"metadata": metadata}, "", "merge")
                 case _:
                     yield step
 
@@ -100,7 +100,7 @@ class _Loader(yaml.CSafeLoader):
     }
 
 
-def _rendered(template: Template, obj: Object, functions: Functions) -> Any:
+def _rendered(template: GoTemplate, obj: Object, functions: Functions) -> Any:
     text = template.render(obj, functions)
     try:
         return yaml.load(text, _Loader)
@@ -116,25 +116,25 @@ def _rooted(body: Any, root: str) -> Any:
     return {root: body or {}}
 
 
-def _functions(obj: Object, surroundings: Surroundings) -> Functions:
+def _functions(obj: Object, context: StageContext) -> Functions:
     name = obj["metadata"]["name"]
 
     def host_ip(node: str) -> str:
-        return next(iter(surroundings.host_ips(node)), "")
+        return next(iter(context.host_ips(node)), "")
 
     def pod_ips(*_: Any) -> list[str]:
-        return list(surroundings.pod_ips(obj))
+        return list(context.pod_ips(obj))
 
     return {
-        "Now": lambda: surroundings.now,
-        "StartTime": lambda: surroundings.now,
+        "Now": lambda: context.now,
+        "StartTime": lambda: context.now,
         "Version": lambda: __version__,
-        "NodeConditions": lambda: [*ready_conditions([], now=surroundings.now)[::-1], _ROUTED],
-        "NodeIP": lambda: surroundings.node_ip(obj["spec"].get("nodeName") or name),
+        "NodeConditions": lambda: [*ready_conditions([], now=context.now)[::-1], _ROUTED],
+        "NodeIP": lambda: context.node_ip(obj["spec"].get("nodeName") or name),
         "NodeName": lambda: obj["spec"].get("nodeName") or name,
         "NodePort": lambda: 0,
         "NodeIPWith": host_ip,
-        "NodeIPsWith": lambda node: list(surroundings.host_ips(node)),
+        "NodeIPsWith": lambda node: list(context.host_ips(node)),
         "PodIP": lambda: pod_ips()[0],
         "PodIPWith": lambda *_: pod_ips()[0],
         "PodIPsWith": pod_ips,

@@ -8,13 +8,19 @@ from typing import Any
 
 import yaml
 
-from pinnace.node.simulated.kwok.template_syntax import Node, Pipeline, TemplateError, Term, parse_template
+from pinnace.node.simulated.kwok.template_syntax import (
+    SyntaxNode,
+    TemplateError,
+    TemplatePipeline,
+    Term,
+    parse_template,
+)
 
 Functions = Mapping[str, Callable[..., Any]]
 _NOTHING = object()
 
 
-class Template:
+class GoTemplate:
     """A parsed template."""
 
     def __init__(self, text: str) -> None:
@@ -36,7 +42,7 @@ class _Run:
         self._scopes: list[dict[str, Any]] = [{"$": data}]
         self.output: list[str] = []
 
-    def walk(self, nodes: Sequence[Node], dot: Any) -> None:
+    def walk(self, nodes: Sequence[SyntaxNode], dot: Any) -> None:
         for node in nodes:
             if node.kind == "text":
                 self.output.append(node.text)
@@ -51,7 +57,7 @@ class _Run:
             self._block(node, node.pipeline, dot)
             self._scopes.pop()
 
-    def _block(self, node: Node, pipeline: Pipeline, dot: Any) -> None:
+    def _block(self, node: SyntaxNode, pipeline: TemplatePipeline, dot: Any) -> None:
         if node.kind == "range":
             self._range(node, pipeline, dot)
             return
@@ -61,8 +67,8 @@ class _Run:
         else:
             self.walk(node.otherwise, dot)
 
-    def _range(self, node: Node, pipeline: Pipeline, dot: Any) -> None:
-        value = self._evaluate(Pipeline(pipeline.commands), dot)
+    def _range(self, node: SyntaxNode, pipeline: TemplatePipeline, dot: Any) -> None:
+        value = self._evaluate(TemplatePipeline(pipeline.commands), dot)
         if isinstance(value, dict):
             pairs: list[tuple[Any, Any]] = sorted(value.items())
         elif isinstance(value, list | tuple):
@@ -81,7 +87,7 @@ class _Run:
         if not pairs:
             self.walk(node.otherwise, dot)
 
-    def _evaluate(self, pipeline: Pipeline, dot: Any) -> Any:
+    def _evaluate(self, pipeline: TemplatePipeline, dot: Any) -> Any:
         value: Any = _NOTHING
         for command in pipeline.commands:
             value = self._command(command, dot, value)

@@ -30,7 +30,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class TemplatePipeline:
     """Commands, each of which gets the result of the one before as its last argument."""
 
     commands: tuple[tuple[Term, ...], ...]
@@ -40,17 +40,17 @@ class Pipeline:
 
 
 @dataclass(slots=True)
-class Node:
+class SyntaxNode:
     """One part of a template: text, output, if, range or with."""
 
     kind: str
     text: str = ""
-    pipeline: Pipeline | None = None
-    body: list[Node] = field(default_factory=list)
-    otherwise: list[Node] = field(default_factory=list)
+    pipeline: TemplatePipeline | None = None
+    body: list[SyntaxNode] = field(default_factory=list)
+    otherwise: list[SyntaxNode] = field(default_factory=list)
 
 
-def parse_template(text: str) -> list[Node]:
+def parse_template(text: str) -> list[SyntaxNode]:
     """Raises TemplateError."""
     pieces = list(_pieces(text))
     nodes, at, end = _parse(pieces, 0)
@@ -76,15 +76,15 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
     yield False, rest.lstrip() if trims else rest
 
 
-def _parse(pieces: list[tuple[bool, str]], at: int) -> tuple[list[Node], int, str]:
+def _parse(pieces: list[tuple[bool, str]], at: int) -> tuple[list[SyntaxNode], int, str]:
     """The nodes up to an `end` or `else`, the place after it, and the action that it was."""
-    nodes: list[Node] = []
+    nodes: list[SyntaxNode] = []
     while at < len(pieces):
         is_action, text = pieces[at]
         at += 1
         if not is_action:
             if text:
-                nodes.append(Node("text", text))
+                nodes.append(SyntaxNode("text", text))
             continue
         word, _, rest = text.partition(" ")
         if word in ("end", "else"):
@@ -93,12 +93,12 @@ def _parse(pieces: list[tuple[bool, str]], at: int) -> tuple[list[Node], int, st
             node, at = _block(pieces, at, word, rest)
             nodes.append(node)
         else:
-            nodes.append(Node("output", pipeline=_pipeline(text)))
+            nodes.append(SyntaxNode("output", pipeline=_pipeline(text)))
     return nodes, at, ""
 
 
-def _block(pieces: list[tuple[bool, str]], at: int, word: str, rest: str) -> tuple[Node, int]:
-    node = Node(word, pipeline=_pipeline(rest))
+def _block(pieces: list[tuple[bool, str]], at: int, word: str, rest: str) -> tuple[SyntaxNode, int]:
+    node = SyntaxNode(word, pipeline=_pipeline(rest))
     node.body, at, end = _parse(pieces, at)
     if end.startswith("else"):
         follows = end.removeprefix("else").strip()
@@ -144,7 +144,7 @@ class _Tokens:
         return TemplateError(f"unexpected {self.peek()[1] or 'end'!r} in {{{{ {self._text} }}}}")
 
 
-def _pipeline(text: str) -> Pipeline:
+def _pipeline(text: str) -> TemplatePipeline:
     tokens = _Tokens(text)
     names = _declared(tokens)
     is_declaration = False
@@ -153,7 +153,7 @@ def _pipeline(text: str) -> Pipeline:
     commands = _commands(tokens)
     if tokens.peek()[0] != "end":
         raise tokens.error()
-    return Pipeline(commands, names, is_declaration)
+    return TemplatePipeline(commands, names, is_declaration)
 
 
 def _declared(tokens: _Tokens) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ def _term(tokens: _Tokens) -> Term:
     if text != "(":
         tokens.at -= 1
         raise tokens.error()
-    inner = Pipeline(_commands(tokens))
+    inner = TemplatePipeline(_commands(tokens))
     if tokens.take()[1] != ")":
         tokens.at -= 1
         raise tokens.error()
