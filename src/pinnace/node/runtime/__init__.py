@@ -1,0 +1,1 @@
+"""Container runtimes: the Protocol that the node agent uses, and its implementations."""
