@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.server.in_process import InProcess, control_plane
 
@@ -111,6 +112,28 @@ async def test_a_deleted_data_directory_is_neither_ready_nor_live(tmp_path: Path
         assert "[-]etcd failed: reason withheld" in await lines(api, "livez")
         (tmp_path / "elsewhere").rename(directory)
         assert (await api.get("/readyz")).body == b"ok"
+
+
+async def test_a_removed_lock_file_stops_writes_at_once_and_fails_readyz(tmp_path: Path) -> None:
+    async with running(Settings(data_dir=tmp_path / "data", controllers=False)) as cluster:
+        config_maps = "/api/v1/namespaces/default/configmaps"
+        lock = tmp_path / "data" / "state.db-lock"
+        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {cluster.access.token}"}) as session:
+
+            async def create(name: str) -> tuple[int, str]:
+                body = {"metadata": {"name": name}}
+                async with session.post(cluster.url + config_maps, json=body, ssl=False) as answer:
+                    return answer.status, await answer.text()
+
+            assert (await create("before"))[0] == 201
+            lock.rename(tmp_path / "elsewhere")
+            status, text = await create("after")
+            assert status == 500
+            assert f"{lock} was removed or replaced while in use; stop the server, put the file back" in text
+            async with session.get(f"{cluster.url}/readyz/etcd", ssl=False) as answer:
+                assert str(lock) in await answer.text()
+            (tmp_path / "elsewhere").rename(lock)
+            assert (await create("again"))[0] == 201
 
 
 async def test_a_listener_that_fails_harms_neither_writers_nor_caches(caplog: pytest.LogCaptureFixture) -> None:

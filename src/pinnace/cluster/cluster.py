@@ -68,7 +68,9 @@ async def running(
         if audit is not None:
             stack.push_async_callback(audit.close)
         state = directory / "state.db" if settings.data_dir is not None else None
-        store = await open_store(state, key_file=settings.encryption_key_file)
+        store = await open_store(
+            state, key_file=settings.encryption_key_file, accept_data_loss=settings.accept_data_loss
+        )
         stack.push_async_callback(store.close)
         tokens = {token: User("admin", (MASTERS,))}
         plane = await build(

@@ -37,3 +37,5 @@ class Settings:
     """The shortest time in seconds of a watch whose client does not set a timeout."""
     encryption_key_file: Path | None = None
     """Keys that encrypt secrets in the store, the newest first; without it secrets are stored in plain text."""
+    accept_data_loss: bool = False
+    """Whether to start though acknowledged writes are missing from the store."""

@@ -11,13 +11,14 @@ from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Store
 
 
-async def open_store(path: Path | None, *, key_file: Path | None) -> Store:
+async def open_store(path: Path | None, *, key_file: Path | None, accept_data_loss: bool = False) -> Store:
     """The store in the file, or in memory without one. With keys, all secrets are sealed with the newest on return.
 
-    Raises a StoreError that says what to do: also if something is sealed and there is no key for it.
+    With `accept_data_loss` a file is opened though acknowledged writes are missing from it. Raises a StoreError that
+    says what to do: also if something is sealed and there is no key for it.
     """
     keys = read_keys(key_file) if key_file is not None else None
-    store = MemoryStore() if path is None else await SqliteStore.open(path)
+    store = MemoryStore() if path is None else await SqliteStore.open(path, accept_data_loss=accept_data_loss)
     try:
         if keys is None:
             await refuse_sealed(store)

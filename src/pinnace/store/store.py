@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 
@@ -114,6 +115,7 @@ class StoreError(Exception):
     ├── WriteFailed      the medium refused (full, broken): nothing of the write is visible
     ├── Removed          the file was removed while it was open: put it back and restart
     ├── Damaged          what is stored is not ours or not intact: restore a backup
+    │   └── LostWrites   acknowledged writes are missing: put them back, or accept the loss
     ├── MissingKey       what is stored is encrypted with a key that is not here: add the key again
     ├── KeyFileError     the file of the encryption keys is of no use: correct it
     ├── TooNew           a newer release wrote it: upgrade
@@ -164,6 +166,19 @@ class Removed(StoreError):
 
 class Damaged(StoreError):
     """The stored data cannot be trusted. It was left exactly as it was found."""
+
+
+class LostWrites(Damaged):
+    """The stored data ends before the last acknowledged write. It was left exactly as it was found."""
+
+    def __init__(self, path: Path, *, found: int, acknowledged: int, reason: str) -> None:
+        self.found = found
+        self.acknowledged = acknowledged
+        super().__init__(
+            f"{path} should reach revision {acknowledged}, the last acknowledged write, and ends at revision {found}: "
+            f"{reason}. The {acknowledged - found} revisions after {found} are lost. Put the missing file back, or "
+            "start with --accept-data-loss to go on without them"
+        )
 
 
 class TooNew(StoreError):

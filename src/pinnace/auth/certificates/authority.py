@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import secrets
@@ -218,6 +219,10 @@ def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        hint = "; free space on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise OSError(error.errno, f"{path} could not be written: {error.strerror}{hint}") from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

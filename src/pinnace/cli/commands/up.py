@@ -27,6 +27,7 @@ from pinnace.cli import STARTED
 from pinnace.cli.progress import progress
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
+from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.settings import Settings
@@ -42,7 +43,7 @@ from pinnace.store.store import StoreError
 COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: Python's default thresholds cost a write 7 % more."""
 
-_UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError)
+_UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError, BootstrapError)
 
 
 def default_data_dir() -> Path:
@@ -183,6 +184,10 @@ def up(
             show_default=False,
         ),
     ] = None,
+    accept_data_loss: Annotated[
+        bool,
+        typer.Option("--accept-data-loss", help="Start though acknowledged writes are missing from the stored state."),
+    ] = False,
 ) -> None:
     """Start a cluster in the foreground and print how to reach it. Ctrl-C stops it.
 
@@ -243,6 +248,7 @@ def up(
         request_timeout=_seconds("--request-timeout", request_timeout),
         min_request_timeout=min_request_timeout,
         encryption_key_file=encryption_key_file,
+        accept_data_loss=accept_data_loss,
     )
     if stages is not None and not nodes:
         _fail("--stages is for simulated nodes, and there are none; add --nodes N")

@@ -59,6 +59,13 @@ def _is_new(plane: BootstrapTarget) -> bool:
     return namespaces is not None and not plane.fanout.cache(namespaces.prefix).entries
 
 
+class BootstrapError(Exception):
+    """An object that every cluster has could not be created."""
+
+    def __init__(self, plural: str, name: str, reason: str) -> None:
+        super().__init__(f"the cluster cannot start without {plural} {name}, which could not be created: {reason}")
+
+
 async def _point(plane: BootstrapTarget, obj: Object) -> None:
     """Store the API's own endpoints without validation, which refuses the loopback addresses that the API has here."""
     resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
@@ -87,7 +94,7 @@ async def _ensure(plane: BootstrapTarget, local: LocalApi, obj: Object) -> None:
     answer = await local.request("POST", target, orjson.dumps(obj), headers)
     if answer.status not in (201, 409):
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-        raise RuntimeError(f"{resource.plural} {obj['metadata']['name']} could not be created: {body.decode()}")
+        raise BootstrapError(resource.plural, name, orjson.loads(body).get("message", body.decode()))
     if answer.status == 201 and "status" in obj and resource.has_status:
         status_target = f"{target}/{obj['metadata']['name']}/status"
         patch = orjson.dumps({"status": obj["status"]})

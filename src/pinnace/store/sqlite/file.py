@@ -7,7 +7,7 @@ an index by key would dirty a page of its own for almost every write.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import struct
 from dataclasses import dataclass
@@ -18,12 +18,13 @@ from zlib import crc32
 
 import apsw
 
-from pinnace.store.store import Damaged, Locked, Record, Removed, TooNew
+from pinnace.store.store import Damaged, LostWrites, Record, TooNew
 
 APPLICATION_ID = 0x70696E6E  # "pinn"
 FORMAT = 1
 PAGE_BYTES = 4096
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _SCHEMA = f"""
@@ -62,58 +63,10 @@ class Contents:
     compacted: int
 
 
-class Lock:
-    """Keeps other stores off a file, through a second file beside it, until released or until the process ends.
-
-    The database itself is not used for this: SQLite's own locks on it vanish when anybody in the process closes it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._database = path
-        self._path = beside(path, "-lock")
-        self._is_new = not self._path.exists()
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(self._descriptor, 20).decode(errors="replace").strip()
-            os.close(self._descriptor)
-            raise Locked(
-                f"{path} is in use by process {owner or '(unknown)'}; stop it, or choose another file"
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
-
-    def check(self, database: os.stat_result) -> None:
-        """Raise Removed unless the database and the lock are where they were: writes would go to a file without a name.
-
-        `database` is what `os.stat` returned when the database was opened.
-        """
-        for path, opened in ((self._database, database), (self._path, os.fstat(self._descriptor))):
-            try:
-                is_same = os.path.samestat(os.stat(path), opened)
-            except FileNotFoundError:
-                is_same = False
-            if not is_same:
-                raise Removed(
-                    f"{path} was removed or replaced while in use; stop the server, put the file back and start again"
-                )
-
-    def release(self) -> None:
-        """Let others open the file."""
-        os.close(self._descriptor)
-
-    def withdraw(self) -> None:
-        """Release, and leave no trace beside a file that turned out not to be ours."""
-        if self._is_new:
-            self._path.unlink(missing_ok=True)
-        self.release()
-
-
-def load(path: Path) -> Contents:
+def load(path: Path, *, acknowledged: int) -> Contents:
     """Read a file, making it first if there is none. `Damaged` or `TooNew` leave everything as it was.
 
-    The caller holds the lock.
+    Raise LostWrites if the file does not hold the writes up to the revision `acknowledged`. The caller holds the lock.
     """
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         if _has_wal(path):
@@ -121,14 +74,27 @@ def load(path: Path) -> Contents:
                 f"{path} is missing or empty, but {beside(path, '-wal').name} holds writes that belong to it; "
                 "put the file back, or move both away to start anew"
             )
+        if acknowledged:
+            raise LostWrites(path, found=0, acknowledged=acknowledged, reason=f"{path.name} is missing or empty")
         _create(path)
     _check_header(path)
-    return _read(path)
+    has_wal = _has_wal(path)
+    contents = _read(path)
+    if contents.revision < acknowledged:
+        wal = beside(path, "-wal").name
+        reason = f"{wal} is damaged or incomplete" if has_wal else f"{wal} is missing, or {path.name} is an older copy"
+        raise LostWrites(path, found=contents.revision, acknowledged=acknowledged, reason=reason)
+    return contents
 
 
 def beside(path: Path, suffix: str) -> Path:
     """The file that goes with `path` under the same name plus `suffix`."""
     return path.with_name(path.name + suffix)
+
+
+def is_full(error: Exception) -> bool:
+    """Whether this says that the disk has no room, or that the user may use no more of it."""
+    return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno in _FULL)
 
 
 def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:

@@ -9,14 +9,19 @@ which it does with every record of TLS (docs/decisions/0007-the-interpreters-loc
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
 
 from pinnace.store.keys import check_key
-from pinnace.store.sqlite.file import Contents, Lock, load
+from pinnace.store.sqlite.file import Contents, is_full, load
 from pinnace.store.sqlite.history import SqliteHistory
+from pinnace.store.sqlite.lock import Lock
+from pinnace.store.sqlite.removal import watch_directory
 from pinnace.store.sqlite.writer import SqliteWriter, Write, Writes
 from pinnace.store.store import (
     Batch,
@@ -25,6 +30,7 @@ from pinnace.store.store import (
     Follower,
     Record,
     RecordPage,
+    Removed,
     StoreClosed,
     StoreError,
     WriteFailed,
@@ -35,18 +41,20 @@ from pinnace.store.watchers import Watchers
 
 _WRITE_CHECK_SECONDS = 1.0
 
+log = logging.getLogger(__name__)
+
 
 class SqliteStore:
     """A `Store` in a file. Open it with `await SqliteStore.open(path)`."""
 
     def __init__(self, path: Path, lock: Lock, contents: Contents) -> None:
         self._path = path
-        self._stat = path.stat()
         self._lock = lock
         self._view = StoreView(contents.records, revision=contents.revision, compacted=contents.compacted)
         self._history = SqliteHistory(path)
         self._watchers = Watchers(self._view, self._history.changes)
-        self._writer = SqliteWriter(path, settle=self._settle, fail=self._fail)
+        self._writer = SqliteWriter(path, lock.acknowledge, settle=self._settle, fail=self._fail)
+        lock.remember_files()
         self._loop = asyncio.get_running_loop()
         self._numbered = contents.revision  # The last revision given out, committed or not.
         self._gathered: Writes = []  # Decided in this turn of the loop, not yet with the writer.
@@ -54,20 +62,37 @@ class SqliteStore:
         self._losers: list[asyncio.Future[None]] = []  # Those who wait to learn who won.
         self._committed_at = -_WRITE_CHECK_SECONDS  # Of the last commit, on the loop's clock.
         self._write_check: asyncio.Future[None] | None = None
+        self._removed: Removed | None = None
+        self._directory_watch = watch_directory(path.parent, self._notice_removal)
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, path: Path) -> SqliteStore:
-        """Open the file, or make it. `Locked`, `Damaged` and `TooNew` say why not, and leave the file as it was."""
+    async def open(cls, path: Path, *, accept_data_loss: bool = False) -> SqliteStore:
+        """Open the file, or make it. `Locked`, `Damaged` and `TooNew` say why not, and leave the file as it was.
+
+        With `accept_data_loss` a file that lacks acknowledged writes is opened without them. Revisions go on after the
+        lost ones, and history begins there, so that a client that saw lost writes lists again.
+        """
         path = path.absolute()
-        lock = Lock(path)
         try:
-            return cls(path, lock, await asyncio.to_thread(load, path))
+            lock = Lock(path)
+        except OSError as error:
+            raise _unopened(path, error) from error
+        acknowledged = lock.acknowledged
+        try:
+            contents = await asyncio.to_thread(load, path, acknowledged=0 if accept_data_loss else acknowledged)
+            lock.hold_database()
+            is_short = contents.revision < acknowledged
+            store = cls(path, lock, replace(contents, revision=acknowledged) if is_short else contents)
         except BaseException as error:
             lock.withdraw()
-            if isinstance(error, apsw.Error):
-                raise StoreError(f"{path} cannot be opened ({error}); check its permissions and the disk") from error
+            if isinstance(error, apsw.Error | OSError):
+                raise _unopened(path, error) from error
             raise
+        if is_short:
+            log.warning("%s goes on without the revisions %d to %d", path, contents.revision + 1, acknowledged)
+            await store.compact(acknowledged)
+        return store
 
     @property
     def revision(self) -> int:
@@ -98,7 +123,7 @@ class SqliteStore:
         """As `Store.put`."""
         check_key(key)
         while True:
-            self._check_open()
+            self._check_writable()
             current = self._latest(key)
             if is_expected(expected, current):
                 break
@@ -117,7 +142,7 @@ class SqliteStore:
     async def delete(self, key: str, *, expected: int | None) -> int:
         """As `Store.delete`."""
         while True:
-            self._check_open()
+            self._check_writable()
             current = self._latest(key)
             if current is not None and is_expected(expected, current):
                 break
@@ -147,7 +172,7 @@ class SqliteStore:
     async def check_read(self) -> None:
         """As `Store.check_read`."""
         self._check_open()
-        self._lock.check(self._stat)
+        self._check_files()
         try:
             await self._history.check()
         except apsw.Error as error:
@@ -156,7 +181,7 @@ class SqliteStore:
     async def check_write(self) -> None:
         """As `Store.check_write`. A commit of the last second is proof enough; concurrent checks share one write."""
         self._check_open()
-        self._lock.check(self._stat)
+        self._check_files()
         if self._loop.time() - self._committed_at < _WRITE_CHECK_SECONDS:
             return
         if self._write_check is None or self._write_check.done():
@@ -172,6 +197,8 @@ class SqliteStore:
 
     async def _close(self) -> None:
         self._hand_over()
+        if self._directory_watch is not None:
+            self._directory_watch.close()  # Closing the file removes its log.
         await self._writer.close()
         self._watchers.close()
         await self._history.close()
@@ -180,6 +207,29 @@ class SqliteStore:
     def _check_open(self) -> None:
         if self._closing is not None:
             raise StoreClosed
+
+    def _check_writable(self) -> None:
+        if self._closing is not None:
+            raise StoreClosed
+        if self._directory_watch is None:
+            self._notice_removal()
+        if self._removed is not None:
+            raise WriteFailed(f"nothing is written: {self._removed}")
+
+    def _check_files(self) -> None:
+        """Raise Removed if a file is not where it was; writes fail until it is back."""
+        try:
+            self._lock.check()
+        except Removed as removed:
+            if self._removed is None:
+                log.error("no more writes: %s", removed)
+            self._removed = removed
+            raise
+        self._removed = None
+
+    def _notice_removal(self) -> None:
+        with suppress(Removed):
+            self._check_files()
 
     def _latest(self, key: str) -> Record | None:
         """The record of the key once all queued writes are committed."""
@@ -247,3 +297,8 @@ class SqliteStore:
         for loser in losers:
             if not loser.done():
                 loser.set_result(None)
+
+
+def _unopened(path: Path, error: Exception) -> StoreError:
+    hint = f"free space on the disk of {path.parent}" if is_full(error) else "check its permissions and the disk"
+    return StoreError(f"{path} cannot be opened ({error}); {hint}")

@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 
 import apsw
 
-from pinnace.store.sqlite.file import PAGE_BYTES, checksum
+from pinnace.store.sqlite.file import PAGE_BYTES, checksum, is_full
 from pinnace.store.store import Change, Record, StoreClosed, WriteFailed
 
 # The change to write, the record afterwards, and the future of the caller.
@@ -49,15 +49,22 @@ class _Stop:
 class SqliteWriter:
     """Commits what is submitted, in order, off the event loop.
 
+    `acknowledge` is called on the thread with the last revision of every transaction that is durable, then
     `settle` is called on the loop with the writes of every transaction that is durable. When a transaction fails,
     `fail` is called on the loop with everything that was submitted and not settled: later writes may have been decided
     on top of those that failed, so all of them fail, and the writer starts afresh.
     """
 
     def __init__(
-        self, path: Path, *, settle: Callable[[Writes], None], fail: Callable[[Writes, WriteFailed], None]
+        self,
+        path: Path,
+        acknowledge: Callable[[int], None],
+        *,
+        settle: Callable[[Writes], None],
+        fail: Callable[[Writes, WriteFailed], None],
     ) -> None:
         self._path = path
+        self._acknowledge = acknowledge
         self._settle = settle
         self._fail = fail
         self._loop = asyncio.get_running_loop()
@@ -141,6 +148,7 @@ class SqliteWriter:
             if self._tell(self._fail_all, writes, self._failure(error)):
                 self._failure_handled.acquire()
         else:
+            self._acknowledge(writes[-1][0].revision)
             self._tell(self._settle, writes)
 
     def _commit_check(self, check: _Check) -> None:
@@ -218,7 +226,8 @@ class SqliteWriter:
             self._connection.execute("ROLLBACK")
 
     def _failure(self, error: Exception) -> WriteFailed:
-        failure = WriteFailed(f"{self._path} did not take a write ({error}); nothing of it is stored: check the disk")
+        hint = f"free space on the disk of {self._path.parent}" if is_full(error) else "check the disk"
+        failure = WriteFailed(f"{self._path} did not take a write ({error}); nothing of it is stored: {hint}")
         failure.__cause__ = error
         return failure
 
