@@ -148,6 +148,7 @@ async def test_steps_record_events_and_change_finalizers(cluster: Cluster, path:
         "frees",
         has(".metadata.deletionTimestamp", operator="Exists"),
         has(".metadata.finalizers.[]", "example.com/hold"),
+        weight=1,  # Before DELETE, which matches too.
         next={"finalizers": {"remove": [{"value": "example.com/hold"}]}},
     )
     await add_nodes(cluster, path, stage("starts", LIVES, PENDING, steps=steps), frees, DELETE)
