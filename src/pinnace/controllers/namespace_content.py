@@ -1,4 +1,4 @@
-"""Making what every namespace has, while namespaces come and go."""
+"""Creates the objects that every namespace has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pinnace.model.objects import Object
 
 
 async def create_unless_leaving(client: Client, obj: Object) -> None:
-    """Make an object, unless it is there, or its namespace is gone or on its way."""
+    """Create an object, unless it exists, or its namespace is gone or being deleted."""
     try:
         await client.create(obj)
     except (errors.AlreadyExists, errors.NotFound):

@@ -1,4 +1,4 @@
-"""Pods as controllers read them: only the fields that decide something are decoded, once per change for all readers."""
+"""Pods as controllers read them: only the fields that they use are decoded, once per change for all readers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """No container of it will run again."""
+        """Whether no container of it will run again."""
         return self.status.phase in (_SUCCEEDED, _FAILED)
 
     @property
@@ -134,11 +134,11 @@ class Pod(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(Pod).decode
 _recent: list[tuple[Snapshot, Pod]] = []
 _KEPT = 4
-"""The old and the new pod of the change that is being handled: every controller asks for the same two."""
+"""The old and the new pod of the change that is being handled: every controller reads the same two."""
 
 
 def pod_of(snapshot: Snapshot) -> Pod:
-    """The pod in a snapshot. Readers share it."""
+    """Return the pod in a snapshot. Readers share it."""
     for known, pod in _recent:
         if known is snapshot:
             return pod
@@ -153,17 +153,17 @@ def pod_or_none(snapshot: Snapshot | None) -> Pod | None:
 
 
 def index_by_label(pods: Cache) -> None:
-    """Make pods findable by namespace and label: see `label_values`."""
+    """Index pods by namespace and label: see `label_values`."""
     pods.add_encoded_index(BY_LABEL, _labels_of)
 
 
 def index_by_node(pods: Cache) -> None:
-    """Make pods findable by the node they are bound to; the empty name finds those that wait for one."""
+    """Index pods by the node they are bound to; the empty name finds pods that are not scheduled."""
     pods.add_encoded_index(BY_NODE, _node_of)
 
 
 def label_values(namespace: str, labels: dict[str, str]) -> list[str]:
-    """The index values under which objects with these labels are found."""
+    """Return the index values under which objects with these labels are found."""
     return [f"{namespace}/{name}={value}" for name, value in labels.items()]
 
 

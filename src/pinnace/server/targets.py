@@ -32,7 +32,7 @@ class Target:
     turn: Turn | None = None
     has_run = False
     is_handed_over = False
-    """The client goes on with another protocol."""
+    """The client continues with another protocol."""
     is_long_running = False
 
     def __init__(self, request: Request, action: Action, *, call: Call | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Creates the Jobs of each CronJob when their time has come, and removes old ones."""
+"""Creates the Jobs of each CronJob at their scheduled times, and deletes old ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Child(NamedTuple):
 
 
 class CronJobs:
-    """Reads through the manager's caches, writes through `client`. A run has one name: it cannot begin twice."""
+    """Creates each Job under a name that follows from its scheduled time, so that no run starts twice."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -86,7 +86,7 @@ class CronJobs:
     # Jobs that have ended
 
     async def _remove_old(self, cron_job: Object, children: Sequence[_Child]) -> list[_Child]:
-        """Delete the oldest finished Jobs beyond the history limits; returns the rest."""
+        """Delete the oldest finished Jobs beyond the history limits, and return the rest."""
         gone: set[Key] = set()
         for field, end in (("successfulJobsHistoryLimit", "Complete"), ("failedJobsHistoryLimit", "Failed")):
             limit = cron_job["spec"].get(field)
@@ -110,7 +110,7 @@ class CronJobs:
         return True
 
     def _note_ends(self, cron_job: Object, children: Sequence[_Child]) -> None:
-        """Bring the list of active Jobs in line with the Jobs that there are."""
+        """Update `status.active` to the Jobs that exist."""
         status = cron_job["status"]
         active = {one["uid"] for one in status["active"]}
         for key, facts in children:
@@ -134,7 +134,7 @@ class CronJobs:
     # Jobs that are due
 
     async def _start_due(self, cron_job: Object) -> float | None:
-        """Start the Job that is due, if there is one; returns the seconds until the next."""
+        """Start the Job that is due, if there is one. Return the seconds until the next."""
         timetable = self._timetable(cron_job)
         if timetable is None:
             return None
@@ -157,7 +157,7 @@ class CronJobs:
         return timetable.seconds_to_next(cron_job, now)
 
     def _timetable(self, cron_job: Object) -> Timetable | None:
-        """None if the CronJob is suspended, or nothing can be made of its schedule."""
+        """Return the parsed schedule; None if the CronJob is suspended or the schedule is invalid."""
         spec = cron_job["spec"]
         zone = spec.get("timeZone") or ""
         if why := check_time_zone(zone):
@@ -208,7 +208,7 @@ class CronJobs:
         status["lastScheduleTime"] = to_rfc3339(scheduled)
 
     async def _create(self, cron_job: Object, scheduled: datetime) -> Object | None:
-        """The Job of a run; None if its name belongs to another."""
+        """Create the Job of a run and return it; None if another object has its name."""
         job = job_of(cron_job, scheduled)
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
         try:
@@ -228,12 +228,12 @@ class CronJobs:
 
 
 def job_name(cron_job: Object, scheduled: datetime) -> str:
-    """One name per minute: a run that was started is recognized, whatever was lost since."""
+    """Return the name of a run: one per minute, so that a run that was started is recognized after a restart."""
     return f"{cron_job['metadata']['name']}-{int(scheduled.timestamp()) // 60}"
 
 
 def job_of(cron_job: Object, scheduled: datetime) -> Object:
-    """The Job for one scheduled time."""
+    """Return the Job for one scheduled time."""
     template = cron_job["spec"]["jobTemplate"]
     given = template.get("metadata") or {}
     local = scheduled.astimezone(time_zone(cron_job["spec"].get("timeZone") or ""))

@@ -1,4 +1,4 @@
-"""Which run of a CronJob is due now, how many were missed before it, and when to look again: pure functions."""
+"""Computes which run of a CronJob is due, how many were missed before it, and when to check again. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pinnace.model.objects import Object
 
 MANY = 100
 PADDING = timedelta(milliseconds=100)
-"""Clocks of several machines differ: look a little later than the scheduled time."""
+"""Clocks of several machines differ: check a little later than the scheduled time."""
 
 
 class NeverRuns(ValueError):
-    """The schedule has no time, such as the 31st of February."""
+    """The schedule names no date that exists, such as the 31st of February."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Due:
     latest: datetime | None
     """The last run that should have begun by now."""
     missed: int = 0
-    """How many runs before it were missed, about; 0 if it is the first."""
+    """About how many runs before it were missed; 0 if it is the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Timetable:
         return self.schedule.next(after, self.zone)
 
     def due(self, cron_job: Object, now: datetime, *, within_deadline: bool = True) -> Due:
-        """Raises NeverRuns."""
+        """Return the run that is due. Raise NeverRuns."""
         earliest = _earliest(cron_job, now, within_deadline=within_deadline)
         first = self.next(earliest)
         if first is None:
@@ -55,9 +55,9 @@ class Timetable:
         return Due(earliest, self._latest(first, now, interval, missed), missed)
 
     def _latest(self, first: datetime, now: datetime, interval: float, missed: int) -> datetime:
-        """The last time that is not after now, looked for from close to now.
+        """Return the last time that is not after now, searched from close to now.
 
-        Where the times are not even, nothing may lie there: look from further and further back.
+        Where the times are uneven, none may lie there: the search then starts further back.
         """
         back = 2.0
         while True:
@@ -71,7 +71,7 @@ class Timetable:
             back *= 2
 
     def seconds_to_next(self, cron_job: Object, now: datetime) -> float | None:
-        """The seconds until the next run, counted from the last one that was due; None if there is none."""
+        """Return the seconds until the next run, counted from the last one that was due; None if there is none."""
         try:
             due = self.due(cron_job, now, within_deadline=False)
         except NeverRuns:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class FinishedJobs:
-    """Looks at a Job only when it has finished, and then once, when its time is over."""
+    """Reconciles a Job only once it has finished, and then once, when its time to live is over."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class FinishedJobs:
         if left > 0:
             return Result(requeue_after=left)
         try:
-            # With the version: a Job whose time to live was changed meanwhile is judged anew.
+            # With the version: a Job whose time to live was changed meanwhile is checked again.
             await self._client.delete(
                 JOB,
                 key.name,
@@ -50,7 +50,7 @@ class FinishedJobs:
                 version=snapshot.version,
             )
         except (errors.NotFound, errors.Conflict):
-            return None  # The watch tells what has changed.
+            return None  # The watch delivers the change.
         return None
 
 

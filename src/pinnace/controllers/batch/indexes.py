@@ -44,7 +44,7 @@ class Indexes:
         return ",".join(_written(interval) for interval in self.intervals)
 
     def overlap(self, other: Indexes) -> int:
-        """How many indexes are in both."""
+        """Return how many indexes are in both."""
         common, mine, theirs = 0, 0, 0
         while mine < len(self.intervals) and theirs < len(other.intervals):
             one, two = self.intervals[mine], other.intervals[theirs]
@@ -56,7 +56,7 @@ class Indexes:
         return common
 
     def missing(self, completions: int) -> Iterator[int]:
-        """The indexes below `completions` that are not in the set, in order."""
+        """Yield the indexes below `completions` that are not in the set, in order."""
         candidate = 0
         for first, last in self.intervals:
             yield from range(candidate, min(first, completions))

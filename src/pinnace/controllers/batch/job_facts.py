@@ -1,4 +1,4 @@
-"""The few facts of a Job that decide whether it has to be looked at, decoded once for each version of the Job."""
+"""The fields of a Job that decide whether to reconcile it, decoded once for each version of the Job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts of a pod that decide about its Job, decoded once for each version of the pod."""
+"""The fields of a pod that its Job depends on, decoded once for each version of the pod."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class JobPod(Owned):
     is_ready: bool
     ready_since: str
     is_tracked: bool
-    """Whether it has the finalizer, and so is not counted for good."""
+    """Whether it has the finalizer: it is not counted for good yet."""
     index: int
     index_failures: int
     ignored_index_failures: int
     restarts: int
     finished: str
-    """When it ended, as far as that can be told."""
+    """When it ended, as far as its status says."""
     exit_codes: tuple[tuple[str, int], ...]
     """Containers that failed."""
     conditions: tuple[tuple[str, str], ...]
@@ -50,7 +50,7 @@ class JobPod(Owned):
         return self.is_deleting and self.phase not in _TERMINAL
 
     def has_failed(self, *, only_when_ended: bool) -> bool:
-        """Whether it counts as failed. A pod that is being deleted does, unless the Job waits for its end."""
+        """Whether it counts as failed. A pod that is being deleted does, unless the Job waits until it has ended."""
         if self.phase == "Failed":
             return True
         return not only_when_ended and self.is_deleting and self.phase != "Succeeded"
@@ -142,7 +142,7 @@ def job_pod(snapshot: Snapshot) -> JobPod:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    """An annotation may hold anything: users can write it."""
+    """Parse the number in an annotation; return `otherwise` if it is none: users can write anything there."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return otherwise
     number = int(text)
@@ -150,7 +150,7 @@ def _number(text: str | None, otherwise: int) -> int:
 
 
 def _finished(pod: _Pod, ready: _Condition | None) -> str:
-    """The end of the last container; else when it was no longer ready; else when it was deleted or created."""
+    """Return the end of the last container; else when it was no longer ready; else when it was deleted or created."""
     ended = _ended(pod)
     if ended:
         return ended

@@ -1,4 +1,4 @@
-"""A Job's policies as pure functions: what a failed pod means, and when enough indexes have succeeded."""
+"""The policies of a Job as pure functions: the effect of a failed pod, and when enough indexes have succeeded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pinnace.controllers.batch.job_pods import JobPod
 
 
 class Judgment(NamedTuple):
-    """What a pod failure policy says about one failed pod."""
+    """The effect of a pod failure policy on one failed pod."""
 
     action: str = ""
     message: str = ""
@@ -26,7 +26,7 @@ COUNTED = Judgment()
 
 
 def judge(policy: Mapping[str, Any] | None, pod: JobPod) -> Judgment:
-    """The first rule that matches decides; a failure that no rule matches counts."""
+    """Apply the first rule that matches. A failure that no rule matches counts."""
     for number, rule in enumerate((policy or {}).get("rules") or ()):
         why = ""
         if rule.get("onExitCodes"):
@@ -58,7 +58,7 @@ def _condition_reason(patterns: list[Mapping[str, Any]], pod: JobPod) -> str:
 
 
 def met_success_rule(policy: Mapping[str, Any] | None, completions: int, succeeded: Indexes) -> str:
-    """The message for the first rule of a success policy that is met; empty if none is."""
+    """Return the message for the first rule of a success policy that is met; empty if none is."""
     if not policy or not len(succeeded):
         return ""
     for number, rule in enumerate(policy.get("rules") or ()):

@@ -14,10 +14,10 @@ _LONGEST_PREFIX = 58
 def pod_of_job(
     job: Object, *, index: int | None = None, replaced: JobPod | None = None, judgment: Judgment | None = None
 ) -> Object:
-    """The pod to create, for one index of an Indexed Job.
+    """Return the pod to create, for one index of an Indexed Job.
 
-    `replaced` is the failed pod whose successor it is, where failures are counted per index, and `judgment` what the
-    pod failure policy says of it.
+    Where failures are counted per index, `replaced` is the failed pod that the new one replaces, and `judgment` is the
+    effect of the pod failure policy on it.
     """
     pod = pod_from_template(job, job["spec"]["template"])
     metadata = pod["metadata"]
@@ -44,8 +44,8 @@ def _index_failures(replaced: JobPod | None, judgment: Judgment | None) -> dict[
     counts = judgment is None or judgment.counts
     failures = replaced.index_failures + counts
     ignored = replaced.ignored_index_failures + (not counts)
-    said = {INDEX_FAILURES: str(failures)}
-    return {**said, IGNORED_INDEX_FAILURES: str(ignored)} if ignored else said
+    annotations = {INDEX_FAILURES: str(failures)}
+    return {**annotations, IGNORED_INDEX_FAILURES: str(ignored)} if ignored else annotations
 
 
 def _with_environment(spec: Object) -> Object:

@@ -23,7 +23,7 @@ _COUNTERS = ("active", "succeeded", "failed")
 
 
 def open_status(job: Object) -> Object:
-    """A copy of the status to change."""
+    """Return a copy of the status that may be changed."""
     status: Object = dict(job.get("status") or {})
     uncounted = status.get("uncountedTerminatedPods") or {}
     status["uncountedTerminatedPods"] = {name: list(uids) for name, uids in uncounted.items()}
@@ -32,7 +32,7 @@ def open_status(job: Object) -> Object:
 
 
 def close_status(status: Object) -> Object:
-    """The status as it is stored: without zeros and empty lists, except for fields that Kubernetes always writes."""
+    """Return the status to store: without zeros and empty lists, except for fields that Kubernetes always writes."""
     uncounted = {name: uids for name, uids in status["uncountedTerminatedPods"].items() if uids}
     stored = {**status, "uncountedTerminatedPods": uncounted}
     for name in _COUNTERS:
@@ -46,7 +46,7 @@ def close_status(status: Object) -> Object:
 
 
 class Noted(NamedTuple):
-    """The pods whose finalizer may go once the status is stored."""
+    """The pods whose finalizer may be removed once the status is stored."""
 
     pods: list[JobPod]
     is_all: bool
@@ -79,7 +79,7 @@ def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, rele
             failed.append(pod.uid)
         if len(new_indexes) + len(succeeded) + len(failed) >= MOST_UNCOUNTED:
             is_all = pod is tracked[-1]
-            break  # The status stays small, and other Jobs get their turn.
+            break  # The status stays small, and other Jobs are reconciled in between.
     if view.is_indexed:
         _write_indexes(view, status, new_indexes)
     return Noted(to_release, is_all)
@@ -126,13 +126,13 @@ def count_released(status: Object, tracked: Collection[str]) -> None:
 
 
 def announce(status: Object, verdict: Verdict, now: datetime) -> None:
-    """Say that the Job is about to end, before the first finalizer goes."""
+    """Set the condition that the Job is about to end, before the first finalizer is removed."""
     if verdict.type != "Failed" and not _has_true(status, verdict.type):
         _set_condition(status, verdict.type, "True", verdict.reason, verdict.message, now)
 
 
 def finish(status: Object, verdict: Verdict, now: datetime) -> bool:
-    """Say that the Job has ended, if nothing is left to count and no pod is left to stop."""
+    """Set the condition that the Job has ended, once no pod is left to count or to stop."""
     uncounted = status["uncountedTerminatedPods"]
     if uncounted.get("succeeded") or uncounted.get("failed") or status.get("terminating"):
         return False
@@ -144,7 +144,7 @@ def finish(status: Object, verdict: Verdict, now: datetime) -> bool:
 
 
 def set_suspended(status: Object, *, is_suspended: bool, now: datetime) -> bool:
-    """Keep the Suspended condition and the start time; return whether it changed. Not suspended before is no news."""
+    """Update the Suspended condition and the start time; return whether they changed."""
     known = next((one for one in status["conditions"] if one["type"] == "Suspended"), None)
     if is_suspended:
         wanted = ("True", "JobSuspended", "Job suspended")
@@ -166,11 +166,11 @@ def _has_true(status: Object, type_: str) -> bool:
     return any(one["type"] == type_ and one["status"] == "True" for one in status["conditions"])
 
 
-def _set_condition(status: Object, type_: str, said: str, reason: str, message: str, now: datetime) -> None:
+def _set_condition(status: Object, type_: str, value: str, reason: str, message: str, now: datetime) -> None:
     moment = to_rfc3339(now)
     made = {
         "type": type_,
-        "status": said,
+        "status": value,
         "reason": reason,
         "message": message,
         "lastProbeTime": moment,

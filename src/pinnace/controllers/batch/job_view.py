@@ -1,4 +1,4 @@
-"""One Job with its pods at one moment: how many count as what, and whether the Job has come to its end."""
+"""One Job with its pods at one moment: the counts, and whether the Job has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class Verdict(NamedTuple):
-    """Why a Job ends. The type is that of the condition that says so first."""
+    """Why a Job ends. `type` is that of the condition that is set first."""
 
     type: str
     reason: str
@@ -107,7 +107,7 @@ class JobView:
 
     @cached_property
     def failed_indexes(self) -> Indexes | None:
-        """Indexes that are not tried again; None without a limit per index."""
+        """The indexes that are not tried again; None without a limit per index."""
         if not self.has_limit_per_index:
             return None
         known = Indexes.parse(self._status.get("failedIndexes") or "", self.completions or 0)
@@ -148,11 +148,11 @@ class JobView:
     # The end
 
     def verdict(self, started: str) -> Verdict | None:
-        """Why the Job ends now, completions aside; None if it goes on."""
+        """Return why the Job ends now, completions aside; None if it continues."""
         return self._standing_verdict() or self._failure(started) or self._index_failure() or self._success_by_policy()
 
     def _standing_verdict(self) -> Verdict | None:
-        """The one of an earlier reconcile, or a pod for which the policy fails the Job."""
+        """Return the verdict of an earlier reconcile, or of a pod for which the policy fails the Job."""
         met = condition(self.job, "SuccessCriteriaMet")
         if met is not None and met["status"] == "True":
             return Verdict("SuccessCriteriaMet", met.get("reason", ""), met.get("message", ""))
@@ -182,7 +182,7 @@ class JobView:
         return restarts > 0 if limit == 0 else restarts >= limit
 
     def seconds_to_deadline(self, started: str) -> float | None:
-        """None without a deadline, and while the Job is suspended."""
+        """Return the seconds until the deadline; None without one, and while the Job is suspended."""
         deadline = self.spec.get("activeDeadlineSeconds")
         if deadline is None or not started or self.is_suspended:
             return None
@@ -220,7 +220,7 @@ class JobView:
         return max(0, min(self.completions - self.succeeded, self.parallelism))
 
     def surplus(self) -> list[JobPod]:
-        """The active pods to delete: duplicates and strangers of an Indexed Job, then the least advanced ones."""
+        """Return the active pods to delete: those without a valid index, duplicates, then the least advanced ones."""
         if self.is_suspended:
             return list(self.active)
         surplus, left = self._without_duplicates() if self.is_indexed else ([], list(self.active))
@@ -244,12 +244,12 @@ class JobView:
 
     @property
     def missing(self) -> int:
-        """How many pods to create, back-off aside."""
+        """Return how many pods to create, back-off aside."""
         terminating = self.terminating if self.replaces_only_ended else 0
         return max(0, self.wanted_active - terminating - len(self.active))
 
     def pending_indexes(self, count: int) -> list[int]:
-        """The first indexes without a pod, without success and without final failure."""
+        """Return the first indexes without a pod, without success and without final failure."""
         taken = self.succeeded_indexes | Indexes.of(pod.index for pod in self.active if pod.index != NO_INDEX)
         if self.replaces_only_ended:
             taken |= Indexes.of(pod.index for pod in self.pods if pod.is_terminating and pod.index != NO_INDEX)
@@ -259,7 +259,7 @@ class JobView:
 
 
 def least_advanced_first(pods: Iterable[JobPod]) -> list[JobPod]:
-    """Without a node before scheduled, pending before running, unready before ready, young before old."""
+    """Sort pods: unscheduled before scheduled, pending before running, unready before ready, young before old."""
     ordered = sorted(pods, key=lambda pod: pod.created, reverse=True)
     ordered.sort(key=lambda pod: pod.restarts, reverse=True)
     ordered.sort(key=lambda pod: pod.ready_since, reverse=True)

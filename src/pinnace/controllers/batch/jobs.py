@@ -37,14 +37,14 @@ from pinnace.reconcile.manager import Manager
 BURST = 500
 """Pods that one reconcile creates or deletes at most."""
 BATCH_SECONDS = 1.0
-"""How long a change of readiness may wait for others: it changes one number in the status."""
+"""How long a change of readiness may wait for other changes: it only changes one number in the status."""
 COMPONENT = "job-controller"
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 _RELEASED_AT_ONCE = 50
 
 
 class Jobs:
-    """Reads through the manager's caches, which show every own write at once: no pod is created or counted twice."""
+    """The caches include every write of this controller at once: no pod is created or counted twice."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -65,10 +65,10 @@ class Jobs:
         manager.informer(JOB).on_change(self._hear_job)
         manager.informer(POD).on_change(self._hear_pod)
 
-    # Listening
+    # Events
 
     def _hear_job(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """The pods of a Job that is gone or has ended lose their finalizer."""
+        """Remove the finalizer from the pods of a Job that is gone or has ended."""
         ended = [one.derive(job_facts) for one in (old, new) if one is not None]
         if new is not None and not ended[-1].is_finished:
             return
@@ -90,7 +90,7 @@ class Jobs:
             self._orphans.enqueue(new.key, "pod changed")
 
     def _jobs_of(self, pod: PodFacts) -> Iterable[Key]:
-        """The Job that controls a pod; for an orphan the Jobs that may adopt it."""
+        """Yield the Job that controls a pod; for an orphan the Jobs that may adopt it."""
         if pod.controller is not None:
             return (Key(pod.key.namespace, pod.controller.name),) if pod.controller.kind == "Job" else ()
         found = []
@@ -134,7 +134,7 @@ class Jobs:
             await self._release(pod)
 
     async def _release(self, pod: JobPod) -> None:
-        """Take the finalizer off; a pod that is gone has none."""
+        """Remove the finalizer; do nothing if the pod is gone."""
         metadata = {"uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}
         try:
             await self._client.patch(
@@ -158,7 +158,7 @@ class Jobs:
         try:
             return await self._sync(key, snapshot.object)
         except errors.Conflict:
-            return Result(requeue_after=BATCH_SECONDS)  # Another has written; the watch tells what.
+            return Result(requeue_after=BATCH_SECONDS)  # Another client has written; the watch delivers the change.
 
     async def _sync(self, key: Key, job: Object) -> Result | None:
         pods = await self._claim(job)
@@ -192,7 +192,7 @@ class Jobs:
         return known if uid == job["metadata"]["uid"] else PodBackoff()
 
     async def _claim(self, job: Object) -> list[JobPod]:
-        """The pods of a Job, after those that match were adopted and those that do not were released."""
+        """Adopt the pods that match, release those that do not, and return the pods of the Job."""
         uid = job["metadata"]["uid"]
         selector = from_object(job["spec"].get("selector"))
         orphans = self._adoptable.pop(uid, set())
@@ -273,7 +273,7 @@ class Jobs:
     async def _track(
         self, key: Key, view: JobView, status: Object, verdict: Verdict | None, released: set[str]
     ) -> None:
-        """Note ended pods, release them, count them, and end the Job: each step stored before the next."""
+        """Record ended pods, release them, count them, and end the Job: each step is stored before the next."""
         noted = note_ended_pods(view, status, verdict, released)
         if verdict is not None:
             announce(status, verdict, view.now)
@@ -298,7 +298,7 @@ class Jobs:
         failure: Exception | None = None
         for at in range(0, len(pods), _RELEASED_AT_ONCE):
             failure = await first_failure([release(pod) for pod in pods[at : at + _RELEASED_AT_ONCE]]) or failure
-            await asyncio.sleep(0)  # Others get their turn.
+            await asyncio.sleep(0)  # Other Jobs are reconciled in between.
         return failure
 
     async def _store(self, job: Object, status: Object) -> Object:
@@ -320,7 +320,7 @@ class Jobs:
 
 
 def _differ_in_readiness(before: PodFacts, after: PodFacts) -> bool:
-    """Whether a pod goes on as before, more or less ready."""
+    """Whether two versions of a pod differ in readiness only."""
     return (
         before.uid == after.uid
         and before.is_active

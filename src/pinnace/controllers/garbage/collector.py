@@ -28,7 +28,7 @@ from pinnace.reconcile.turns import Turns
 
 WORKERS = 8
 UNSEEN_SECONDS = 30.0
-"""How soon to ask again for an owner that exists but is not followed: it may go without anybody being told."""
+"""How soon to read an owner again that exists but is not watched: its deletion causes no event."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 class Fate(Enum):
-    """The state of one owner, as the deletion of a dependent depends on it."""
+    """The state of one owner, which decides about the deletion of its dependents."""
 
     SOLID = "the owner lives"
     DANGLING = "the owner is gone"
@@ -70,7 +70,7 @@ class _Unresolvable(Exception):
 
 @dataclass(slots=True)
 class _Owners:
-    """The owners of one object, sorted by what they are to it."""
+    """The owners of one object by their state."""
 
     solid: list[str] = field(default_factory=list)
     dangling: list[str] = field(default_factory=list)
@@ -100,19 +100,19 @@ class GarbageCollector:
         place = Place(kind, latest.key, metadata.uid)
         if new is not None:
             if old is not None and (before := _decode(old.body).metadata.uid) != metadata.uid:
-                self.graph.is_gone(Place(kind, latest.key, before))  # Deleted and made anew between two looks.
+                self.graph.remove(Place(kind, latest.key, before))  # Deleted and created again between two events.
             owners = self._owners(metadata)
             is_deleted = metadata.deletionTimestamp is not None
-            self.graph.see(place, owners, is_deleted=is_deleted, finalizers=metadata.finalizers or ())
+            self.graph.observe(place, owners, is_deleted=is_deleted, finalizers=metadata.finalizers or ())
         elif latest.version:
-            self.graph.is_gone(place)
+            self.graph.remove(place)
         else:
-            self.graph.is_out_of_sight(metadata.uid)  # The kind is no longer served; that ends no object.
+            self.graph.mark_unknown(metadata.uid)  # The kind is no longer served, but its objects still exist.
 
     def _kinds_changed(self, gone: set[Kind]) -> None:
         if gone:
             for uid in [node.place.uid for node in self.graph if node.place.kind in gone]:
-                self.graph.is_out_of_sight(uid)
+                self.graph.mark_unknown(uid)
         unserved, self._unserved = self._unserved, set()
         for uid in unserved:
             self._look(uid)
@@ -129,7 +129,7 @@ class GarbageCollector:
         )
 
     def _kind(self, api_version: str, name: str) -> Kind:
-        """One Kind for all who name it: a thousand dependents must not keep a thousand."""
+        """Return one shared Kind: a thousand dependents must not keep a thousand copies."""
         return self._kinds.setdefault((api_version, name), Kind.parse(api_version, name))
 
     def _tell_misplaced(self, dependent: Node, owner: Owner) -> None:
@@ -150,7 +150,7 @@ class GarbageCollector:
         if node is None:
             return None
         try:
-            if not node.is_seen:
+            if not node.is_observed:
                 return await self._verify(node)
             if node.finalizer == ORPHAN:
                 await self._orphan_dependents(node)
@@ -159,11 +159,11 @@ class GarbageCollector:
             elif not node.is_deleted:
                 await self._collect(node)
         except errors.NoSuchPath:
-            self._unserved.add(key.name)  # Looked at again when the kinds change.
+            self._unserved.add(key.name)  # Retried when the kinds change.
         except _Unresolvable:
             _log.info("%s is cluster-wide and names an owner in a namespace: it is left alone", node.place)
         except errors.NotFound:
-            pass  # It went by itself; the watch will tell.
+            pass  # It is gone already; the watch delivers the deletion.
         return None
 
     async def _verify(self, node: Node) -> Result | None:
@@ -171,21 +171,21 @@ class GarbageCollector:
         place = await self._located(node.place, node.place.key.namespace)
         found = await self._read(place)
         if found is None:
-            self.graph.is_absent(place)
+            self.graph.mark_absent(place)
             return None
         return Result(requeue_after=UNSEEN_SECONDS)
 
     async def _orphan_dependents(self, node: Node) -> None:
-        """Set the dependents free, then the owner."""
+        """Remove the owner reference from all dependents, then the finalizer from the owner."""
         turns = Turns()
         for dependent in await self._live_dependents(node.place):
             await turns.pause()
-            with suppress(errors.NotFound):  # One that goes meanwhile is as free.
+            with suppress(errors.NotFound):  # A dependent that is gone meanwhile needs no change.
                 await self._drop_owners(dependent, {node.place.uid})
         await self._remove_finalizer(node.place, ORPHAN)
 
     async def _await_dependents(self, node: Node) -> None:
-        """Let the owner go when nothing blocks it any more; until then, see that what blocks it goes."""
+        """Remove the finalizer of the owner once no dependent blocks it; until then, delete the dependents that do."""
         blocking = node.blocking()
         if not blocking:
             await self._remove_finalizer(node.place, FOREGROUND)
@@ -193,11 +193,11 @@ class GarbageCollector:
             if dependent.finalizer != FOREGROUND:
                 self._look(dependent.place.uid)
             elif dependent.waits_for(node) and (snapshot := self._snapshot(dependent.place)) is not None:
-                # Both are deleted in the foreground and wait for each other: only the collector can break this circle.
+                # Both are deleted in the foreground and wait for each other: only the collector can break this cycle.
                 await self._unblock_owners(dependent.place, snapshot)
 
     async def _collect(self, node: Node) -> None:
-        """Remove an object if it has had owners and none of them is left."""
+        """Delete an object that has owner references if none of its owners is left."""
         place = node.place
         snapshot = self._snapshot(place)
         if snapshot is None:
@@ -208,7 +208,7 @@ class GarbageCollector:
         owners = await self._classify(place, self._owners(metadata))
         if owners.solid:
             if owners.dangling or owners.waiting:
-                # An owner that waits would wait for ever, for an object that stays.
+                # The owner would wait for ever for an object that stays.
                 await self._drop_owners(place, {*owners.dangling, *owners.waiting})
             return
         finalizers = metadata.finalizers or ()
@@ -217,7 +217,7 @@ class GarbageCollector:
         if owners.waiting and node.dependents:
             propagation = "Foreground"
             if any(dependent.finalizer == FOREGROUND for dependent in node.dependents.values()):
-                # Its dependent waits as well, perhaps for this very object: a circle, which must be opened somewhere.
+                # Its dependent waits as well, perhaps for this object: break the cycle here.
                 version = await self._unblock_owners(place, snapshot)
         elif ORPHAN in finalizers:
             propagation = "Orphan"
@@ -245,18 +245,18 @@ class GarbageCollector:
         return sorted_owners
 
     async def _fate(self, place: Place, owner: Owner) -> Fate:
-        """A living owner may be believed from memory, since nothing is removed then. All else the server must say."""
+        """Return the state of an owner. The graph may say that it lives; anything else is read from the server."""
         namespace = place.key.namespace
         named = Place(owner.kind, Key(namespace, owner.name), owner.uid)
         if self.graph.is_known_absent(named):
             return Fate.DANGLING
         known = self.graph.get(owner.uid)
-        if known is not None and known.is_seen and not known.is_deleted and is_at(owner, namespace, known.place):
+        if known is not None and known.is_observed and not known.is_deleted and is_at(owner, namespace, known.place):
             return Fate.SOLID
         located = await self._located(named, namespace)
         found = await self._read(located)
         if found is None:
-            self.graph.is_absent(located)
+            self.graph.mark_absent(located)
             return Fate.DANGLING
         metadata = found["metadata"]
         is_waiting = "deletionTimestamp" in metadata and FOREGROUND in (metadata.get("finalizers") or ())
@@ -265,7 +265,7 @@ class GarbageCollector:
     # Reading
 
     async def _located(self, place: Place, namespace: str) -> Place:
-        """The place with the namespace that the kind has. Raises NoSuchPath and _Unresolvable."""
+        """Return the place with the namespace that the kind has. Raise NoSuchPath or _Unresolvable."""
         served = await self._client.kinds.find(place.kind)
         if not served.namespaced:
             return Place(place.kind, Key("", place.key.name), place.uid)
@@ -274,12 +274,12 @@ class GarbageCollector:
         return place
 
     async def _read(self, place: Place) -> Object | None:
-        """The object with this uid as the server has it now, or None if there is none."""
+        """Return the object with this uid as the server has it now, or None if there is none."""
         found = await self._client.get_or_none(place.kind, place.key.name, namespace=place.key.namespace)
         return found if found is not None and found["metadata"].get("uid") == place.uid else None
 
     async def _live_dependents(self, owner: Place) -> list[Place]:
-        """All who name an owner, asked from the server: one that is not known yet would be lost when the owner goes."""
+        """Return all dependents of an owner from the server: one that the graph lacks would be lost with the owner."""
         found: list[Place] = []
         for informer in self._monitors:
             if owner.key.namespace and informer.namespaced is False:
@@ -316,7 +316,7 @@ class GarbageCollector:
             await self._patch(place, obj["metadata"]["resourceVersion"], {"ownerReferences": kept or None})
 
     async def _unblock_owners(self, place: Place, snapshot: Snapshot) -> str:
-        """Make no owner wait for this object; returns the version that it has then."""
+        """Clear blockOwnerDeletion in the object's owner references, and return its new resourceVersion."""
         references = snapshot.metadata.get("ownerReferences") or []
         freed = [{**reference, "blockOwnerDeletion": False} for reference in references]
         patched = await self._patch(place, snapshot.version, {"ownerReferences": freed})
@@ -332,6 +332,6 @@ class GarbageCollector:
             await self._patch(place, obj["metadata"]["resourceVersion"], {"finalizers": kept or None})
 
     async def _patch(self, place: Place, version: str, metadata: Object) -> Object:
-        """Change the metadata of an object that is still as it was read. Raises Conflict if it is not."""
+        """Change the metadata of an object that is unchanged since it was read. Raise Conflict if it has changed."""
         patch = {"metadata": {"uid": place.uid, "resourceVersion": version, **metadata}}
         return await self._client.patch(place.kind, place.key.name, patch, namespace=place.key.namespace)

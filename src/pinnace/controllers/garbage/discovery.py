@@ -1,4 +1,4 @@
-"""Which kinds there are to look after: what the server offers at this moment, each kind once."""
+"""Finds the kinds that the server serves at this moment, each kind once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Discovered:
 
     kinds: tuple[ServedKind, ...]
     failures: Mapping[str, str]
-    """By group version, why its kinds are not known: mostly an aggregated server that cannot be reached."""
+    """By group version, why its kinds are unknown: mostly an aggregated server that cannot be reached."""
 
     def with_verbs(self, *verbs: str) -> list[ServedKind]:
         return [served for served in self.kinds if all(verb in served.verbs for verb in verbs)]
@@ -30,7 +30,7 @@ _Page = list[Object] | str
 
 
 class Discovery:
-    """The kinds that the server serves, by group version: only pages that may have changed are read again."""
+    """The kinds that the server serves, by group version. Only pages that may have changed are read again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class Discovery:
         """By group version, the preferred version first."""
 
     async def reread(self, group: str | None = None) -> Discovered:
-        """Everything, or what is known with one group read anew."""
+        """Read all groups, or one group again, and return all kinds."""
         if group is None:
             self._pages = await self._read(await _group_versions(self._client))
             return self._discovered()
@@ -46,7 +46,7 @@ class Discovery:
         before = list(self._pages.items())
         at = next((at for at, (place, _) in enumerate(before) if place[0] == group), len(before))
         others = [(place, page) for place, page in before if place[0] != group]
-        # In its old place: of what several groups serve, the first one counts.
+        # In its old place: where several groups serve a resource, the first one counts.
         self._pages = dict([*others[:at], *anew.items(), *others[at:]])
         return self._discovered()
 
@@ -87,15 +87,15 @@ class Discovery:
 
 
 async def discover(client: Client) -> Discovered:
-    """Every kind in the version that its group prefers, or in the next that has it.
+    """Return every kind in the version that its group prefers, or in the next that has it.
 
-    A resource that is stored once and served in several groups (Ingress, Event) comes once.
+    A resource that is stored once and served in several groups (Ingress, Event) is returned once.
     """
     return await Discovery(client).reread()
 
 
 def failure_message(failures: Mapping[str, str]) -> str:
-    """Which groups could not be asked, in Kubernetes' words."""
+    """Return which groups could not be discovered, in Kubernetes' words."""
     each = ", ".join(f"{where}: {why}" for where, why in sorted(failures.items()))
     return f"unable to retrieve the complete list of server APIs: {each}"
 

@@ -1,4 +1,4 @@
-"""Follows every object that can be deleted, of kinds that come and go too: one watch of metadata for each kind."""
+"""Watches every object that can be deleted, also of kinds that are added later: one watch of metadata for each kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Handler = Callable[[Kind, Snapshot | None, Snapshot | None], None]
 _ALL = Key("", "*")
 """Every group; any other key is the name of one."""
 _IGNORED = {("", "Event"), ("events.k8s.io", "Event")}
-"""They come in masses, never own anything, and expire by themselves."""
+"""Events are numerous, never own anything, and expire by themselves."""
 
 
 class Monitors:
@@ -42,22 +42,22 @@ class Monitors:
         self.controller.enqueue(_ALL, "start")
 
     def informer(self, kind: Kind) -> Informer | None:
-        """The informer of a kind that is followed."""
+        """Return the informer of a kind that is watched."""
         return self._informers.get(kind)
 
     def find(self, group: str, plural: str) -> Kind | None:
-        """Return the kind of a resource whose objects are followed."""
+        """Return the kind of a resource whose objects are watched."""
         return self._by_plural.get((group, plural))
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(list(self._informers.values()))
 
     def on_change(self, handler: Handler) -> None:
-        """Tell `handler` of every object, now and later. To be said before the manager runs."""
+        """Call `handler` for every object, now and later. Call this before the manager runs."""
         self._handlers.append(handler)
 
     def on_kinds(self, listener: Callable[[set[Kind]], None]) -> None:
-        """Tell `listener` when kinds have come or gone, and which have gone."""
+        """Call `listener` when kinds were added or removed, with those that were removed."""
         self._on_kinds.append(listener)
 
     async def _reconcile(self, key: Key) -> None:
@@ -97,6 +97,6 @@ class Monitors:
         informer.on_change(changed)
 
     def _concerned(self, obj: Object) -> tuple[Key, ...]:
-        """The group of a definition (plural.group) or of an APIService (version.group)."""
+        """Return the group of a definition (plural.group) or of an APIService (version.group)."""
         # The first discovery reads all groups at once.
         return (Key("", obj["metadata"]["name"].partition(".")[2]),) if self._is_begun else (_ALL,)

@@ -1,7 +1,7 @@
-"""The namespace controller: empties a namespace that is being deleted, says what holds it up, and lets it go.
+"""The namespace controller: empties a namespace that is being deleted, and reports what delays its deletion.
 
-Pods go first: what else is in the namespace (policies, secrets, service accounts) protects or serves them. Then
-everything that discovery knows of, custom and aggregated kinds too.
+Pods are deleted first: the other objects of the namespace (policies, secrets, service accounts) protect or serve them.
+Then all other discovered kinds follow, custom and aggregated kinds too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NAMESPACE = "v1/Namespace"
 FINALIZER = "kubernetes"
 WORKERS = 4
 GATHER_SECONDS = 1.0
-"""How long to gather what goes in a namespace before saying anew what is left of it."""
+"""How long to collect deletions in a namespace before its status is updated."""
 UNWATCHED = Backoff(first=5.0, longest=300.0, jitter=0.0)
-"""How soon to look again at objects that cannot be watched: more and more rarely."""
+"""How soon to check again for objects that cannot be watched: less and less often."""
 
 _PODS = Kind("", "v1", "Pod")
 _FINE = {
@@ -44,7 +44,7 @@ _FINE = {
     "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
     "NamespaceFinalizersRemaining": ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 }
-"""By condition, the reason and message when there is nothing to complain of."""
+"""By condition, the reason and message when there is no error."""
 
 
 @dataclass(slots=True)
@@ -52,9 +52,9 @@ class Remains:
     """The objects left in a namespace, and the errors of its deletion."""
 
     objects: Counter[str] = field(default_factory=Counter)
-    """How many of each resource, named as in widgets.example.com; pods. has no group."""
+    """The number of objects of each resource, named as in widgets.example.com; `pods.` has no group."""
     finalizers: Counter[str] = field(default_factory=Counter)
-    """How many objects each finalizer holds."""
+    """The number of objects that each finalizer holds."""
     undiscovered: Mapping[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     is_unwatched: bool = False
@@ -72,13 +72,13 @@ class NamespaceController:
         self._client = client
         self._monitors = monitors
         self._emptying: Counter[str] = Counter()
-        """The namespaces being emptied, each with how often unwatchable objects were left."""
+        """The namespaces being emptied, each with the number of attempts that left unwatchable objects."""
         self.controller = Controller("namespace", self._reconcile, workers=WORKERS)
         self.controller.for_(NAMESPACE, metadata_only=True, when=_is_leaving)
         monitors.on_change(self._changed)
 
     def _changed(self, kind: Kind, old: Snapshot | None, new: Snapshot | None) -> None:
-        """Something has gone from a namespace that is being emptied: it may have been the last."""
+        """Enqueue a namespace that is being emptied when one of its objects is gone: it may have been the last."""
         if old is None or old.key.namespace not in self._emptying:
             return
         key = Key("", old.key.namespace)
@@ -109,7 +109,7 @@ class NamespaceController:
         return None
 
     async def _empty(self, name: str) -> Remains:
-        """Delete all that is there; what is left then waits for finalizers, or to end gracefully."""
+        """Delete all objects; those that are left wait for finalizers or their grace period."""
         remains = Remains()
         discovered = await discover(self._client)
         remains.undiscovered = discovered.failures
@@ -139,7 +139,7 @@ class NamespaceController:
                     await self._delete(served, namespace, obj["metadata"]["name"])
             left = await self._list(served, namespace)
         except (errors.NoSuchPath, errors.MethodNotAllowed):
-            return  # Its definition has just left, or discovery promises what is not there.
+            return  # Its definition was just deleted, or discovery lists a resource that is not served.
         if left:
             remains.objects[f"{served.plural}.{served.kind.group}"] = len(left)
             remains.finalizers.update(name for obj in left for name in obj["metadata"].get("finalizers") or ())
@@ -155,9 +155,9 @@ class NamespaceController:
             return
 
     async def _tell(self, namespace: Object, remains: Remains) -> Object:
-        """Say in the namespace's status what is left of it and why."""
+        """Write into the namespace's status what is left of it and why."""
         if remains.is_nothing and not (namespace.get("status") or {}).get("conditions"):
-            return namespace  # It is deleted at once: no one would read the status.
+            return namespace  # It is deleted at once: no client would read the status.
         if with_conditions(namespace, remains, self._client.clock):
             return await self._client.update_status(namespace)
         return namespace
@@ -172,7 +172,7 @@ class NamespaceController:
 
 
 class ContentFailure(Exception):
-    """Not everything could be deleted, or even found. It is tried again."""
+    """Some objects could not be deleted or found. The manager tries again."""
 
     def __init__(self, namespace: str, remains: Remains) -> None:
         why = list(remains.failures)
@@ -182,7 +182,7 @@ class ContentFailure(Exception):
 
 
 def with_conditions(namespace: Object, remains: Remains, clock: Clock) -> bool:
-    """Write what remains into the conditions of `namespace`; whether that is news."""
+    """Write what remains into the conditions of `namespace`; return whether a condition changed."""
     status = namespace.setdefault("status", {})
     conditions = status.setdefault("conditions", [])
     known = {condition["type"]: condition for condition in conditions}
@@ -206,26 +206,26 @@ def with_conditions(namespace: Object, remains: Remains, clock: Clock) -> bool:
 
 
 def _failures(remains: Remains) -> dict[str, tuple[str, str]]:
-    """Reason and message by condition, in Kubernetes' words: clients show them, and match on them."""
-    said: dict[str, tuple[str, str]] = {}
+    """Return reason and message by condition, in Kubernetes' words: clients show them, and match on them."""
+    failures: dict[str, tuple[str, str]] = {}
     if remains.undiscovered:
         message = (
             f"Discovery failed for some groups, {len(remains.undiscovered)} failing: "
             f"{failure_message(remains.undiscovered)}"
         )
-        said["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", message)
+        failures["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", message)
     if remains.failures:
         each = ", ".join(sorted(remains.failures))
         message = f"Failed to delete all resource types, {len(remains.failures)} remaining: {each}"
-        said["NamespaceDeletionContentFailure"] = ("ContentDeletionFailed", message)
+        failures["NamespaceDeletionContentFailure"] = ("ContentDeletionFailed", message)
     if remains.objects:
         each = ", ".join(sorted(f"{name} has {count} resource instances" for name, count in remains.objects.items()))
-        said["NamespaceContentRemaining"] = ("SomeResourcesRemain", f"Some resources are remaining: {each}")
+        failures["NamespaceContentRemaining"] = ("SomeResourcesRemain", f"Some resources are remaining: {each}")
     if remains.finalizers:
         each = ", ".join(sorted(f"{name} in {count} resource instances" for name, count in remains.finalizers.items()))
         message = f"Some content in the namespace has finalizers remaining: {each}"
-        said["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", message)
-    return said
+        failures["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", message)
+    return failures
 
 
 def _is_leaving(old: Object | None, new: Object | None) -> bool:

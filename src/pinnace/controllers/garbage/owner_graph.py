@@ -1,7 +1,7 @@
-"""Owners and dependents across all kinds. Pure bookkeeping: it names the objects to check, and decides nothing.
+"""The graph of owners and dependents across all kinds. It only names the objects to check, and decides nothing.
 
 A node stands for an object that was observed, or for an owner that is referenced and was not observed yet. Such a
-virtual owner may be anything: a kind that is not followed, a mistake, or an object whose event is still on its way.
+virtual owner may be anything: a kind that is not watched, a mistake, or an object whose event is still on its way.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Owner(NamedTuple):
     name: str
     uid: str
     blocks: bool
-    """The owner is to wait for this object when it is deleted in the foreground."""
+    """When deleted in the foreground, the owner waits for this object."""
 
 
 class Place(NamedTuple):
-    """Where an object is, and which one it is of all that have ever been there."""
+    """The identity of an object: its kind, namespace, name and uid."""
 
     kind: Kind
     key: Key
@@ -42,20 +42,20 @@ class Place(NamedTuple):
 
 
 class Node:
-    __slots__ = ("_by_uid", "dependents", "finalizer", "is_deleted", "is_seen", "owners", "place", "unverified")
+    __slots__ = ("_by_uid", "dependents", "finalizer", "is_deleted", "is_observed", "owners", "place", "unverified")
 
-    def __init__(self, place: Place, *, is_seen: bool) -> None:
+    def __init__(self, place: Place, *, is_observed: bool) -> None:
         self.place = place
-        self.is_seen = is_seen
+        self.is_observed = is_observed
         self.owners: tuple[Owner, ...] = ()
         self._by_uid: tuple[tuple[Owner, ...], dict[str, list[Owner]]] | None = None
         self.unverified = 0
-        """How many of its owners have been named but not seen, so that they may not exist."""
+        """How many of its owners are referenced but not observed: they may not exist."""
         self.dependents: dict[str, Node] | None = None
         self.is_deleted = False
-        """It has been asked to go."""
+        """It has a deletion timestamp."""
         self.finalizer = ""
-        """ORPHAN or FOREGROUND once the object is being deleted so: its dependents come first."""
+        """ORPHAN or FOREGROUND once the object is being deleted by that policy: its dependents come first."""
 
     def references_to(self, uid: str) -> list[Owner]:
         """Return the owner references with this uid. An object with thousands of owners keeps an index of them."""
@@ -70,7 +70,7 @@ class Node:
         return self._by_uid[1].get(uid, [])
 
     def blocking(self) -> list[Node]:
-        """The dependents without whose end it does not go."""
+        """Return the dependents that block its deletion."""
         uid = self.place.uid
         return [
             dependent
@@ -79,7 +79,7 @@ class Node:
         ]
 
     def waits_for(self, other: Node) -> bool:
-        """Whether it is to go only after another one, by way of any number of others that wait as well."""
+        """Whether its deletion waits for another object, directly or through others that wait as well."""
         seen: dict[str, Node] = {}
         ahead = [self]
         while ahead:
@@ -98,7 +98,7 @@ def is_at(owner: Owner, namespace: str, place: Place) -> bool:
 
 
 class OwnerGraph:
-    """`look` is called with the uid of each object to check again, `misplaced` for owners in other namespaces."""
+    """Calls `look` with the uid of each object to check again, and `misplaced` for owners in other namespaces."""
 
     def __init__(self, *, look: Callable[[str], None], misplaced: Callable[[Node, Owner], None]) -> None:
         self._nodes: dict[str, Node] = {}
@@ -117,12 +117,12 @@ class OwnerGraph:
 
     # Observed objects
 
-    def see(self, place: Place, owners: tuple[Owner, ...], *, is_deleted: bool, finalizers: Iterable[str]) -> None:
-        """An object is there, like this."""
+    def observe(self, place: Place, owners: tuple[Owner, ...], *, is_deleted: bool, finalizers: Iterable[str]) -> None:
+        """Record an object in its current state."""
         node = self._nodes.get(place.uid)
         if node is None:
-            node = self._nodes[place.uid] = Node(place, is_seen=True)
-        elif not node.is_seen or node.place != place:
+            node = self._nodes[place.uid] = Node(place, is_observed=True)
+        elif not node.is_observed or node.place != place:
             self._recognize(node, place)
         if owners != node.owners:
             self._change_owners(node, owners)
@@ -139,32 +139,32 @@ class OwnerGraph:
         if finalizer:
             self._look(place.uid)
 
-    def is_gone(self, place: Place) -> None:
-        """An object that was there is not any more, and never will be again."""
+    def remove(self, place: Place) -> None:
+        """Record that an object was deleted."""
         node = self._nodes.pop(place.uid, None)
         if node is None:
             return
         self._leave_owners(node, node.owners)
-        if not node.is_seen:
-            self._verified(node)
+        if not node.is_observed:
+            self._mark_verified(node)
         for owner in node.owners:
             above = self._nodes.get(owner.uid)
             if above is not None and above.finalizer == FOREGROUND:
                 self._look(owner.uid)
         if node.dependents:
-            self._note_absent(place)
+            self._record_absent(place)
             for uid in node.dependents:
                 self._look(uid)
 
-    def is_out_of_sight(self, uid: str) -> None:
-        """Its kind is not served any more, so its state is unknown. A lookup may find it."""
+    def mark_unknown(self, uid: str) -> None:
+        """Record that its kind is no longer served, so that its state is unknown. A lookup may still find it."""
         node = self._nodes.get(uid)
         if node is None:
             return
-        if node.is_seen:
+        if node.is_observed:
             for dependent in (node.dependents or {}).values():
                 dependent.unverified += 1
-        node.is_seen = False
+        node.is_observed = False
         if node.dependents:
             self._look(uid)
         else:
@@ -173,9 +173,9 @@ class OwnerGraph:
 
     # Looked-up owners
 
-    def is_absent(self, place: Place) -> None:
-        """The server says that nothing with this uid is at this place."""
-        self._note_absent(place)
+    def mark_absent(self, place: Place) -> None:
+        """Record the server's answer that no object with this uid is at this place."""
+        self._record_absent(place)
         node = self._nodes.get(place.uid)
         if node is None:
             return
@@ -187,33 +187,33 @@ class OwnerGraph:
                     self._look_unless_unverified(uid, dependent)
                 elif not self.is_known_absent(elsewhere):
                     others.append(elsewhere)
-        if node.is_seen:
-            return  # It is, but elsewhere: those who look for it here have no owner.
+        if node.is_observed:
+            return  # It exists elsewhere: dependents that reference it here have no owner.
         if others:
-            node.place = min(others)  # Some dependents say that it is somewhere else: look there, too.
+            node.place = min(others)  # Some dependents reference it at another place: check there, too.
             self._look(place.uid)
         else:
             del self._nodes[place.uid]
-            self._verified(node)
+            self._mark_verified(node)
             self._leave_owners(node, node.owners)
 
-    def _verified(self, owner: Node) -> None:
-        """An owner that was only named is known now: it was seen, or does not exist."""
+    def _mark_verified(self, owner: Node) -> None:
+        """Record that an owner is no longer virtual: it was observed, or does not exist."""
         for uid, dependent in (owner.dependents or {}).items():
             dependent.unverified -= 1
             if dependent.unverified == 0 and len(dependent.owners) > _SCANNED:
                 self._look(uid)
 
     def _look_unless_unverified(self, uid: str, dependent: Node) -> None:
-        """Look at a dependent once all its owners are known: looking after each of 20,000 would take for ever."""
+        """Check a dependent once all its owners are known: a check after each of 20,000 owners would be quadratic."""
         if dependent.unverified == 0 or len(dependent.owners) <= _SCANNED:
             self._look(uid)
 
     def is_known_absent(self, place: Place) -> bool:
-        """Whether it was found out before that nothing with this uid is there, or in no namespace at all."""
+        """Whether an earlier lookup found nothing with this uid there, or in any namespace."""
         return place in self._absent or Place(place.kind, Key("", place.key.name), place.uid) in self._absent
 
-    def _note_absent(self, place: Place) -> None:
+    def _record_absent(self, place: Place) -> None:
         self._absent[place] = None
         self._absent.move_to_end(place)
         if len(self._absent) > REMEMBERED_ABSENT:
@@ -222,19 +222,19 @@ class OwnerGraph:
     # Edges
 
     def _recognize(self, node: Node, place: Place) -> None:
-        """An owner that others have named is seen at last: those who named it wrongly have another look coming."""
+        """Record a virtual owner as observed, and check again the dependents that reference it wrongly."""
         node.place = place
-        if not node.is_seen:
-            self._verified(node)
-        node.is_seen = True
+        if not node.is_observed:
+            self._mark_verified(node)
+        node.is_observed = True
         for dependent in (node.dependents or {}).values():
             self._check(dependent, node)
 
     def _check(self, dependent: Node, owner_node: Node) -> bool:
-        """Whether a dependent means the owner that is there."""
+        """Check whether a dependent references the owner that exists."""
         place, namespace = owner_node.place, dependent.place.key.namespace
         wrong = [owner for owner in dependent.references_to(place.uid) if not is_at(owner, namespace, place)]
-        if wrong and owner_node.is_seen and place.key.namespace not in ("", namespace):
+        if wrong and owner_node.is_observed and place.key.namespace not in ("", namespace):
             self._misplaced(dependent, wrong[0])
         if wrong:
             self._look(dependent.place.uid)
@@ -254,17 +254,17 @@ class OwnerGraph:
             above = self._nodes.get(owner.uid)
             if above is None:
                 guess = Place(owner.kind, Key(node.place.key.namespace, owner.name), owner.uid)
-                above = self._nodes[owner.uid] = Node(guess, is_seen=False)
+                above = self._nodes[owner.uid] = Node(guess, is_observed=False)
                 self._look(owner.uid)
             if above.dependents is None:
                 above.dependents = {}
-            if node.place.uid not in above.dependents and not above.is_seen:
+            if node.place.uid not in above.dependents and not above.is_observed:
                 node.unverified += 1
             above.dependents[node.place.uid] = node
         for owner in fresh:
             above = self._nodes[owner.uid]
             if above.finalizer == FOREGROUND:
-                self._look(node.place.uid)  # It comes late, but it has to go as well.
+                self._look(node.place.uid)  # It was created late, but has to be deleted as well.
             if not self._check(node, above):
                 break
 
@@ -273,9 +273,9 @@ class OwnerGraph:
             above = self._nodes.get(owner.uid)
             if above is None or above.dependents is None:
                 continue
-            if above.dependents.pop(node.place.uid, None) is not None and not above.is_seen:
+            if above.dependents.pop(node.place.uid, None) is not None and not above.is_observed:
                 node.unverified -= 1
             if not above.dependents:
                 above.dependents = None
-                if not above.is_seen:
+                if not above.is_observed:
                     del self._nodes[owner.uid]

@@ -1,1 +1,1 @@
-"""Nodes, and the pods that outlive them."""
+"""Node health, taints and addresses, and the deletion of pods on lost nodes."""

@@ -17,7 +17,7 @@ _COMPONENT = "cidrAllocator"
 
 
 class NodeIpam:
-    """One worker gives out the ranges in order; those that nodes have, by themselves or from before, are taken."""
+    """One worker allocates the ranges in order. Ranges that nodes already have are reserved first."""
 
     def __init__(
         self, manager: Manager, client: Client, *, cidr: str = CLUSTER_CIDR, prefix: int = NODE_PREFIX

@@ -1,4 +1,4 @@
-"""Watches over nodes: those that fall silent become Unknown, are tainted, and lose their pods one node at a time."""
+"""Monitors nodes: one without heartbeats becomes Unknown, is tainted, and loses its pods, one node at a time."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from pinnace.reconcile.manager import Manager
 NODE, LEASE = "v1/Node", "coordination.k8s.io/v1/Lease"
 LEASES = "kube-node-lease"
 GRACE = 50.0
-"""Seconds without a sign of life after which a node is Unknown."""
+"""Seconds without a heartbeat after which a node is Unknown."""
 STARTUP_GRACE = 60.0
-"""The same for a node whose kubelet has never told its status."""
+"""The same for a node whose kubelet has never posted a status."""
 
 _COMPONENT = "node-controller"
 _CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -52,7 +52,7 @@ _read_lease = msgspec.json.Decoder(_Lease).decode
 
 @dataclass(slots=True)
 class _Health:
-    """What is remembered of a node. Times are those of this process' clock: nodes may have wrong ones."""
+    """The health of a node. Times are those of this process' clock: nodes may have wrong ones."""
 
     uid: str
     alive_at: float
@@ -74,7 +74,7 @@ class NodeLifecycle:
         self._zones = Zones()
         self.controller = Controller("node-lifecycle", self._reconcile, workers=8)
         self.controller.for_(NODE)
-        # Before the first reconcile every node is counted: one that is down must not look like all.
+        # Every node is counted before the first reconcile: one node that is down must not look like all.
         manager.informer(NODE).on_change(self._node_changed)
         manager.informer(LEASE, namespace=LEASES).on_change(self._lease_changed)
         manager.informer(POD).on_change(self._pod_changed)
@@ -92,7 +92,7 @@ class NodeLifecycle:
             health.alive_at = self._client.clock.monotonic()
 
     def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """A pod that comes to a node that is not ready is marked as the others on it were."""
+        """Enqueue the unready node to which a ready pod was bound: that pod must be marked as the others were."""
         if new is None:
             return
         pod = pod_of(new)
@@ -127,7 +127,7 @@ class NodeLifecycle:
         return Result(requeue_after=min(waits)) if waits else None
 
     def _observe(self, node: Object) -> _Health:
-        """Note a sign of life: a status with a newer heartbeat. A node that is new is announced."""
+        """Record a status with a newer heartbeat, and an Event for a new node."""
         metadata = node["metadata"]
         name, now = metadata["name"], self._client.clock.monotonic()
         health = self._health.get(name)
@@ -151,7 +151,7 @@ class NodeLifecycle:
         return health.alive_at + grace - self._client.clock.monotonic()
 
     async def _silence(self, node: Object) -> Object:
-        """Say that nothing is known of a node any more."""
+        """Set the conditions of a node to Unknown."""
         now = to_rfc3339(self._client.clock.now())
         conditions = node.setdefault("status", {}).setdefault("conditions", [])
         for type in _CONDITIONS:
@@ -180,13 +180,13 @@ class NodeLifecycle:
         was_down = self._zones.is_down
         for other in self._zones.set_node(name, node, ready=ready):
             if was_down and not self._zones.is_down and other in self._health:
-                # The cluster is back: the silence of its nodes may have been ours.
+                # The cluster is back: this process may have been cut off instead of its nodes.
                 self._health[other].alive_at = self._client.clock.monotonic()
             if other != name:
                 self.controller.enqueue(Key("", other), "zones")
 
     async def _taint(self, node: Object, state: str) -> float:
-        """Bring taints and labels to what the conditions ask for; return the seconds until the turn to evict comes."""
+        """Update taints and labels to the conditions; return the seconds until the evicting taint may be set."""
         metadata = node["metadata"]
         now = to_rfc3339(self._client.clock.now())
         wanted = with_condition_taints(node, now)
@@ -213,7 +213,7 @@ class NodeLifecycle:
         return wait or 0.0
 
     async def _mark_pods(self, name: str, health: _Health) -> None:
-        """Say of the pods of a node that they are not ready: its kubelet cannot."""
+        """Set the Ready condition of the node's pods to False: its kubelet cannot."""
         if not health.marked:
             about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": health.uid}}
             text = f"Node {name} status is now: NodeNotReady"

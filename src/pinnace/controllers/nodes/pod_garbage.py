@@ -1,4 +1,4 @@
-"""Deletes the pods that no kubelet will: on lost nodes, on none at all, or finished long ago."""
+"""Deletes the pods that no kubelet deletes: on lost nodes, never scheduled, or finished long ago."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUARANTINE = 40.0
 """Seconds that a node must be missing before its pods are deleted."""
 
 _FINISHED = Key("", "")
-"""The key under which the finished pods of all namespaces are looked at."""
+"""The key that stands for the finished pods of all namespaces."""
 
 
 class PodGarbage:
@@ -82,7 +82,7 @@ class PodGarbage:
                 await self._delete(pod, mark)
 
     async def _delete_stuck(self, key: Key) -> None:
-        """A pod that is to go and that no kubelet will let go."""
+        """Delete a pod that is being deleted and has no kubelet to finish it."""
         snapshot = self._pods.snapshot(key)
         if snapshot is None:
             return
@@ -102,7 +102,7 @@ class PodGarbage:
             self._finished.discard(snapshot.key)
 
     async def _delete(self, key: Key, mark: Object | None) -> None:
-        """Say first that the pod has failed: no kubelet will, and its controllers wait for it."""
+        """Delete a pod after its phase is set to Failed: no kubelet sets it, and its controllers wait for it."""
         snapshot = self._pods.snapshot(key)
         if snapshot is None:
             return
@@ -126,7 +126,7 @@ def _is_out_of_service(node: Object) -> bool:
 
 
 def _order(snapshot: Snapshot) -> tuple[bool, str, str]:
-    """Evicted pods go first, then the oldest."""
+    """Return the sort key: evicted pods first, then the oldest."""
     pod: Pod = pod_of(snapshot)
     is_evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"
     return not is_evicted, pod.metadata.creationTimestamp or "", pod.metadata.name

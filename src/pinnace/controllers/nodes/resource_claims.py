@@ -1,4 +1,4 @@
-"""Makes the ResourceClaims of pods from their templates, and releases claims whose pods are done."""
+"""Creates the ResourceClaims of pods from their templates, and releases claims whose pods have finished."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class ResourceClaims:
         if snapshot is None or pod_of(snapshot).is_terminating or _is_done(pod_of(snapshot)):
             return
         pod = snapshot.object
-        told = {one["name"]: one.get("resourceClaimName") for one in _statuses(pod)}
+        recorded = {one["name"]: one.get("resourceClaimName") for one in _statuses(pod)}
         made: dict[str, str] = {}
         for wanted in pod["spec"].get("resourceClaims") or ():
             try:
-                claim = await self._ensure(key, pod, wanted, told)
+                claim = await self._ensure(key, pod, wanted, recorded)
             except (errors.ApiError, ValueError) as error:
                 text = f"PodResourceClaim {wanted['name']}: {error}"
                 self._recorder.record(pod, "Warning", "FailedResourceClaimCreation", text, component=_COMPONENT)
@@ -80,23 +80,23 @@ class ResourceClaims:
             if claim:
                 made[wanted["name"]] = claim
         if made:
-            await self._tell_pod(key, told, made)
+            await self._tell_pod(key, recorded, made)
         if pod["spec"].get("nodeName"):
-            await self._reserve(key, pod, {**told, **made})
+            await self._reserve(key, pod, {**recorded, **made})
 
-    async def _ensure(self, key: Key, pod: Object, wanted: Object, told: dict[str, str | None]) -> str:
-        """The name of a claim that was made for a pod and that its status does not tell yet; empty if there is none."""
+    async def _ensure(self, key: Key, pod: Object, wanted: Object, recorded: dict[str, str | None]) -> str:
+        """Create a claim of a pod unless it exists. Return its name if the pod's status lacks it; empty otherwise."""
         template_name = wanted.get("resourceClaimTemplateName")
         if not template_name:
             return ""
-        if wanted["name"] in told:
-            known = told[wanted["name"]]
+        if wanted["name"] in recorded:
+            known = recorded[wanted["name"]]
             if known is None or _is_for(self._claims.get(Key(key.namespace, known)), pod):
-                return ""  # It needs none, or has it.
+                return ""  # It needs none, or has one.
         for found in self._claims.by_index(_BY_POD, pod["metadata"]["uid"]):
             annotations = found["metadata"].get("annotations") or {}
             if _is_for(found, pod) and annotations.get(POD_CLAIM) == wanted["name"]:
-                return str(found["metadata"]["name"])  # Made before the last restart.
+                return str(found["metadata"]["name"])  # Created before the last restart.
         template = self._templates.get(Key(key.namespace, template_name))
         if template is None:
             error = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
@@ -104,17 +104,17 @@ class ResourceClaims:
         claim = await self._client.create(_claim_of(pod, wanted["name"], template))
         return str(claim["metadata"]["name"])
 
-    async def _tell_pod(self, key: Key, told: dict[str, str | None], made: dict[str, str]) -> None:
-        names = {name: claim for name, claim in told.items() if claim is not None} | made
+    async def _tell_pod(self, key: Key, recorded: dict[str, str | None], made: dict[str, str]) -> None:
+        names = {name: claim for name, claim in recorded.items() if claim is not None} | made
         statuses = [{"name": name, "resourceClaimName": names[name]} for name in sorted(names)]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": key.name, "namespace": key.namespace}}
         pod["status"] = {"resourceClaimStatuses": statuses}
         await self._client.apply(pod, field_manager=FIELD_MANAGER, force=True, subresource="status")
 
-    async def _reserve(self, key: Key, pod: Object, told: dict[str, str | None]) -> None:
-        """A pod that was bound without a scheduler has reserved nothing: do it in its place."""
+    async def _reserve(self, key: Key, pod: Object, recorded: dict[str, str | None]) -> None:
+        """Reserve the claims of a pod that was bound without a scheduler."""
         for wanted in pod["spec"].get("resourceClaims") or ():
-            name = wanted.get("resourceClaimName") or told.get(wanted["name"])
+            name = wanted.get("resourceClaimName") or recorded.get(wanted["name"])
             claim = self._claims.get(Key(key.namespace, name)) if name else None
             if claim is None or (not wanted.get("resourceClaimName") and not _is_for(claim, pod)):
                 continue
@@ -149,7 +149,7 @@ class ResourceClaims:
 
     async def _is_needed_by(self, namespace: str, consumer: Object) -> bool:
         if consumer.get("apiGroup") or consumer.get("resource") != "pods":
-            return True  # Another controller knows.
+            return True  # Another controller manages these.
         snapshot = self._pods.snapshot(Key(namespace, consumer["name"]))
         if snapshot is not None:
             pod = pod_of(snapshot)
@@ -179,7 +179,7 @@ class ResourceClaims:
 
 
 def _is_done(pod: Pod) -> bool:
-    """It runs no more, or never will."""
+    """Whether the pod has finished, or will never run."""
     return pod.is_finished or (pod.is_terminating and not pod.spec.nodeName)
 
 
@@ -193,7 +193,7 @@ def _statuses(pod: Object) -> list[Object]:
 
 
 def _pods_of_claim(claim: Object) -> Iterator[str]:
-    """The uids of the pods that own a claim or have reserved it."""
+    """Return the uids of the pods that own a claim or have reserved it."""
     owner = controller_of(claim)
     if owner is not None and owner.get("kind") == "Pod":
         yield owner["uid"]
@@ -217,21 +217,21 @@ def _templates_of(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _claim_of(pod: Object, name: str, template: Object) -> Object:
-    told = template["spec"].get("metadata") or {}
+    recorded = template["spec"].get("metadata") or {}
     metadata: Object = {
         "generateName": _generate_name(pod["metadata"]["name"], name),
         "namespace": pod["metadata"]["namespace"],
-        "annotations": {**(told.get("annotations") or {}), POD_CLAIM: name},
+        "annotations": {**(recorded.get("annotations") or {}), POD_CLAIM: name},
         "ownerReferences": [owner_reference(pod, block_deletion=False)],
     }
-    if told.get("labels"):
-        metadata["labels"] = told["labels"]
+    if recorded.get("labels"):
+        metadata["labels"] = recorded["labels"]
     kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
     return {**kind, "metadata": metadata, "spec": template["spec"].get("spec") or {}}
 
 
 def _generate_name(pod: str, claim: str) -> str:
-    """Both names, each shortened by the same part where they are too long together."""
+    """Join both names, each shortened in proportion where they are too long together."""
     full = f"{pod}-{claim}-"
     if len(full) <= _LONGEST:
         return full

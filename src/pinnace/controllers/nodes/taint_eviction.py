@@ -1,4 +1,4 @@
-"""Deletes pods from nodes with NoExecute taints that they do not tolerate, or not for longer."""
+"""Deletes pods from nodes with NoExecute taints that they do not tolerate, or no longer tolerate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPONENT = "taint-eviction-controller"
 
 
 class TaintEviction:
-    """One reconcile per pod on a tainted node: when either changes, and when its time there is over."""
+    """One reconcile per pod on a tainted node: when either changes, and when the toleration of the pod ends."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class TaintEviction:
         index_by_node(self._pods)
         self._tainted: dict[str, list[Object]] = {}
         self._since: dict[Key, float] = {}
-        """When the deletion of a pod was scheduled, in the seconds of the clock."""
+        """When the deletion of a pod was scheduled, in seconds of the clock."""
         self.controller = Controller("taint-eviction", self._reconcile, workers=8)
         manager.informer(NODE).on_change(self._node_changed)
         manager.informer(POD).on_change(self._pod_changed)
@@ -83,11 +83,11 @@ class TaintEviction:
         return None
 
     def _spent(self, pod: Pod, taints: list[Object]) -> float:
-        """The seconds that a pod has already been under its taints, for the case that this process is new."""
-        told = [one["timeAdded"] for one in taints if one.get("timeAdded")]
-        if not told or not pod.metadata.creationTimestamp:
+        """Return the seconds that a pod has already been under its taints: this process may have just started."""
+        times = [one["timeAdded"] for one in taints if one.get("timeAdded")]
+        if not times or not pod.metadata.creationTimestamp:
             return 0.0
-        began = max(min(told), pod.metadata.creationTimestamp)
+        began = max(min(times), pod.metadata.creationTimestamp)
         return max(0.0, (self._client.clock.now() - datetime.fromisoformat(began)).total_seconds())
 
     def _cancel(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""The taints that the cluster itself gives to nodes, and whether pods tolerate them. Pure functions."""
+"""The taints that the cluster itself sets on nodes, and whether pods tolerate them. Pure functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OURS = {*_BY_CONDITION.values(), UNSCHEDULABLE}
 
 
 def taints_of(node: Object, effect: str = "") -> list[Object]:
-    """The taints of a node, or those of one effect."""
+    """Return the taints of a node, or those of one effect."""
     taints: list[Object] = (node.get("spec") or {}).get("taints") or []
     return [one for one in taints if not effect or one.get("effect") == effect]
 
@@ -35,7 +35,7 @@ def has_taint(node: Object, key: str, effect: str = "") -> bool:
 
 
 def with_condition_taints(node: Object, now: str) -> list[Object]:
-    """The taints of a node with those NoSchedule taints that its conditions ask for, and no others of these."""
+    """Return the taints of a node, with exactly the NoSchedule taints that follow from its conditions."""
     wanted = {
         key
         for one in (node.get("status") or {}).get("conditions") or ()
@@ -54,7 +54,7 @@ def with_condition_taints(node: Object, now: str) -> list[Object]:
 
 
 def with_execution_taint(taints: Iterable[Object], key: str, now: str) -> list[Object]:
-    """The taints with this one of the two that evict pods, or with neither for an empty key."""
+    """Return the taints with the given one of the two that evict pods, or with neither for an empty key."""
     kept = []
     for taint in taints:
         if taint.get("effect") == NO_EXECUTE and taint.get("key") in (NOT_READY, UNREACHABLE):
@@ -66,7 +66,7 @@ def with_execution_taint(taints: Iterable[Object], key: str, now: str) -> list[O
 
 
 def toleration_seconds(taints: Sequence[Object], tolerations: Sequence[Toleration]) -> float | None:
-    """How long a pod may stay under these taints: 0 if it does not tolerate one of them, None for ever."""
+    """Return how long a pod may stay under these taints: 0 if it does not tolerate one of them, None for ever."""
     used = []
     for taint in taints:
         found = next((one for one in tolerations if tolerates(one, taint)), None)

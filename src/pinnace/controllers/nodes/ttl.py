@@ -1,4 +1,4 @@
-"""Tells kubelets how long they may keep secrets and config maps: the larger the cluster, the longer."""
+"""Sets how long kubelets may cache Secrets and ConfigMaps: the larger the cluster, the longer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.reconcile.manager import Manager
 NODE = "v1/Node"
 ANNOTATION = "node.alpha.kubernetes.io/ttl"
 _STEPS = ((0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, 2**31 - 1, 300))
-"""From and to how many nodes, and the seconds. They overlap, so that a cluster at a border does not go to and fro."""
+"""From and to how many nodes, and the seconds. The ranges overlap, so that a cluster at a border does not oscillate."""
 
 
 class Ttl:

@@ -1,4 +1,4 @@
-"""How fast nodes may be emptied: by the health of their zone, and not at all when every zone is down."""
+"""Limits how fast nodes may lose their pods: by the health of their zone, and not at all when every zone is down."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pinnace.model.objects import Object
 
 RATE, REDUCED_RATE = 0.1, 0.01
-"""Nodes per second that are given the taint that evicts their pods."""
+"""Nodes per second that get the taint that evicts their pods."""
 LARGE = 50
-"""A disrupted zone with at most so many nodes is not emptied at all."""
+"""A disrupted zone with at most this many nodes keeps all its pods."""
 UNHEALTHY = 0.55
-"""The part of a zone's nodes from which it counts as disrupted; three at the least."""
+"""The share of unhealthy nodes from which a zone counts as disrupted; at least three nodes."""
 
 _REGION, _ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 _EXCLUDED = "node.kubernetes.io/exclude-disruption"
@@ -23,7 +23,7 @@ class _Zone:
     rate: float = RATE
     is_down: bool = False
     free_at: float = 0.0
-    """When the next node may be tainted, in the seconds of the clock."""
+    """When the next node may be tainted, in seconds of the clock."""
 
 
 class Zones:
@@ -33,10 +33,10 @@ class Zones:
         self._zones: dict[str, _Zone] = {}
         self._of_node: dict[str, str] = {}
         self.is_down = False
-        """Whether no node at all is ready: rather this process is cut off than every node is dead."""
+        """Whether no node at all is ready: then this process is probably cut off, and the nodes are not dead."""
 
     def set_node(self, name: str, node: Object | None, *, ready: bool) -> list[str]:
-        """Take in the health of a node; return the nodes whose zone is emptied faster or slower from now on."""
+        """Record the health of a node; return the nodes whose zone is emptied faster or slower from now on."""
         key = zone_key(node) if node is not None else ""
         labels = (node or {}).get("metadata", {}).get("labels") or {}
         known = self._of_node.get(name)
@@ -71,7 +71,7 @@ class Zones:
         return [name for name, key in self._of_node.items() if key in changed] if changed else []
 
     def wait_for(self, name: str, now: float) -> float | None:
-        """The seconds until a node may be tainted; 0 takes the turn. None while no node of its zone may be."""
+        """Return the seconds until a node may be tainted; 0 takes the turn. None while no node of its zone may be."""
         zone = self._zones[self._of_node[name]]
         if self.is_down or not zone.rate:
             return None

@@ -1,4 +1,4 @@
-"""Keeps the status of disruption budgets: how many pods of each may go at this moment."""
+"""Computes the status of disruption budgets: how many pods of each may be disrupted now."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pinnace.reconcile.manager import Manager
 
 BUDGET = "policy/v1/PodDisruptionBudget"
 DELETION_TIMEOUT = timedelta(minutes=2)
-"""A pod that was to be evicted and is not being deleted after that counts as healthy again."""
+"""A pod whose eviction was allowed and that is not being deleted after this time counts as healthy again."""
 STALE_AFTER = timedelta(minutes=2)
-"""A pod that is marked for disruption and is not being deleted after that loses the mark."""
+"""A pod that is marked for disruption and is not being deleted after this time loses the mark."""
 
 _COMPONENT = "controllermanager"
 _ALLOWED = "DisruptionAllowed"
@@ -31,7 +31,7 @@ _TARGET = "DisruptionTarget"
 
 
 class _Health(NamedTuple):
-    """All of a pod that counts."""
+    """The fields of a pod that a budget depends on."""
 
     name: str
     is_ready: bool
@@ -46,7 +46,7 @@ class _Counts(NamedTuple):
 
 
 class Disruption:
-    """One reconcile per budget; a change of a pod means the budgets that select it."""
+    """One reconcile per budget. A change of a pod enqueues the budgets that select it."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -148,7 +148,7 @@ class Disruption:
         return _Counts(len(pods), least, [])
 
     async def _expected_scale(self, budget: Object, pods: list[_Health]) -> tuple[int, list[str]]:
-        """The pods that all controllers of these pods want together, and the pods without a controller."""
+        """Return how many pods the controllers of these pods want together, and the pods without a controller."""
         namespace = budget["metadata"]["namespace"]
         unmanaged = []
         scales: dict[str, int] = {}
@@ -165,15 +165,15 @@ class Disruption:
         return sum(scales.values()), unmanaged
 
     def _disrupted(self, budget: Object, pods: list[_Health]) -> tuple[dict[str, str], float]:
-        """The pods that an eviction has promised to delete, and the seconds until the first promise is broken."""
-        told: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
+        """Return the pods whose eviction was allowed and is pending, and the seconds until the first expires."""
+        promised: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
         kept: dict[str, str] = {}
         recheck = 0.0
         now = self._client.clock.now()
         for pod in pods:
-            if pod.is_leaving or pod.name not in told:
+            if pod.is_leaving or pod.name not in promised:
                 continue
-            left = (datetime.fromisoformat(told[pod.name]) + DELETION_TIMEOUT - now).total_seconds()
+            left = (datetime.fromisoformat(promised[pod.name]) + DELETION_TIMEOUT - now).total_seconds()
             if left < 0:
                 namespace = budget["metadata"]["namespace"]
                 about = self._pods.get(Key(namespace, pod.name))
@@ -181,7 +181,7 @@ class Disruption:
                 if about is not None:
                     self._record(about, "Warning", "NotDeleted", message)
                 continue
-            kept[pod.name] = told[pod.name]
+            kept[pod.name] = promised[pod.name]
             recheck = min(recheck or left + 1, left + 1)
         return kept, recheck
 
@@ -208,7 +208,7 @@ class Disruption:
         await self._update(budget, *state, "")
 
     async def _fail_safe(self, budget: Object, why: str) -> None:
-        """Allow no disruption while it is not known how many are safe."""
+        """Allow no disruption while the number of safe ones is unknown."""
         status = budget.setdefault("status", {})
         for name in ("currentHealthy", "desiredHealthy", "expectedPods"):
             status.setdefault(name, 0)
@@ -239,7 +239,7 @@ class Disruption:
 
 
 class StaleDisruption:
-    """Takes the DisruptionTarget mark from pods whose deletion never came."""
+    """Removes the DisruptionTarget condition from pods that were not deleted in time."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -280,7 +280,7 @@ def _counted(pod: Pod) -> tuple[object, ...]:
 
 
 def _is_worth_a_look(old: Object | None, new: Object | None) -> bool:
-    """Every change but our own writes: an eviction takes from the allowance, which is then to be counted again."""
+    """Whether a change needs a reconcile: all but our own writes. Evictions lower the allowance: compute it again."""
     if old is None or new is None:
         return True
     before, after = old.get("status") or {}, new.get("status") or {}
@@ -296,7 +296,7 @@ def _condition_of(allowed: int) -> tuple[ConditionStatus, str]:
 
 
 def _scaled(value: int | str, total: int) -> int:
-    """A number, or the part of a total that a percentage means, rounded up."""
+    """Return a number, or the given percentage of a total, rounded up."""
     if isinstance(value, int):
         return value
     percent = value.removesuffix("%")
@@ -312,12 +312,12 @@ def _unmanaged_message(budget: Object) -> str:
         f"{{{one.get('key')} {one.get('operator')} [{' '.join(one.get('values') or ())}]}},"
         for one in selector.get("matchExpressions") or ()
     )
-    shown = (
+    selector_go = (
         f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
         f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
     return (
-        f"Pods selected by this PodDisruptionBudget (selector: {shown}) were found to be unmanaged. As a result, the "
-        "status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for "
-        'these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
+        f"Pods selected by this PodDisruptionBudget (selector: {selector_go}) were found to be unmanaged. "
+        "As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "
+        'To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
     )

@@ -1,4 +1,4 @@
-"""Keeps the status of resource quotas: their bounds, and the usage of all objects that they count."""
+"""Computes the status of resource quotas: their limits, and the usage of all objects that they count."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pinnace.reconcile.manager import Manager
 
 QUOTA = "v1/ResourceQuota"
 RESYNC_SECONDS = 300.0
-"""How often all objects are counted anew: the usage of a pod that should be gone ends without an event."""
+"""How often all objects are counted again: the usage of a pod past its grace period ends without an event."""
 
 _SYNC_SECONDS = 1.0
-"""How long a reconcile waits for the objects of a kind that it has just begun to follow."""
+"""How long a reconcile waits for the objects of a kind that it has just begun to watch."""
 _WHOLE = (PODS, SERVICES, CLAIMS, RESOURCE_CLAIMS)
 """Resources of which more than the number is counted."""
 
@@ -53,7 +53,7 @@ class ResourceQuotas:
     # Changes
 
     def _kinds_changed(self, gone: set[Kind]) -> None:
-        """Count all quotas anew: the objects of other kinds can be counted now."""
+        """Count all quotas again: the objects of other kinds can be counted now."""
         self._followed = {
             place: informer for place, informer in self._followed.items() if informer.scope.kind not in gone
         }

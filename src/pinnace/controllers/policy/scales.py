@@ -1,4 +1,4 @@
-"""How many pods the controller of a pod wants: read from caches for the usual kinds, from /scale for all others."""
+"""Finds how many pods the controller of a pod wants: from caches for the usual kinds, from /scale for all others."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _DEPLOYMENT = "apps/v1/Deployment"
 
 
 class ScaleUnknown(Exception):
-    """The controller of a pod does not tell how many pods it wants; the message says why."""
+    """The number of pods that the controller of a pod wants is unknown; the message says why."""
 
 
 class ControllerScales:
-    """Answers with the uid of the controller that decides and the replicas it wants."""
+    """Finds the scale behind an owner reference: the uid of the controller that decides, and the replicas it wants."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._caches = {kind: manager.cache(kind) for kind in {*_CACHED.values(), _DEPLOYMENT}}
 
     async def of(self, owner: PodOwner, namespace: str) -> tuple[str, int] | None:
-        """The scale behind an owner reference; None if the owner is gone. Raises ScaleUnknown."""
+        """Return the scale behind an owner reference; None if the owner is gone. Raise ScaleUnknown."""
         kind = Kind.parse(owner.apiVersion, owner.kind)
         cached = _CACHED.get((kind.group, kind.name))
         if cached is None:

@@ -1,4 +1,4 @@
-"""Approves the certificates by which nodes are known, for those who may have them without anybody looking."""
+"""Approves the client certificates of nodes for requesters that are authorized to get one without a manual approval."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pinnace.reconcile.controller import Controller, Permanent, Result
 from pinnace.reconcile.manager import Manager
 
 SOONEST, LATEST = 1.0, 1000.0
-"""Seconds until a requester who may not have it yet is asked about again."""
+"""Seconds until the authorization of a requester is checked again."""
 
 _SELF = ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.")
 _ANY = ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")
 
 
 class CertificateApprover:
-    """Asks the server whether the requester may have it: a node its own again, a bootstrapper any node's."""
+    """Asks the server whether the requester may get the certificate: that of its own node, or of any node."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class CertificateApprover:
             if await self._is_allowed(request["spec"], permission):
                 await self._approve(request, message)
                 return None
-        # Roles may yet be given: wait once more as long as it has waited already.
+        # Roles may still be granted: wait as long again as it has waited already.
         born = datetime.fromisoformat(request["metadata"]["creationTimestamp"])
         waited = (self._client.clock.now() - born).total_seconds()
         return Result(requeue_after=min(LATEST, max(SOONEST, waited)))

@@ -1,4 +1,4 @@
-"""Removes old certificate signing requests: issued, denied, or never decided."""
+"""Deletes old certificate signing requests: issued, denied, or never decided."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CertificateCleaning:
 
 
 def _ends(request: Object) -> Iterator[datetime]:
-    """Every moment after which the request is of no use."""
+    """Yield every time after which the request is no longer needed."""
     conditions = (request.get("status") or {}).get("conditions") or []
     if not conditions:
         yield datetime.fromisoformat(request["metadata"]["creationTimestamp"]) + PENDING_LIVE

@@ -1,4 +1,4 @@
-"""Signs certificate requests that have been approved, for the signers that every cluster has."""
+"""Signs approved certificate requests, for the signers that every cluster has."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Authority(Protocol):
     """Signs with the key of the cluster's certificate authority."""
 
     def sign(self, request: bytes, *, usages: Sequence[str], lifetime: timedelta) -> bytes:
-        """The certificate (PEM) for a request (DER). Raises ValueError for one that cannot be signed."""
+        """Return the certificate (PEM) for a request (DER). Raise ValueError if it cannot be signed."""
 
 
 class CertificateSigner:
-    """Puts a certificate into the status of what was approved, or says there why none is made."""
+    """Puts a certificate into the status of an approved request, or the reason why none was issued."""
 
     def __init__(self, manager: Manager, client: Client, *, authority: Authority) -> None:
         self._client = client

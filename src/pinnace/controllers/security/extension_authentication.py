@@ -15,7 +15,7 @@ _CONFIG_MAP = "v1/ConfigMap"
 
 
 class ExtensionAuthentication:
-    """Keeps the entries of one ConfigMap as they should be; entries of others are left alone."""
+    """Keeps its own entries of one ConfigMap up to date; other entries are left alone."""
 
     def __init__(self, manager: Manager, client: Client, *, entries: Mapping[str, str]) -> None:
         self._client = client

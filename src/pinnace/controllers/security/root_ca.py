@@ -22,7 +22,7 @@ _NAMESPACE = "v1/Namespace"
 
 
 class RootCaPublisher:
-    """Keeps one ConfigMap per namespace as it should be. Only metadata is followed; content is read when it changes."""
+    """Keeps one ConfigMap per namespace up to date. Only metadata is watched; the content is read when it changes."""
 
     def __init__(self, manager: Manager, client: Client, *, ca: str) -> None:
         """`ca` is in PEM."""

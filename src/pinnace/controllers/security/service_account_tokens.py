@@ -1,4 +1,4 @@
-"""Fills secrets that are to hold a service account's token, and removes them with the account."""
+"""Fills Secrets of the service account token type, and deletes them with their account."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OF_TYPE = f"type={TYPE}"
 _BY_ACCOUNT = "token-account"
 
 TokenOf = Callable[[Object, Object], str]
-"""The token of an account, to be kept in a secret."""
+"""Returns the token of an account, to be kept in a Secret."""
 
 
 class ServiceAccountTokenController:
-    """Follows accounts, and the secrets of one type alone."""
+    """Watches accounts, and Secrets of one type only."""
 
     def __init__(self, manager: Manager, client: Client, *, token_of: TokenOf, ca: str) -> None:
         """`ca` is in PEM."""
@@ -55,7 +55,7 @@ class ServiceAccountTokenController:
             await self._client.update(secret)
 
     async def _account(self, secret: Object) -> Object | None:
-        """Whose token it is to hold. Before anything is deleted, the server is asked."""
+        """Return the account of a Secret; read it from the server before the Secret is deleted for lack of it."""
         metadata = secret["metadata"]
         annotations = metadata.get("annotations") or {}
         name, uid = annotations.get(NAME, ""), annotations.get(UID, "")
@@ -65,7 +65,7 @@ class ServiceAccountTokenController:
         return account if account is not None and uid in ("", account["metadata"]["uid"]) else None
 
     def _fill(self, secret: Object, account: Object) -> bool:
-        """Put in what is missing; whether something was."""
+        """Add missing entries; return whether there were any."""
         data = secret.get("data") or {}
         wanted = {**data, "ca.crt": self._ca}
         if not data.get("namespace"):
@@ -80,7 +80,7 @@ class ServiceAccountTokenController:
         return True
 
     async def _forget(self, gone: Key) -> None:
-        """No account mentions a secret that is gone. Few do, so these are looked for, not remembered."""
+        """Remove a deleted Secret from the accounts that reference it. Few do, so they are searched, not remembered."""
         for account in await self._client.list(_ACCOUNT, namespace=gone.namespace):
             mentioned = account.get("secrets") or []
             kept = [one for one in mentioned if one.get("name") != gone.name]

@@ -1,4 +1,4 @@
-"""The endpoint that one pod gives to one service: its addresses, ports and conditions. Pure functions."""
+"""The endpoint of one pod for one Service: its addresses, ports and conditions. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Port(NamedTuple):
     app_protocol: str | None = None
 
     def as_object(self) -> Object:
-        shown: Object = {"name": self.name, "port": self.port, "protocol": self.protocol}
-        return shown | ({"appProtocol": self.app_protocol} if self.app_protocol is not None else {})
+        entry: Object = {"name": self.name, "port": self.port, "protocol": self.protocol}
+        return entry | ({"appProtocol": self.app_protocol} if self.app_protocol is not None else {})
 
 
 Ports = tuple[Port, ...]
 
 
 def families_of(service: Object) -> tuple[str, ...]:
-    """The address families of a service. One without any told is of the family of its address, or of both."""
+    """Return the address families of a Service. One without families has that of its cluster IP, or both."""
     spec = service["spec"]
     families = tuple(one for one in spec.get("ipFamilies") or () if one in (IPV4, IPV6))
     if families:
@@ -52,14 +52,14 @@ def has_endpoint(pod: Pod, *, with_terminating: bool) -> bool:
 
 
 def addresses_of(pod: Pod, family: str) -> Iterator[str]:
-    """The pod's addresses of one family, in their canonical form."""
+    """Return the pod's addresses of one family, in their canonical form."""
     for address in pod.status.podIPs or ():
         if family_of(address.ip) == family:
             yield canonical(address.ip)
 
 
 def canonical(address: str) -> str:
-    """The usual text of an address; leading zeros are read as decimal, as Kubernetes does."""
+    """Return the usual text of an address; leading zeros are read as decimal, as Kubernetes does."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
@@ -67,7 +67,7 @@ def canonical(address: str) -> str:
 
 
 def endpoint_of(pod: Pod, zone: str, service: Object, family: str) -> Object | None:
-    """The entry of an EndpointSlice for a pod; None if the pod has no address of this family."""
+    """Return the entry of an EndpointSlice for a pod; None if the pod has no address of this family."""
     addresses = sorted(addresses_of(pod, family))
     if not addresses:
         return None
@@ -103,7 +103,7 @@ def shows_hostname(pod: Pod, service: Object) -> bool:
 
 
 def ports_of(pod: Pod, service: Object) -> Ports:
-    """The ports of a service as this pod serves them; a named port that the pod does not have is left out."""
+    """Return the ports of a Service as this pod serves them; a named port that the pod does not have is left out."""
     found = []
     for port in service["spec"].get("ports") or ():
         number = target_port(pod, port)
@@ -113,7 +113,7 @@ def ports_of(pod: Pod, service: Object) -> Ports:
 
 
 def target_port(pod: Pod, port: Object) -> int | None:
-    """The number of the pod's port behind a service port; None if it has no port of that name."""
+    """Return the number of the pod's port behind a Service port; None if it has no port of that name."""
     target = port.get("targetPort", port.get("port"))
     if isinstance(target, int):
         return target

@@ -1,4 +1,4 @@
-"""Keeps the EndpointSlices of every service with a selector equal to its pods."""
+"""Keeps the EndpointSlices of every Service with a selector in line with its pods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COMPONENT = "endpoint-slice-controller"
 
 
 class _Entry(NamedTuple):
-    """All that a pod gives to the slices of one service, but for its zone, which is the node's."""
+    """The parts of a Service's slices that come from one pod. Its zone is that of its node."""
 
     ports: Ports
     node: str
@@ -44,7 +44,7 @@ class _Entry(NamedTuple):
 
 
 class EndpointSlices:
-    """One reconcile per service. A change of a pod means the services that select it, found by index."""
+    """One reconcile per Service. A change of a pod enqueues the Services that select it, found by index."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class EndpointSlices:
             self._enqueue_services_on(seen.key.name)
 
     def _enqueue_services_on(self, node: str) -> None:
-        """A pod counts only while its node is there, and its zone is the node's."""
+        """Enqueue the Services of a node's pods: a pod needs an existing node, and its zone is the node's."""
         pods = self._selection.pods
         for pod in pods.keys_by_index(BY_NODE, node):
             snapshot = pods.snapshot(pod)
@@ -147,7 +147,7 @@ class EndpointSlices:
     def _wanted(
         self, service: Object, family: str, members: dict[Key, Member[_Entry | None]], missing: list[str]
     ) -> dict[Ports, list[Object]]:
-        """The endpoints by their ports. A pod on a node that is not there has none, and is named in `missing`."""
+        """Return the endpoints by their ports. A pod whose node does not exist has none, and is named in `missing`."""
         publishes_all = bool(service["spec"].get("publishNotReadyAddresses"))
         zones: dict[str, str | None] = {}
         wanted: dict[Ports, list[Object]] = {}
@@ -171,7 +171,7 @@ class EndpointSlices:
         return wanted
 
     def _zone(self, node: str) -> str | None:
-        """The zone of a node, empty if it is in none; None if there is no such node."""
+        """Return the zone of a node, empty if it has none; None if the node does not exist."""
         snapshot = self._nodes.snapshot(Key("", node))
         return (snapshot.metadata.get("labels") or {}).get(ZONE, "") if snapshot is not None else None
 
@@ -221,7 +221,7 @@ def _entry_of(service: Object, pod: Pod) -> _Entry | None:
 
 
 def _topology_of(node: Object | None) -> tuple[object, ...] | None:
-    """All of a node that decides on hints and zones."""
+    """Return the fields of a node that hints and zones depend on."""
     if node is None:
         return None
     labels = node["metadata"].get("labels") or {}

@@ -1,4 +1,4 @@
-"""Keeps the Endpoints of every service with a selector equal to its pods, for clients that do not read slices."""
+"""Keeps the Endpoints of every Service with a selector in line with its pods, for clients that do not read slices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 MANAGER = "endpoint-controller"
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 MOST = 1000
-"""Addresses in one Endpoints object; the rest is left out, and an annotation says so."""
+"""The most addresses of one Endpoints object; the rest is left out, and an annotation says so."""
 _LEADER = "control-plane.alpha.kubernetes.io/leader"
 
 
@@ -66,7 +66,7 @@ class EndpointsController:
             self.controller.enqueue(key, "pod", after=self._members.batch_seconds(key), priority=priority)
 
     def _endpoints_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """Those that are deleted are made again. Those found at the start may have lost their service meanwhile."""
+        """Enqueue the Service of deleted Endpoints, and of those found at start-up: their Service may be gone."""
         if new is None and old is not None:
             self.controller.enqueue(old.key, "deleted")
         elif new is not None and not self._own_informer.is_synced and _LEADER not in new.annotations:
@@ -136,7 +136,7 @@ def _entry_of(service: Object, pod: Pod) -> _Entry | None:
 
 
 def _subsets(service: Object, entries: Iterable[_Entry]) -> list[Object]:
-    """Ports that the same addresses serve share one subset, in an order that does not depend on how they came."""
+    """Return the subsets in a stable order. Ports that the same addresses serve share a subset."""
     needs_ports = bool(service["spec"].get("ports")) or service["spec"].get("clusterIP") != "None"
     by_port: dict[Port | None, dict[tuple[str, str], tuple[Object, bool]]] = {}
     for entry in entries:
@@ -165,10 +165,10 @@ def _order(subset: Object) -> tuple[tuple[str, int], ...]:
 
 
 def _port(port: Port) -> Object:
-    shown = port.as_object()
+    entry = port.as_object()
     if not port.name:
-        del shown["name"]
-    return shown
+        del entry["name"]
+    return entry
 
 
 def _labels_of(service: Object) -> Object:
@@ -188,7 +188,7 @@ def _is_right(current: Object, subsets: list[Object], labels: Object, *, is_trun
 
 
 def truncate(subsets: list[Object]) -> bool:
-    """Leave at most `MOST` addresses, the ready ones first, in proportion to the subsets; return whether any went."""
+    """Keep at most `MOST` addresses, ready ones first, in proportion to the subsets; return whether any were cut."""
     ready = sum(len(one.get("addresses") or ()) for one in subsets)
     unready = sum(len(one.get("notReadyAddresses") or ()) for one in subsets)
     if ready + unready <= MOST:

@@ -19,7 +19,7 @@ _OLD_MODE = "service.kubernetes.io/topology-aware-hints"
 _EXCLUDED = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _OVERLOAD = 0.2
-"""The most by which the endpoints of a zone may be loaded above the average."""
+"""How far the load of a zone's endpoints may be above the average."""
 
 _DISABLED = "TopologyAwareHintsDisabled"
 _NO_NODES = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
@@ -39,7 +39,7 @@ class Notice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The endpoints that one zone is to have."""
+    """The number of endpoints that one zone should have."""
 
     minimum: int
     maximum: int
@@ -47,7 +47,7 @@ class _Share:
 
 
 class ZoneHints:
-    """Remembers the CPUs of each zone and which services have hints in proportion to them."""
+    """Keeps the CPUs of each zone, and the Services whose hints are in proportion to them."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[str, int]] = {}
@@ -55,7 +55,7 @@ class ZoneHints:
         self._given: dict[Key, dict[str, dict[str, int]]] = {}
 
     def set_node(self, name: str, node: Object | None) -> set[Key]:
-        """Take in a node as it is now; return the services whose hints do not fit the nodes any more."""
+        """Record a node in its current state; return the Services whose hints no longer fit the nodes."""
         capacity = _capacity_of(node) if node is not None else None
         if capacity is None:
             self._nodes.pop(name, None)
@@ -71,7 +71,7 @@ class ZoneHints:
         self._given.pop(key, None)
 
     def apply(self, key: Key, service: Object, family: str, plan: Plan) -> list[Notice]:
-        """Put the hints that a service asks for into the slices of its plan, and no others."""
+        """Set the hints that a Service asks for in the slices of its plan, and no others."""
         if is_topology_aware(service):
             return [
                 notice._replace(message=f"{notice.message}, addressType: {family}")
@@ -119,7 +119,7 @@ class ZoneHints:
         return [Notice("Warning", _DISABLED, why)]
 
     def _shares(self, endpoints: int) -> dict[str, _Share] | str:
-        """The share of each zone, or the reason why endpoints cannot be shared out."""
+        """Return the share of each zone, or the reason why endpoints cannot be divided."""
         if self._ratios is None:
             self._ratios = _ratios_of(self._nodes.values())
         if self._ratios is None:
@@ -159,7 +159,7 @@ def zone_of(node: Object) -> str:
 
 
 def _capacity_of(node: Object) -> tuple[str, int] | None:
-    """The zone of a node and its CPUs in thousandths; None if the node does not count."""
+    """Return the zone of a node and its CPUs in thousandths; None if the node does not count."""
     labels = node["metadata"].get("labels") or {}
     if any(label in labels for label in _EXCLUDED) or not is_true(node, "Ready"):
         return None
@@ -168,7 +168,7 @@ def _capacity_of(node: Object) -> tuple[str, int] | None:
 
 
 def _ratios_of(nodes: Iterable[tuple[str, int]]) -> dict[str, float] | None:
-    """The share of the cluster's CPUs in each zone; None unless every node says its zone and there are two."""
+    """Return the share of CPUs in each zone; None unless every node has a zone and there are at least two zones."""
     by_zone: dict[str, int] = {}
     for zone, cpus in nodes:
         if not zone or not cpus:
@@ -179,7 +179,7 @@ def _ratios_of(nodes: Iterable[tuple[str, int]]) -> dict[str, float] | None:
 
 
 def _set_hints(plan: Plan, distribution: str) -> None:
-    """Hints by traffic distribution; none for an empty one."""
+    """Set hints by traffic distribution; none for an empty one."""
     is_close = distribution in _DISTRIBUTIONS
     with_nodes = distribution == "PreferSameNode"
 
@@ -215,7 +215,7 @@ def _ready(slices: Iterable[Object]) -> Iterator[Object]:
 
 
 def _allocated(plan: Plan, shares: Mapping[str, _Share]) -> dict[str, int]:
-    """The endpoints that the unchanged slices give to each zone. A slice with wrong hints joins the updates."""
+    """Return the endpoints that the unchanged slices give to each zone. A slice with wrong hints joins the updates."""
     allocated: dict[str, int] = {}
     for slice_ in list(plan.unchanged):
         given = _hints_by_zone(slice_, allocated, shares)

@@ -1,4 +1,4 @@
-"""Gives services of type LoadBalancer an address outside the cluster, through a provider."""
+"""Gives Services of type LoadBalancer an address outside the cluster, through a provider."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUS = "status"
 
 
 class LoadBalancerController:
-    """One reconcile per service. The finalizer is written before the provider is called, and taken off after it."""
+    """One reconcile per Service. The finalizer is added before the provider is called, and removed after deletion."""
 
     def __init__(self, manager: Manager, client: Client, *, provider: LoadBalancerProvider) -> None:
         self._client = client
@@ -105,7 +105,7 @@ class LoadBalancerController:
         return await self._patch(key, service, {"status": {"loadBalancer": balancer}})
 
     async def _patch(self, key: Key, service: Object, patch: Object) -> Object:
-        """By the status, which is all that this controller may write; with the version: lists are replaced whole."""
+        """Patch the Service through /status, with its version: a merge patch replaces whole lists."""
         metadata = {**(patch.get("metadata") or {}), "resourceVersion": service["metadata"]["resourceVersion"]}
         patch = {**patch, "metadata": metadata}
         return await self._client.patch(SERVICE, key.name, patch, namespace=key.namespace, subresource=_STATUS)
@@ -115,7 +115,7 @@ class LoadBalancerController:
 
 
 def _wants_balancer(service: Object) -> bool:
-    """A service with a class of load balancers is another controller's."""
+    """Whether this controller manages the Service: one with a load balancer class belongs to another controller."""
     spec = service["spec"]
     is_wanted = spec.get("type") == "LoadBalancer" and not spec.get("loadBalancerClass")
     return is_wanted and "deletionTimestamp" not in service["metadata"]
@@ -137,5 +137,5 @@ def _takes_traffic(node: Object) -> bool:
 
 
 def _plain(entry: Object) -> Object:
-    """An entry without the defaults of the server."""
+    """Return an entry without the server's defaults."""
     return {name: value for name, value in entry.items() if name != "ipMode"}

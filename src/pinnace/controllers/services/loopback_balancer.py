@@ -1,4 +1,4 @@
-"""Load balancers for one machine: each service has a loopback address of its own."""
+"""Load balancers for one machine: each Service gets a loopback address of its own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NETWORK = ipaddress.ip_network("127.64.0.0/10")
 
 
 class LoopbackBalancer:
-    """Gives addresses out of 127.64.0.0/10, which every Linux machine answers. The proxy of the node listens there.
+    """Allocates addresses from 127.64.0.0/10, which every Linux machine accepts. The node's proxy listens there.
 
-    An address follows from the service's uid, and one that the service has is kept, so that a restart changes nothing.
+    An address follows from the Service's uid, and a Service keeps its address, so that a restart changes nothing.
     """
 
     def __init__(self) -> None:

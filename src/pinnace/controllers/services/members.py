@@ -1,4 +1,4 @@
-"""Remembers per service the decoded part of each pod, so that one changed pod among hundreds costs one decoding."""
+"""Caches the decoded part of each pod per Service, so that one changed pod among hundreds costs one decoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Members(Generic[Entry]):
         self._known: dict[Key, tuple[str, dict[Key, tuple[str, Member[Entry]]]]] = {}
 
     def of(self, key: Key, service: Object, pods: Iterable[Snapshot]) -> dict[Key, Member[Entry]]:
-        """The entry of each pod, by the pod's key."""
+        """Return the entry of each pod, by the pod's key."""
         version = service["metadata"]["resourceVersion"]
         known = self._known.get(key)
         before = known[1] if known is not None and known[0] == version else {}
@@ -50,14 +50,14 @@ class Members(Generic[Entry]):
         self._known.pop(key, None)
 
     def batch_seconds(self, key: Key) -> float:
-        """How long to gather pod changes before the endpoints are written again: the larger, the longer."""
+        """Return how long to collect pod changes before the endpoints are written again: the larger, the longer."""
         known = self._known.get(key)
         count = len(known[1]) if known is not None else 0
         return min(_LONGEST, count * _PER_MEMBER) if count > _FEW else 0.0
 
 
 class TriggerTimes:
-    """The earliest of the changes that a reconcile brings to the endpoints, for the annotation that tells it."""
+    """The earliest of the changes in one reconcile, for the annotation that clients measure latency by."""
 
     ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time"
 
@@ -65,7 +65,7 @@ class TriggerTimes:
         self._known: dict[Key, dict[str, str]] = {}
 
     def next(self, key: Key, service: Object, times: dict[str, str]) -> str:
-        """`times` are those of the pods by name. Empty if none is later than at the last call."""
+        """Return the trigger time from the `times` of pods by name; empty if none is later than at the last call."""
         known = self._known.get(key)
         self._known[key] = times
         created: str = service["metadata"]["creationTimestamp"]

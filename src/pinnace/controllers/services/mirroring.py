@@ -1,4 +1,4 @@
-"""Mirrors the Endpoints that users make for services without a selector into EndpointSlices."""
+"""Mirrors the Endpoints that users create for Services without a selector into EndpointSlices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pinnace.reconcile.owners import owner_reference
 
 MANAGER = "endpointslicemirroring-controller.k8s.io"
 MOST = 1000
-"""Addresses of one subset that are mirrored."""
+"""The most addresses of one subset that are mirrored."""
 _SKIP = "endpointslice.kubernetes.io/skip-mirror"
 _LEADER = "control-plane.alpha.kubernetes.io/leader"
 _LEFT_OUT = ("endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration")
@@ -77,7 +77,7 @@ class SliceMirroring:
         await self._delete([one for slices in by_key.values() for one in slices])
 
     def _wanted(self, endpoints: Object) -> _Wanted:
-        """The endpoints by family and ports; addresses that are none are told to the user."""
+        """Return the endpoints by family and ports. An Event reports invalid addresses to the user."""
         wanted: _Wanted = {}
         invalid = skipped = 0
         for subset in endpoints.get("subsets") or ():
@@ -153,8 +153,8 @@ def _endpoint(address: Object, is_ready: bool) -> Object:
 def _mirror(endpoints: Object, family: str, ports: Ports, found: list[Object]) -> Object:
     metadata = endpoints["metadata"]
     labels = {**(metadata.get("labels") or {}), SERVICE_NAME: metadata["name"], MANAGED_BY: MANAGER}
-    told = metadata.get("annotations") or {}
-    annotations = {name: value for name, value in told.items() if name not in _LEFT_OUT}
+    given = metadata.get("annotations") or {}
+    annotations = {name: value for name, value in given.items() if name not in _LEFT_OUT}
     by_identity = {identity_of(one): one for one in found}
     return {
         "apiVersion": "discovery.k8s.io/v1",

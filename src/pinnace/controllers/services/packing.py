@@ -1,4 +1,4 @@
-"""Distributes the endpoints of a service over slices so that few slices are written. Pure functions."""
+"""Distributes the endpoints of a Service over slices so that few slices are written. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference
 
 MOST = 100
-"""Endpoints in one slice."""
+"""The most endpoints of one slice."""
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -33,7 +33,7 @@ class Plan:
     unchanged: list[Object] = field(default_factory=list)
 
     def reuse_deleted(self, uid: str) -> None:
-        """Turn pairs of a deletion and a creation into updates, for slices that the owner has already."""
+        """Turn pairs of a deletion and a creation into updates, for slices that the owner already has."""
         for slice_ in list(self.delete):
             if not self.create:
                 return
@@ -94,7 +94,7 @@ def pack(plan: Plan, template: Object, slices: Sequence[Object], endpoints: Iter
 def _keep_wanted(
     plan: Plan, slices: Sequence[Object], left: dict[_Identity, Object], labels: Object
 ) -> tuple[list[Object], list[Object]]:
-    """Drop the endpoints that are not wanted any more; return the slices that change and those that do not."""
+    """Drop the endpoints that are no longer wanted; return the slices that change and those that do not."""
     changed: list[Object] = []
     unchanged: list[Object] = []
     for slice_ in slices:
@@ -104,7 +104,7 @@ def _keep_wanted(
             found = left.pop(identity_of(endpoint), None)
             if found is not None:
                 is_same = is_same and is_equal(found, endpoint)
-                # The hints are decided on later, from those that are there.
+                # Hints are computed later, from the existing ones.
                 kept.append(found | ({"hints": endpoint["hints"]} if "hints" in endpoint else {}))
         slice_["endpoints"] = kept
         has_labels = _plain_labels(slice_["metadata"].get("labels") or {}) == _plain_labels(labels)
@@ -135,7 +135,7 @@ def _closest_to_full(slices: Sequence[Object], more: int) -> Object | None:
 
 
 def _add_placeholder(plan: Plan, placeholder: Object) -> None:
-    """A service without endpoints has one empty slice, so that its readers know that there are none."""
+    """Add the one empty slice of a Service without endpoints, so that its readers know that there are none."""
     if len(plan.delete) == 1 and _is_placeholder(plan.delete[0], placeholder):
         plan.unchanged.append(plan.delete.pop())
     else:
@@ -172,7 +172,7 @@ def new_slice(service: Object, family: str, ports: Ports) -> Object:
 
 
 def labels_of(service: Object) -> Object:
-    """The labels of a service's slices: the service's own and the reserved ones."""
+    """Return the labels of a Service's slices: the Service's own and the reserved ones."""
     labels = _plain_labels(service["metadata"].get("labels") or {})
     if is_headless(service):
         labels[HEADLESS] = ""
@@ -192,7 +192,7 @@ def ports_in(slice_: Object) -> frozenset[Port]:
 
 
 def identity_of(endpoint: Object) -> _Identity:
-    """Two endpoints with the same identity are one; everything else about them may change in place."""
+    """Return the identity of an endpoint; everything else about it may change in place."""
     target = endpoint.get("targetRef") or {}
     return (
         tuple(sorted(endpoint.get("addresses") or ())),

@@ -1,4 +1,4 @@
-"""Finds the pods of a service and the services of a pod without walking through either."""
+"""Finds the pods of a Service and the Services of a pod by index, without walking through either."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY_SELECTOR = "selector"
 
 
 class ServicePods:
-    """Pods are indexed by label; services by one label of their selector, which every pod of theirs has."""
+    """Pods are indexed by label, and Services by one label of their selector, which every pod of theirs has."""
 
     def __init__(self, manager: Manager) -> None:
         self.pods = manager.cache(POD)
@@ -24,13 +24,13 @@ class ServicePods:
         self._selectors: dict[Key, tuple[str, dict[str, str]]] = {}
 
     def pods_of(self, service: Object) -> list[Snapshot]:
-        """The pods that the selector of a service chooses, in the order of their names."""
+        """Return the pods that the selector of a Service matches, in the order of their names."""
         namespace, selector = service["metadata"]["namespace"], selector_of(service)
         keys = self.pods.keys_by_all(BY_LABEL, label_values(namespace, selector))
         return [found for key in sorted(keys) if (found := self.pods.snapshot(key)) is not None]
 
     def services_of(self, namespace: str, labels: dict[str, str]) -> set[Key]:
-        """The services that choose a pod with these labels."""
+        """Return the Services whose selectors match a pod with these labels."""
         found = set()
         for value in label_values(namespace, labels):
             for key in self.services.keys_by_index(_BY_SELECTOR, value):
@@ -39,7 +39,7 @@ class ServicePods:
         return found
 
     def affected(self, old: Pod | None, new: Pod | None) -> set[Key]:
-        """The services whose endpoints a change of a pod may change."""
+        """Return the Services whose endpoints a change of a pod may change."""
         if old is None or new is None:
             pod = new or old
             return self.services_of(pod.metadata.namespace, pod.labels) if pod is not None else set()
@@ -79,7 +79,7 @@ def _first_label(service: Object) -> Iterable[str]:
 
 
 def _shows_as_endpoint(pod: Pod) -> tuple[object, ...]:
-    """All of a pod that is seen in an endpoint or decides whether there is one."""
+    """Return the fields of a pod that appear in its endpoint or decide whether it has one."""
     return (
         pod.is_terminating,
         pod.is_ready,

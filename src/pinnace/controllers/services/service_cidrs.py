@@ -1,4 +1,4 @@
-"""Keeps the ranges of service addresses: ready while they are there, held while an address needs them."""
+"""Keeps ServiceCIDRs: sets their Ready condition, and delays their deletion while an address needs them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pinnace.reconcile.manager import Manager
 RANGE, ADDRESS = "networking.k8s.io/v1/ServiceCIDR", "networking.k8s.io/v1/IPAddress"
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 GRACE = 10.0
-"""Seconds that a range stays after it was deleted: an address may be on its way."""
+"""Seconds that a range stays after its deletion: an address may be on its way."""
 _HELD = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
 
 _Network = IPv4Network | IPv6Network
 
 
 class ServiceCidrs:
-    """One reconcile per range; every range is looked at when an address goes."""
+    """One reconcile per range. The deletion of an address enqueues every range."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client

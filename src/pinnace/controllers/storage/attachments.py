@@ -20,7 +20,7 @@ from pinnace.reconcile.manager import Manager
 ATTACHMENT, DRIVER = "storage.k8s.io/v1/VolumeAttachment", "storage.k8s.io/v1/CSIDriver"
 NODE = "v1/Node"
 FORCE_AFTER = 360.0
-"""Seconds after which a volume is detached from a node that is not ready, though the node says that it is in use."""
+"""Seconds after which a volume is detached from a node that is not ready, even if the node reports it as in use."""
 
 
 class VolumeAttachments:
@@ -55,7 +55,7 @@ class VolumeAttachments:
             self.controller.enqueue(Key("", after.spec.nodeName), "pod")
 
     def _claim_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """A claim may be bound after its pod was."""
+        """Enqueue the nodes of a claim's pods: a claim may be bound after its pod was scheduled."""
         if new is None:
             return
         for key in self._pods.keys_by_index(BY_CLAIM, str(new.key)):
@@ -86,7 +86,7 @@ class VolumeAttachments:
         return Result(requeue_after=min(waits)) if waits else None
 
     def _wanted(self, node: str) -> dict[str, Object]:
-        """The volumes that the pods of a node need attached, by the name of the attachment."""
+        """Return the volumes that the pods of a node need attached, by the name of the attachment."""
         wanted = {}
         for pod_key in self._pods.keys_by_index(BY_NODE, node):
             snapshot = self._pods.snapshot(pod_key)
@@ -107,7 +107,7 @@ class VolumeAttachments:
         return self._volumes.get(Key("", claim["spec"].get("volumeName") or ""))
 
     def _needs_attachment(self, driver: str) -> bool:
-        """A driver that has not said otherwise attaches its volumes."""
+        """Whether a volume's driver attaches its volumes: it does unless its CSIDriver says otherwise."""
         found = self._drivers.get(Key("", driver))
         return found is None or (found.get("spec") or {}).get("attachRequired", True) is not False
 
@@ -145,7 +145,7 @@ class VolumeAttachments:
         return f"kubernetes.io/csi/{attachment['spec']['attacher']}^{csi.get('volumeHandle', '')}"
 
     async def _tell_node(self, key: Key, present: dict[str, Object], wanted: dict[str, Object]) -> None:
-        """Tell the kubelet which volumes it may mount."""
+        """Write into the node's status which volumes the kubelet may mount."""
         node = self._nodes.get(key)
         if node is None:
             return
@@ -159,8 +159,8 @@ class VolumeAttachments:
         if [one["name"] for one in ours] == attached:
             return
         others = [one for one in known if one not in ours]
-        told = others + [{"name": name, "devicePath": ""} for name in attached]
-        patch = {"status": {"volumesAttached": told}}
+        volumes = others + [{"name": name, "devicePath": ""} for name in attached]
+        patch = {"status": {"volumesAttached": volumes}}
         await self._client.patch(NODE, key.name, patch, subresource="status")
 
 

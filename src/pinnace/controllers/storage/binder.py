@@ -1,4 +1,4 @@
-"""Binds claims to volumes, says what became of both, and reclaims volumes whose claim is gone."""
+"""Binds claims to volumes, sets the status of both, and reclaims volumes whose claim is gone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PENDING = "pending"
 
 
 class VolumeBinder:
-    """One worker for claims, one for volumes: no two claims are ever offered the same volume."""
+    """One worker for claims, one for volumes: no two claims are ever bound to the same volume."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -59,7 +59,7 @@ class VolumeBinder:
     # Changes
 
     def _claims_for(self, volume: Object) -> Iterable[Key]:
-        """The claim of a volume; for a free one the claims that wait for such a volume, or name it."""
+        """Return the claim of a volume; for a free one the claims that wait for such a volume, or name it."""
         reference = volume["spec"].get("claimRef")
         if reference is not None:
             return (Key(reference["namespace"], reference["name"]),)
@@ -118,7 +118,7 @@ class VolumeBinder:
         yield from self._volumes.by_index(_FREE, class_of(claim))
 
     def _waiting_for(self, claim: Object) -> tuple[str, str]:
-        """The reason and the message of the Event that says for which pods a claim waits."""
+        """Return the reason and the message of the Event that says for which pods a claim waits."""
         key = Key(claim["metadata"]["namespace"], claim["metadata"]["name"])
         names = [
             pod.name
@@ -131,7 +131,7 @@ class VolumeBinder:
         return "WaitForPodScheduled", f"waiting for {noun} {','.join(names)} to be scheduled"
 
     async def _provision(self, claim: Object, storage_class: Object | None) -> None:
-        """Ask the provisioner of the class for a volume: it reads the annotation."""
+        """Ask the provisioner of the class for a volume, through the annotation that it reads."""
         if storage_class is None:
             text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
             self._tell(claim, "Warning", "ProvisioningFailed", text)
@@ -193,7 +193,7 @@ class VolumeBinder:
             self._tell(claim, "Warning", reason, text)
 
     async def _bind(self, volume: Object, claim: Object) -> None:
-        """Four writes at most. After a restart between any two, the next reconcile goes on from there."""
+        """Bind a claim to a volume in at most four writes. After a restart, the next reconcile continues."""
         reference = volume["spec"].get("claimRef")
         if reference is None or reference.get("uid") != claim["metadata"]["uid"]:
             if reference is None:
@@ -221,7 +221,7 @@ class VolumeBinder:
         else:
             after["accessModes"] = volume["spec"].get("accessModes") or []
             if before.get("phase") != phase:
-                # Later on a difference may be meant: the volume has grown and its file system has not.
+                # Later, a difference may be intended: the volume has grown and its file system has not.
                 after["capacity"] = {**(before.get("capacity") or {}), "storage": volume["spec"]["capacity"]["storage"]}
             attributes = volume["spec"].get("volumeAttributesClassName")
             if attributes and before.get("phase") != phase:
@@ -255,7 +255,7 @@ class VolumeBinder:
             await self._unbind(volume)
 
     async def _claim_of(self, reference: Object) -> Object | None:
-        """The claim of a volume. Before a volume is given up, the server is asked."""
+        """Return the claim of a volume. Before a volume is released, the claim is read from the server."""
         key = Key(reference["namespace"], reference["name"])
         claim = self._claims.get(key)
         if claim is None or claim["metadata"]["uid"] != reference["uid"]:
@@ -272,7 +272,7 @@ class VolumeBinder:
             self._tell(volume, "Warning", *failure)
 
     async def _unbind(self, volume: Object) -> None:
-        """Take a volume from a claim that has another one; a user's own binding stays, without the uid."""
+        """Unbind a volume from a claim that has another one; a user's own binding stays, without the uid."""
         if BOUND_BY_CONTROLLER in annotations_of(volume):
             volume["spec"]["claimRef"] = None
             del volume["metadata"]["annotations"][BOUND_BY_CONTROLLER]
@@ -308,7 +308,7 @@ def claim_of_volume(volume: Object) -> Iterator[str]:
 
 
 def claims_of_pod(pod: Object) -> Iterator[str]:
-    """The claims that a pod mounts, those of its ephemeral volumes included."""
+    """Return the claims that a pod mounts, those of its ephemeral volumes included."""
     namespace = pod["metadata"]["namespace"]
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         claim = volume.get("persistentVolumeClaim")
@@ -319,7 +319,7 @@ def claims_of_pod(pod: Object) -> Iterator[str]:
 
 
 def index_by_claim(snapshot: Snapshot) -> Iterable[str]:
-    """The index function of pods by the claims that they mount. Most mount none: the bytes are enough to know."""
+    """Index pods by the claims that they mount. Most mount none, which a search of the bytes shows."""
     is_mounting = b'"persistentVolumeClaim"' in snapshot.body or b'"ephemeral"' in snapshot.body
     return claims_of_pod(snapshot.object) if is_mounting else ()
 

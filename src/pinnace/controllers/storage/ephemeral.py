@@ -1,4 +1,4 @@
-"""Makes the claims of generic ephemeral volumes: one per pod and volume, owned by the pod."""
+"""Creates the claims of generic ephemeral volumes: one per pod and volume, owned by the pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPONENT = "ephemeral_volume"
 
 
 class EphemeralVolumes:
-    """Looks at a pod with such volumes when it comes, and again when one of its claims goes."""
+    """Reconciles a pod with such volumes when it is created, and again when one of its claims is deleted."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
@@ -62,11 +62,11 @@ class EphemeralVolumes:
                 raise ValueError(f"PVC {key.namespace}/{name} was not created for pod {key} (pod is not owner)")
             return
         template = volume["ephemeral"].get("volumeClaimTemplate") or {}
-        told = template.get("metadata") or {}
+        given = template.get("metadata") or {}
         metadata: Object = {"name": name, "namespace": key.namespace, "ownerReferences": [owner_reference(pod)]}
-        metadata |= {field: told[field] for field in ("labels", "annotations") if told.get(field)}
+        metadata |= {field: given[field] for field in ("labels", "annotations") if given.get(field)}
         made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template["spec"]}
         try:
             await self._client.create(made)
         except errors.AlreadyExists:
-            self.controller.enqueue(key, "claim exists")  # The cache will show whose it is.
+            self.controller.enqueue(key, "claim exists")  # The next reconcile reads the owner from the cache.

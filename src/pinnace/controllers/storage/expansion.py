@@ -1,4 +1,4 @@
-"""Says of claims that ask for more than their volume has who will make it larger."""
+"""Records which component expands the volume of a claim that asks for more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMPONENT = "volume_expand"
 
 
 class Expansion:
-    """Provisioners expand their own volumes; this one only tells the user to wait for them."""
+    """Provisioners expand their own volumes; this controller only tells the user to wait for them."""
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client

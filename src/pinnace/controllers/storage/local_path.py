@@ -1,4 +1,4 @@
-"""Provisions volumes that are directories on the node: for the class that every cluster has, or any other that asks."""
+"""Provisions volumes that are directories on the node, for the default class or any other class that names it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from pinnace.reconcile.manager import Manager
 
 NAME = "pinnace.dev/local-path"
 DIRECTORY = "/var/lib/pinnace/volumes"
-"""Where the directories are made, unless the parameter `path` of the class says otherwise."""
+"""The parent of the directories, unless the parameter `path` of the class says otherwise."""
 _COMPONENT = NAME
 
 
 class LocalPathProvisioner:
-    """An external provisioner, as Kubernetes calls it: it reads the annotation that the binder writes.
+    """An external provisioner in Kubernetes' sense: it reads the annotation that the binder writes.
 
-    The directory itself is made by the node that mounts it first. Volumes grow by saying so: there is no file system of
-    their own to grow.
+    The directory itself is created by the node that mounts it first. A volume has no file system of its own, so an
+    expansion only changes its stated capacity.
     """
 
     def __init__(self, manager: Manager, client: Client) -> None:
@@ -75,12 +75,12 @@ class LocalPathProvisioner:
         try:
             await self._client.create(_volume(name, claim, storage_class))
         except errors.AlreadyExists:
-            return  # Made before the last restart.
+            return  # Created before the last restart.
         text = f"Successfully provisioned volume {name}"
         self._recorder.record(claim, "Normal", "ProvisioningSucceeded", text, component=_COMPONENT)
 
     async def _expand(self, claim: Object) -> None:
-        """Let the volume of a claim that asks for more say so, then the claim."""
+        """Raise the capacity of the volume of a claim that asks for more, then that of the claim."""
         volume = self._volumes.get(Key("", claim["spec"]["volumeName"]))
         status = claim.get("status") or {}
         if volume is None or status.get("phase") != "Bound" or not _is_made_here(volume):
@@ -92,8 +92,8 @@ class LocalPathProvisioner:
         if size_of(volume) < wanted:
             volume["spec"]["capacity"]["storage"] = str(wanted)
             volume = await self._client.update(volume)
-        told = (status.get("capacity") or {}).get("storage")
-        if size_of(volume) >= wanted and told != volume["spec"]["capacity"]["storage"]:
+        recorded = (status.get("capacity") or {}).get("storage")
+        if size_of(volume) >= wanted and recorded != volume["spec"]["capacity"]["storage"]:
             status["capacity"] = {**(status.get("capacity") or {}), "storage": volume["spec"]["capacity"]["storage"]}
             kept = [one for one in status.get("conditions") or () if one.get("type") not in _RESIZING]
             status["conditions"] = kept
@@ -133,7 +133,7 @@ def _is_ours(old: Object | None, new: Object | None) -> bool:
 
 
 def _reason_to_reject(claim: Object, storage_class: Object) -> str:
-    """Why a claim cannot have a directory; empty if it can."""
+    """Return why a claim cannot be provisioned; empty if it can."""
     spec = claim["spec"]
     if volume_mode(claim) != "Filesystem":
         return "a directory cannot be a block device: volumeMode must be Filesystem"

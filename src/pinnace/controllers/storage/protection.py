@@ -1,4 +1,4 @@
-"""Keeps claims, volumes and their classes for as long as they are used: they are deleted when nobody needs them."""
+"""Protects claims, volumes and their classes from deletion while they are in use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VOLUME = "v1/PersistentVolume"
 
 
 class Protection:
-    """One kind's finalizer: whatever stays has it, and what is leaving loses it once `is_used` says no.
+    """Manages the finalizer of one kind: removed when the object is being deleted and is no longer used.
 
-    Only metadata is followed. Objects are read when one of them is leaving, which is seldom.
+    Only metadata is watched. Objects are read when one of them is being deleted, which is rare.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Protection:
         is_used: Callable[[Object], Awaitable[bool]],
         users: Sequence[str] = (),
     ) -> None:
-        """`users` are the kinds whose objects use others; a claim is used in its own namespace only."""
+        """`users` are the kinds whose objects use the protected ones; a claim is used in its own namespace only."""
         self._client = client
         self._kind = kind
         self._finalizer = finalizer
@@ -46,7 +46,7 @@ class Protection:
             self.controller.watches(user, self._concerned, metadata_only=True)
 
     def _concerned(self, user: Object) -> Iterable[Key]:
-        """Who may be free to go now."""
+        """Return the objects that may no longer be in use."""
         namespace = user["metadata"].get("namespace", "") if self._kind == _CLAIM else ""
         return self._objects.keys_by_index(self._leaving, namespace)
 
@@ -72,7 +72,7 @@ class Protection:
 
 
 def protect_claims(manager: Manager, client: Client) -> Protection:
-    """From deletion while a pod that has a node uses them."""
+    """Protect claims from deletion while a scheduled pod uses them."""
 
     async def is_used(claim: Object) -> bool:
         pods = await client.list(_POD, namespace=claim["metadata"]["namespace"])
@@ -90,7 +90,7 @@ def protect_claims(manager: Manager, client: Client) -> Protection:
 
 
 def protect_volumes(manager: Manager, client: Client) -> Protection:
-    """From deletion while they are bound to a claim."""
+    """Protect volumes from deletion while they are bound to a claim."""
 
     async def is_used(volume: Object) -> bool:
         return (volume.get("status") or {}).get("phase") == "Bound"
@@ -106,7 +106,7 @@ def protect_volumes(manager: Manager, client: Client) -> Protection:
 
 
 def protect_classes(manager: Manager, client: Client) -> Protection:
-    """Classes of volume attributes, from deletion while a claim or a volume names them."""
+    """Protect VolumeAttributesClasses from deletion while a claim or a volume names them."""
 
     async def is_used(named: Object) -> bool:
         name = named["metadata"]["name"]
@@ -132,7 +132,7 @@ def _leaving_from(obj: Object) -> Iterable[str]:
 
 
 def _mounts(pod: Object, claim: Object) -> bool:
-    """A pod without a node does not count: none will start it with a claim that is leaving."""
+    """Whether a pod uses the claim. Only scheduled pods count: no node starts a pod whose claim is being deleted."""
     spec, name = pod.get("spec") or {}, claim["metadata"]["name"]
     if not spec.get("nodeName"):
         return False
@@ -151,13 +151,13 @@ def _is_owned(claim: Object, pod: Object) -> bool:
 
 
 def _is_shut_down(pod: Object) -> bool:
-    """Nothing of it runs any more; only finalizers may hold it."""
+    """Whether no container of it runs any more; only finalizers may hold it."""
     metadata = pod["metadata"]
     return "deletionTimestamp" in metadata and metadata.get("deletionGracePeriodSeconds") == 0
 
 
 def _classes_of(user: Object) -> set[str]:
-    """The classes that a claim or a volume names: wanted, in force, or on the way."""
+    """Return the classes that a claim or a volume names: requested, current, or being applied."""
     status = user.get("status") or {}
     named = (
         (user.get("spec") or {}).get("volumeAttributesClassName"),

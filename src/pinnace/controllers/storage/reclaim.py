@@ -1,4 +1,4 @@
-"""What becomes of a volume when its claim is gone."""
+"""Checks whether a volume can be reclaimed when its claim is gone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pinnace.model.objects import Object
 
 
 def reclaim_failure(volume: Object) -> tuple[str, str] | None:
-    """The reason and the message of the Event for a volume that cannot be reclaimed; None if it can be, or is kept.
+    """Return the reason and the message of the Event for a volume that cannot be reclaimed; None without failure.
 
-    A volume that a provisioner has made is deleted by that provisioner. There is none for others, and no recycler.
+    A volume that a provisioner has created is deleted by that provisioner. No other deleter and no recycler exists.
     """
     match volume["spec"].get("persistentVolumeReclaimPolicy") or "Retain":
         case "Retain":

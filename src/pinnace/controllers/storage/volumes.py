@@ -1,4 +1,4 @@
-"""Which volume fits a claim, and what both say of their bond. Pure functions."""
+"""Finds the volume that fits a claim, and sets the fields that bind both. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def annotations_of(obj: Object) -> Object:
 
 
 def annotate(obj: Object, **annotations: str) -> None:
-    """Set annotations; the names are those of this module."""
+    """Set annotations."""
     obj["metadata"]["annotations"] = annotations_of(obj) | annotations
 
 
 def class_of(obj: Object) -> str:
-    """The storage class of a claim or a volume; empty for none."""
+    """Return the storage class of a claim or a volume; empty for none."""
     return str(annotations_of(obj).get(_OLD_CLASS) or obj["spec"].get("storageClassName") or "")
 
 
@@ -61,7 +61,7 @@ def is_bound_to(volume: Object, claim: Object) -> bool:
 
 
 def mismatch(volume: Object, claim: Object) -> str:
-    """Why a claim cannot have the volume that it names; empty if it can."""
+    """Return why a claim cannot be bound to the volume that it names; empty if it can."""
     if "deletionTimestamp" in volume["metadata"]:
         return f'the volume is marked for deletion "{volume["metadata"]["name"]}"'
     if size_of(volume) < wanted_size(claim):
@@ -86,7 +86,7 @@ def has_modes(volume: Object, claim: Object) -> bool:
 
 
 def best_match(claim: Object, volumes: Iterable[Object], *, only_prebound: bool) -> Object | None:
-    """The volume for a claim: one that is for it already, else the smallest that fits, of the fewest access modes.
+    """Return the volume for a claim: one reserved for it, else the smallest that fits, of the fewest access modes.
 
     `only_prebound` is for claims that wait for their first consumer.
     """
@@ -127,7 +127,7 @@ def _attributes_class(obj: Object) -> str:
 
 
 def reference_to(claim: Object) -> Object:
-    """What a volume says of the claim that it is bound to."""
+    """Return the `claimRef` of a volume that is bound to this claim."""
     metadata = claim["metadata"]
     return {
         "apiVersion": "v1",
@@ -140,7 +140,7 @@ def reference_to(claim: Object) -> Object:
 
 
 def default_class(classes: Iterable[Object]) -> Object | None:
-    """The class of claims that name none: the newest of those marked so, by name where they are equally old."""
+    """Return the default class, for claims that name none: the newest of those marked so, then by name."""
     marked = [one for one in classes if any(annotations_of(one).get(name) == "true" for name in IS_DEFAULT)]
     by_name = sorted(marked, key=lambda one: str(one["metadata"]["name"]))
     return max(by_name, key=lambda one: str(one["metadata"]["creationTimestamp"]), default=None)

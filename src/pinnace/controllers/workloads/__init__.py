@@ -1,1 +1,1 @@
-"""Keeps the pods of ReplicaSets, Deployments, StatefulSets and DaemonSets as many and as new as they are wanted."""
+"""Keeps the number and the revision of the pods of ReplicaSets, Deployments, StatefulSets and DaemonSets."""

@@ -16,14 +16,14 @@ Facts = TypeVar("Facts", bound=Owned)
 
 
 class OwnerGone(Exception):
-    """The owner has been deleted, or another one has taken its name: nothing may be adopted for it."""
+    """The owner was deleted, or another object has its name now: nothing may be adopted for it."""
 
 
 class Adoption:
     """Claims the objects of one kind for one owner, within one reconcile."""
 
     def __init__(self, client: Client, owner: Object, kind: str, *, finalizers: Sequence[str] = ()) -> None:
-        """`kind` is the kind of what is claimed. `finalizers` come with adoption and go with release."""
+        """`kind` is that of the claimed objects. `finalizers` are added at adoption and removed at release."""
         self._client = client
         self._owner = owner
         self._kind = kind
@@ -60,7 +60,7 @@ class Adoption:
 
     async def _adopt(self, one: Owned) -> bool:
         await self._recheck_owner()
-        # With the UID: a successor of the same name is not adopted unseen. The server refuses a second controller.
+        # With the UID: a new object of the same name is not adopted. The server refuses a second controller.
         metadata: Object = {"ownerReferences": [owner_reference(self._owner)], "uid": one.uid}
         if self._finalizers:
             metadata["finalizers"] = self._finalizers
@@ -86,7 +86,7 @@ class Adoption:
         )
 
     async def _recheck_owner(self) -> None:
-        """Read the owner anew before the first adoption: the cache may not know yet that it was deleted."""
+        """Read the owner again before the first adoption: the cache may not know yet that it was deleted."""
         if self._is_rechecked:
             return
         metadata = self._owner["metadata"]

@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet runs on, and the pods that it runs there."""
+"""Decides which nodes a DaemonSet runs on, and builds the pods for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOLERATED_ON_HOST_NETWORK = (("network-unavailable", "NoSchedule"),)
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What decides whether a pod may run on a node."""
+    """The fields of a node that decide whether a pod may run on it."""
 
     name: str
     labels: Mapping[str, str]
@@ -64,13 +64,13 @@ def node_facts(snapshot: Snapshot) -> NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the pods of a DaemonSet may run."""
+    """The rules of a DaemonSet's template about the nodes of its pods."""
 
     node_name: str
     constraints: Constraints
 
     def should_run(self, node: NodeFacts) -> bool:
-        """Whether the node is to get a pod."""
+        """Whether the node should get a pod."""
         return self._fits(node) and self.constraints.tolerates(node.taints)
 
     def may_continue(self, node: NodeFacts) -> bool:
@@ -84,13 +84,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class EligibleNodes:
-    """The nodes of the cluster by name, as one DaemonSet sees them."""
+    """The names of the nodes that one DaemonSet may use."""
 
     names: Collection[str]
     wanted: Collection[str]
-    """Those that are to have a pod."""
+    """The nodes that should have a pod."""
     allowed: Collection[str]
-    """Those where a pod that runs may stay."""
+    """The nodes where a running pod may stay."""
 
 
 def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> EligibleNodes:
@@ -102,7 +102,7 @@ def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> EligibleNo
 
 
 def placement_of(snapshot: Snapshot) -> Placement:
-    """Read where a DaemonSet may run. Use through `snapshot.derive(placement_of)`."""
+    """Read the placement rules of a DaemonSet. Use through `snapshot.derive(placement_of)`."""
     spec = snapshot.object["spec"]["template"]["spec"]
     return Placement(spec.get("nodeName", ""), Constraints({"spec": {**spec, "tolerations": _tolerations(spec)}}))
 
@@ -122,7 +122,7 @@ def target_node(snapshot: Snapshot) -> str:
 
 
 def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
-    """Return the pod for a node: pinned to it, tolerating the taints of a node in trouble."""
+    """Return the pod for a node: pinned to it by affinity, and tolerating the taints of an unhealthy node."""
     template = daemon_set["spec"]["template"]
     pod = pod_from_template(daemon_set, template)
     labels = {**(template["metadata"].get("labels") or {}), POD_LABEL: hash_value}
@@ -138,7 +138,7 @@ def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
 
 
 def template_generation(daemon_set: Object) -> str:
-    """Return the number of the template as old clients count it; empty if there is none."""
+    """Return the generation of the template, which old clients use; empty if there is none."""
     number: str = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION, "")
     return number if number.isascii() and number.isdigit() else ""
 

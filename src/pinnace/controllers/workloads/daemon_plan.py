@@ -1,4 +1,4 @@
-"""What a DaemonSet does next: on which nodes it creates pods, and which pods it deletes. Pure functions."""
+"""Plans the next step of a DaemonSet: the nodes that get pods, and the pods to delete. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class DaemonPlan:
     create_on: list[str] = field(default_factory=list)
     delete: list[PodFacts] = field(default_factory=list)
     failed: list[PodFacts] = field(default_factory=list)
-    """Pods that have failed: they are deleted, but not too often."""
+    """Failed pods: they are deleted with back-off."""
     succeeded: list[PodFacts] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Daemons:
-    """A DaemonSet, the nodes, and its pods on them within one reconcile."""
+    """A DaemonSet with the nodes and its pods, within one reconcile."""
 
     daemon_set: Object
     nodes: EligibleNodes
@@ -59,7 +59,7 @@ def plan_nodes(daemons: Daemons) -> DaemonPlan:
         _plan_node(daemons, name, plan)
     for name, pods in daemons.pods.items():
         if name not in daemons.nodes.names:
-            plan.delete += [pod for pod in pods if not pod.node]  # Its node is gone: it would wait for ever.
+            plan.delete += [pod for pod in pods if not pod.node]  # Its node is gone: it would stay pending for ever.
     return plan
 
 
@@ -86,7 +86,7 @@ def _plan_node(daemons: Daemons, node: str, plan: DaemonPlan) -> None:
 
 
 def _surplus(daemons: Daemons, running: Sequence[PodFacts]) -> list[PodFacts]:
-    """With surge a node may have two pods: an old one that works, until the new one does."""
+    """Return the surplus pods. With surge a node may have two: an available old one, until the new one is available."""
     new = [pod for pod in running if daemons.is_updated(pod)]
     old = [pod for pod in running if not daemons.is_updated(pod)]
     surplus = [*new[1:], *old[1:]]
@@ -102,7 +102,7 @@ def plan_update(daemons: Daemons) -> DaemonPlan:
 
 
 def _plan_replacement(daemons: Daemons, most: int) -> DaemonPlan:
-    """Delete old pods, those that do not work first, then others as long as not too many nodes lack a pod."""
+    """Plan to delete old pods: unavailable ones first, then others while not too many nodes lack a pod."""
     broken: list[PodFacts] = []
     candidates: list[PodFacts] = []
     missing = 0
@@ -110,7 +110,7 @@ def _plan_replacement(daemons: Daemons, most: int) -> DaemonPlan:
         found = _new_and_old(daemons, daemons.pods.get(name) or ())
         new, old = found or (None, None)
         if (new is None) == (old is None):
-            missing += 1  # None yet, or too many: the plan of the nodes comes first.
+            missing += 1  # None or several: `plan_nodes` handles them first.
         elif new is not None:
             missing += not daemons.is_available(new)
         elif old is not None and daemons.is_available(old):
@@ -122,7 +122,7 @@ def _plan_replacement(daemons: Daemons, most: int) -> DaemonPlan:
 
 
 def _plan_surge(daemons: Daemons, most: int) -> DaemonPlan:
-    """Create new pods beside old ones, and delete the old ones that are replaced."""
+    """Plan to create new pods beside old ones, and to delete replaced old ones."""
     wanted = daemons.nodes.wanted
     plan = DaemonPlan()
     candidates: list[str] = []
@@ -153,7 +153,7 @@ def _plan_surge(daemons: Daemons, most: int) -> DaemonPlan:
 
 
 def _new_and_old(daemons: Daemons, pods: Collection[PodFacts]) -> tuple[PodFacts | None, PodFacts | None] | None:
-    """The updated pod and the old pod of a node; None if there are several of one sort."""
+    """Return the updated pod and the old pod of a node; None if there are several of either."""
     new = [pod for pod in pods if not pod.is_deleting and daemons.is_updated(pod)]
     old = [pod for pod in pods if not pod.is_deleting and not daemons.is_updated(pod)]
     if len(new) > 1 or len(old) > 1:
@@ -183,5 +183,5 @@ def status_of(daemons: Daemons) -> Object:
 
 
 def by_age(pod: PodFacts) -> tuple[bool, str, str]:
-    """Scheduled pods first, then the oldest."""
+    """Return the sort key: scheduled pods first, then the oldest."""
     return not pod.node, pod.created, pod.key.name

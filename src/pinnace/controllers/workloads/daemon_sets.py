@@ -62,7 +62,7 @@ class DaemonSets:
         manager.informer(NODE).on_change(self._node_changed)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
-        """The set that owns a pod; for an orphan every set that may adopt it."""
+        """Yield the set that owns a pod; for an orphan every set that may adopt it."""
         pod = snapshot.derive(pod_facts)
         if pod.controller is not None:
             return (Key(pod.key.namespace, pod.controller.name),) if pod.controller.is_of_kind(_KIND) else ()
@@ -72,7 +72,7 @@ class DaemonSets:
         return [one.key for one in sets if one.derive(selector_of_replica_set).matches(pod.labels)]
 
     def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """Only labels and taints of a node count: its heartbeats concern no DaemonSet."""
+        """Enqueue the DaemonSets that labels or taints of a node matter to; its heartbeats matter to none."""
         facts = [snapshot.derive(node_facts) for snapshot in (old, new) if snapshot is not None]
         if len(facts) == 2 and facts[0] == facts[1]:
             return
@@ -131,7 +131,7 @@ class DaemonSets:
         )
 
     async def _run_on_nodes(self, daemons: Daemons) -> tuple[Exception | None, float]:
-        """Create and delete pods so that each node has what it should. Return the time that failed pods wait, too."""
+        """Create and delete pods so that each node has the pods it should. Return the back-off of failed pods, too."""
         plan = plan_nodes(daemons)
         daemon_set = daemons.daemon_set
         wait = 0.0

@@ -1,4 +1,4 @@
-"""Which pods go first when a ReplicaSet has too many."""
+"""Decides which pods are deleted first when a ReplicaSet has too many."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _compare(
     restarts_of: Callable[[PodFacts], tuple[int, int]],
     now: datetime,
 ) -> int:
-    """Negative where `one` goes first."""
+    """Return a negative number if `one` is deleted first."""
     ranks = (_rank(one, on_node), _rank(other, on_node))
     if ranks[0] != ranks[1]:
         return -1 if ranks[0] < ranks[1] else 1
@@ -64,7 +64,7 @@ def _rank(pod: PodFacts, on_node: Counter[str]) -> tuple[bool, int, bool, int, i
 
 
 def _younger_first(since: str, other_since: str, one: PodFacts, other: PodFacts, now: datetime) -> int:
-    """Compare ages by their order of magnitude; pods of about the same age go in the order of their UIDs."""
+    """Compare ages by their order of magnitude; pods of about the same age are ordered by UID."""
     if not since or not other_since:
         return -1 if not since else 1
     difference = _magnitude(since, now) - _magnitude(other_since, now)
@@ -74,7 +74,7 @@ def _younger_first(since: str, other_since: str, one: PodFacts, other: PodFacts,
 
 
 def _magnitude(since: str, now: datetime) -> int:
-    """The logarithm of an age in nanoseconds, base 2; -1 for the future."""
+    """Return the logarithm of an age in nanoseconds, base 2; -1 for the future."""
     age = (now - parse_time(since)).total_seconds() * 1e9
     return int(math.log2(age)) if age > 0 else -1
 

@@ -62,7 +62,7 @@ def without_hash(template: Object) -> Object:
 
 
 def replica_annotations(deployment: Object, most: int) -> dict[str, str]:
-    """Return what a ReplicaSet notes of its Deployment whenever it is scaled. `most` includes the surge."""
+    """Return the annotations that a ReplicaSet gets when it is scaled. `most` is the wanted size with the surge."""
     return {DESIRED_REPLICAS: str(deployment["spec"]["replicas"]), MAX_REPLICAS: str(most)}
 
 
@@ -78,7 +78,7 @@ def synced_annotations(deployment: Object, replica_set: Object, revision: int) -
     if before is None or before >= revision:
         return changed
     changed[REVISION] = str(revision)
-    if REVISION in present:  # A revision that comes back: the numbers that it had are kept.
+    if REVISION in present:  # A revision that returns keeps its earlier numbers in the history annotation.
         history = _appended(present.get(REVISION_HISTORY, ""), present[REVISION])
         if history != present.get(REVISION_HISTORY):
             changed[REVISION_HISTORY] = history

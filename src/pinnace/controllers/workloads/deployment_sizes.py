@@ -1,4 +1,4 @@
-"""How many replicas each ReplicaSet of a Deployment may have: pure functions of the objects."""
+"""Computes how many replicas each ReplicaSet of a Deployment may have. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pinnace.kinds.apps.rollouts import scaled_amount
 from pinnace.model.objects import Object
 
 Sizes = Mapping[str, int]
-"""ReplicaSets by name, and how many replicas they are to have."""
+"""The wanted replicas of ReplicaSets, by name."""
 
 
 def size(replica_set: Object) -> int:
-    """The replicas that are wanted of a ReplicaSet or a Deployment."""
+    """Return the wanted replicas of a ReplicaSet or a Deployment."""
     replicas: int = replica_set["spec"]["replicas"]
     return replicas
 
@@ -24,7 +24,7 @@ def available(replica_set: Object) -> int:
 
 
 def lasting(replica_set: Object) -> int:
-    """The available replicas that stay: those beyond the wanted size are about to be deleted."""
+    """Return the available replicas that stay: those beyond the wanted size are about to be deleted."""
     return min(available(replica_set), size(replica_set))
 
 
@@ -33,7 +33,7 @@ def total(sets: Iterable[Object]) -> int:
 
 
 def active(sets: Iterable[Object]) -> list[Object]:
-    """Return those that have, or ought to have, pods."""
+    """Return the ReplicaSets that have, or should have, pods."""
     return [one for one in sets if size(one) > 0]
 
 
@@ -62,7 +62,7 @@ def _fenceposts(deployment: Object) -> tuple[int, int]:
     surge = scaled_amount(rolling.get("maxSurge", 0), wanted, round_up=True)
     unavailable = scaled_amount(rolling.get("maxUnavailable", 0), wanted, round_up=False)
     if not surge and not unavailable:
-        unavailable = 1  # Rounded down to nothing: without one of them the rollout could not move.
+        unavailable = 1  # Rounded down to zero: the rollout could not continue.
     return surge, unavailable
 
 
@@ -90,7 +90,7 @@ def old_sizes(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
 
 
 def _drop_unavailable(olds: Sequence[Object], sizes: dict[str, int], budget: int) -> None:
-    """Pods that do not work go first: they would hold up the rollout, and nothing gets worse without them."""
+    """Delete unavailable pods first: they would block the rollout, and no availability is lost."""
     for one in olds:
         dropped = max(0, min(budget, size(one) - lasting(one)))
         sizes[name_of(one)] -= dropped
@@ -160,7 +160,7 @@ def _is_saturated(deployment: Object, new: Object) -> bool:
 
 
 def is_scaling_event(deployment: Object, sets: Iterable[Object]) -> bool:
-    """Whether the Deployment was scaled since its ReplicaSets were: they note what was wanted then."""
+    """Whether the Deployment was scaled since its ReplicaSets were: their annotations hold the size at that time."""
     noted = (desired_replicas(one) for one in active(sets))
     return any(one is not None and one != size(deployment) for one in noted)
 

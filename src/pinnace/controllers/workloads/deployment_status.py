@@ -21,7 +21,7 @@ _ENDLESS = 2**31 - 1
 
 
 class DeploymentCondition(NamedTuple):
-    """What a condition says, without its times."""
+    """A condition without its times."""
 
     type: str
     status: str
@@ -33,20 +33,20 @@ def find(conditions: Iterable[Object], type: str) -> Object | None:
     return next((one for one in conditions if one.get("type") == type), None)
 
 
-def with_condition(conditions: list[Object], said: DeploymentCondition, now: datetime) -> list[Object]:
-    """Return the conditions with one said anew. One with the same status and reason stays as it is."""
-    known = find(conditions, said.type)
-    if known is not None and (known.get("status"), known.get("reason")) == (said.status, said.reason):
+def with_condition(conditions: list[Object], condition: DeploymentCondition, now: datetime) -> list[Object]:
+    """Return the conditions with one set. A condition with the same status and reason stays as it is."""
+    known = find(conditions, condition.type)
+    if known is not None and (known.get("status"), known.get("reason")) == (condition.status, condition.reason):
         return conditions
-    return _replaced(conditions, said, now)
+    return _replaced(conditions, condition, now)
 
 
-def _replaced(conditions: list[Object], said: DeploymentCondition, now: datetime) -> list[Object]:
-    known = find(conditions, said.type)
+def _replaced(conditions: list[Object], condition: DeploymentCondition, now: datetime) -> list[Object]:
+    known = find(conditions, condition.type)
     moment = to_rfc3339(now)
-    since = known.get("lastTransitionTime") if known is not None and known.get("status") == said.status else None
-    fresh = {**said._asdict(), "lastUpdateTime": moment, "lastTransitionTime": since or moment}
-    return [*without(conditions, said.type), fresh]
+    since = known.get("lastTransitionTime") if known is not None and known.get("status") == condition.status else None
+    fresh = {**condition._asdict(), "lastUpdateTime": moment, "lastTransitionTime": since or moment}
+    return [*without(conditions, condition.type), fresh]
 
 
 def without(conditions: Iterable[Object], type: str) -> list[Object]:
@@ -94,7 +94,7 @@ def _sum(sets: Iterable[Object], field: str) -> int:
 
 
 def _terminating(sets: Iterable[Object]) -> int | None:
-    """The pods that are being deleted; None if a ReplicaSet whose controller has seen it does not say."""
+    """Return the number of pods being deleted; None if an observed ReplicaSet does not report it."""
     count = 0
     for one in sets:
         status = one.get("status") or {}
@@ -135,14 +135,14 @@ def _with_progress(deployment: Object, new: Object | None, status: Object, now: 
         return conditions
     about = f'ReplicaSet "{name_of(new)}"' if new is not None else f'Deployment "{name_of(deployment)}"'
     if is_complete(deployment, status):
-        said = DeploymentCondition(PROGRESSING, "True", _COMPLETE, f"{about} has successfully progressed.")
-        return with_condition(conditions, said, now)
+        condition = DeploymentCondition(PROGRESSING, "True", _COMPLETE, f"{about} has successfully progressed.")
+        return with_condition(conditions, condition, now)
     if _has_progressed(deployment.get("status") or {}, status):
-        said = DeploymentCondition(PROGRESSING, "True", "ReplicaSetUpdated", f"{about} is progressing.")
-        return _replaced(conditions, said, now)
+        condition = DeploymentCondition(PROGRESSING, "True", "ReplicaSetUpdated", f"{about} is progressing.")
+        return _replaced(conditions, condition, now)
     if _is_timed_out(deployment, before, now):
-        said = DeploymentCondition(PROGRESSING, "False", TIMED_OUT, f"{about} has timed out progressing.")
-        return with_condition(conditions, said, now)
+        condition = DeploymentCondition(PROGRESSING, "False", TIMED_OUT, f"{about} has timed out progressing.")
+        return with_condition(conditions, condition, now)
     return conditions
 
 
@@ -168,7 +168,7 @@ def _deadline(deployment: Object, progressing: Object) -> datetime:
 
 
 def seconds_to_deadline(deployment: Object, status: Object, now: datetime) -> float:
-    """Return when to look whether the rollout has timed out; 0 if it cannot."""
+    """Return the seconds until the rollout may have timed out; 0 if it cannot."""
     progressing = find(status.get("conditions") or (), PROGRESSING)
     if not has_deadline(deployment) or progressing is None or is_complete(deployment, status):
         return 0.0

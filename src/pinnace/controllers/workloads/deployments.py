@@ -32,7 +32,7 @@ _EVERY_REVISION = 2**31 - 1
 
 @dataclass(slots=True)
 class Rollout:
-    """A Deployment and its ReplicaSets within one reconcile. Writes replace the objects here by what was answered."""
+    """A Deployment and its ReplicaSets within one reconcile. After a write, the answer replaces the object here."""
 
     deployment: Object
     old: list[Object]
@@ -70,7 +70,7 @@ class Deployments:
         self.controller.watches_encoded(POD, self._recreating)
 
     def _deployments_of(self, snapshot: Snapshot) -> Iterable[Key]:
-        """The Deployment that owns a ReplicaSet; for an orphan every one that may adopt it."""
+        """Yield the Deployment that owns a ReplicaSet; for an orphan every one that may adopt it."""
         replica_set = snapshot.derive(owned_of)
         namespace = replica_set.key.namespace
         if replica_set.controller is not None:
@@ -81,7 +81,7 @@ class Deployments:
         return [one.key for one in found if one.derive(_selector_of).matches(replica_set.labels)]
 
     def _recreating(self, snapshot: Snapshot) -> Iterable[Key]:
-        """The Deployment that waits for its old pods to stop: only the strategy Recreate looks at pods."""
+        """Yield the Deployment that waits for its old pods to stop: only the strategy Recreate depends on pods."""
         owner = snapshot.derive(pod_facts).controller
         if owner is None or not owner.is_of_kind(REPLICA_SETS.kind):
             return
@@ -148,7 +148,7 @@ class Deployments:
         )
 
     def _note_pause(self, rollout: Rollout) -> None:
-        """Say when a rollout is paused and resumed: its deadline starts anew then."""
+        """Set the condition when a rollout is paused or resumed: its deadline starts again then."""
         known = progress.find(rollout.conditions, progress.PROGRESSING)
         reason = known.get("reason") if known is not None else None
         if not progress.has_deadline(rollout.deployment) or reason == progress.TIMED_OUT:
@@ -160,8 +160,8 @@ class Deployments:
             self._say_progress(rollout, "Unknown", "DeploymentResumed", "Deployment is resumed")
 
     def _say_progress(self, rollout: Rollout, status: str, reason: str, message: str) -> None:
-        said = DeploymentCondition(progress.PROGRESSING, status, reason, message)
-        rollout.conditions = progress.with_condition(rollout.conditions, said, self._clock.now())
+        condition = DeploymentCondition(progress.PROGRESSING, status, reason, message)
+        rollout.conditions = progress.with_condition(rollout.conditions, condition, self._clock.now())
 
     async def _sync_newest(self, rollout: Rollout) -> None:
         """Bring the newest ReplicaSet's annotations and minReadySeconds, and the revision of both, up to date."""
@@ -209,7 +209,7 @@ class Deployments:
 
     async def _patch(self, rollout: Rollout, replica_set: Object, patch: Object) -> Object:
         metadata = replica_set["metadata"]
-        # With the UID: a successor of the same name is refused.
+        # With the UID: the server refuses it for a new object of the same name.
         patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": metadata["uid"]}}
         answer = await self._client.patch(REPLICA_SET, metadata["name"], patch, namespace=metadata["namespace"])
         rollout.replace(answer)
@@ -218,7 +218,7 @@ class Deployments:
     # Strategies
 
     async def _roll(self, rollout: Rollout) -> None:
-        """Replace pods little by little: as many more as may surge, as many fewer as may be unavailable."""
+        """Replace pods step by step, within maxSurge and maxUnavailable."""
         new = rollout.new or await self._create_newest(rollout)
         if new is None:
             return
@@ -255,7 +255,7 @@ class Deployments:
         return any(not pod.is_terminal for pod in pods)
 
     async def _create_newest(self, rollout: Rollout) -> Object | None:
-        """Create the ReplicaSet of a new revision; None if its name is taken, which the next reconcile evades."""
+        """Create the ReplicaSet of a new revision; None if its name is taken: the next reconcile uses another name."""
         deployment = rollout.deployment
         revision = revisions.last_revision(rollout.old) + 1
         wanted = revisions.new_replica_set(deployment, revision, sizes.max_replicas(deployment))
@@ -278,7 +278,7 @@ class Deployments:
         return created
 
     async def _use_or_evade(self, rollout: Rollout, name: str) -> Object | None:
-        """Use the ReplicaSet that has the name already if it is the one; else count a collision, for another hash."""
+        """Return the ReplicaSet of this name if it has the template; else count a collision, for another hash."""
         metadata = rollout.deployment["metadata"]
         present = await self._client.get(REPLICA_SET, name, namespace=metadata["namespace"])
         owners = present["metadata"].get("ownerReferences") or ()
@@ -300,7 +300,7 @@ class Deployments:
         raise Reported(message) from error
 
     async def _roll_back(self, rollout: Rollout) -> None:
-        """Take the template of an old revision, as the annotation of old API versions asks. kubectl does it itself."""
+        """Restore an old template, as the rollback annotation of old API versions asks. kubectl does it itself."""
         deployment = rollout.deployment
         wanted = revisions.rollback_to(deployment) or revisions.revision_before_last(rollout.sets)
         found = next((one for one in rollout.sets if wanted and revisions.revision_of(one) == wanted), None)
@@ -349,7 +349,7 @@ class Deployments:
         )
 
     async def _write_status(self, rollout: Rollout, *, is_rolling_out: bool) -> Result | None:
-        """Write the status once, and only if it or the revision has changed. Wait for the deadline of a rollout."""
+        """Write the status if it or the revision has changed. Reconcile again at the deadline of the rollout."""
         deployment, now = rollout.deployment, self._clock.now()
         status = self._counted(rollout)
         if is_rolling_out:

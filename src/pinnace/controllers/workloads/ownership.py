@@ -1,4 +1,4 @@
-"""Which controller owns an object: the facts that adoption and routing need, and an index over them."""
+"""The controller that owns an object: the fields that adoption and routing need, and an index over them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ControllerRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What adoption looks at in any object."""
+    """The fields of an object that adoption depends on."""
 
     key: Key
     uid: str
@@ -71,7 +71,7 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 def owned_of(snapshot: Snapshot) -> Owned:
-    """Read who owns an object. Use through `snapshot.derive(owned_of)`."""
+    """Read the controller of an object. Use through `snapshot.derive(owned_of)`."""
     return Owned(*owned_fields(snapshot, _decoder.decode(snapshot.body).metadata))
 
 
@@ -117,18 +117,18 @@ class Dependents(Generic[Facts]):
         cache.add_encoded_index(INDEX, index)
 
     def of(self, uid: str) -> list[Facts]:
-        """Return what the owner with this UID controls, oldest first."""
+        """Return the objects that the owner with this UID controls, oldest first."""
         return self._read(uid)
 
     def orphans(self, namespace: str) -> list[Facts]:
-        """Return what has no controller in a namespace."""
+        """Return the objects of a namespace that have no controller."""
         return self._read(f"{namespace}/")
 
     def facts(self, snapshot: Snapshot) -> Facts:
         return snapshot.derive(self._facts_of)
 
     def snapshot(self, owned: Owned) -> Snapshot | None:
-        """Return the object in the cache, unless it is gone or another one has taken its name."""
+        """Return the object in the cache; None if it is gone or another object has its name."""
         found = self._cache.snapshot(owned.key)
         return found if found is not None and self.facts(found).uid == owned.uid else None
 
@@ -145,7 +145,7 @@ def controller_values(owned: Owned) -> Iterable[str]:
 
 
 def index_owned(snapshot: Snapshot) -> Iterable[str]:
-    """The index function of kinds whose only derived facts are `Owned`."""
+    """Index objects by controller, for kinds whose only derived facts are `Owned`."""
     return controller_values(snapshot.derive(owned_of))
 
 

@@ -18,7 +18,7 @@ from pinnace.reconcile.owners import owner_reference
 
 POD = "v1/Pod"
 FAILURES = (errors.ApiError, ConnectionLost, NoCredentials)
-"""What a request may raise."""
+"""The exceptions that a request may raise."""
 
 
 class Recorder(Protocol):
@@ -49,7 +49,7 @@ class PodControl:
         self._events = events
 
     async def create(self, owner: Object, pod: Object) -> None:
-        """Create a pod. In a namespace that is being deleted nothing is created, and that is no error."""
+        """Create a pod. Do nothing in a namespace that is being deleted."""
         try:
             created = await self._client.create(pod)
         except FAILURES as error:
@@ -60,7 +60,7 @@ class PodControl:
         self._events.normal(owner, "SuccessfulCreate", f"Created pod: {created['metadata']['name']}")
 
     async def delete(self, owner: Object, pod: Owned) -> None:
-        """Delete a pod, and no successor of the same name."""
+        """Delete a pod, but not a new pod of the same name."""
         name = pod.key.name
         try:
             await self._client.delete(POD, name, namespace=pod.key.namespace, uid=pod.uid)

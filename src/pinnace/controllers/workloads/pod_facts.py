@@ -1,4 +1,4 @@
-"""The few facts of a pod that workload controllers count, decoded once for each version of the pod."""
+"""The fields of a pod that workload controllers count, decoded once for each version of the pod."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PodFacts(Owned):
 
     @property
     def is_active(self) -> bool:
-        """Neither finished nor being deleted."""
+        """Whether it is neither finished nor being deleted."""
         return not self.is_deleting and self.phase not in _TERMINAL
 
     @property
@@ -39,7 +39,7 @@ class PodFacts(Owned):
 
     @property
     def is_terminating(self) -> bool:
-        """Being deleted, and not finished."""
+        """Whether it is being deleted and not finished."""
         return self.is_deleting and self.phase not in _TERMINAL
 
 
@@ -83,7 +83,7 @@ def pod_facts(snapshot: Snapshot) -> PodFacts:
 
 
 def index_pods(snapshot: Snapshot) -> Iterable[str]:
-    """The index function of pods by controller."""
+    """Index pods by controller."""
     return controller_values(snapshot.derive(pod_facts))
 
 

@@ -34,13 +34,13 @@ from pinnace.reconcile.manager import Manager
 
 REPLICA_SET = "apps/v1/ReplicaSet"
 BURST = 500
-"""Pods that one reconcile creates or deletes at most: other objects get their turn in between."""
+"""The most pods that one reconcile creates or deletes: other objects are reconciled in between."""
 _FAILURE = "ReplicaFailure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """How ReplicaSets and their ancestor differ."""
+    """The differences between ReplicaSets and ReplicationControllers."""
 
     kind: Kind
     name: str
@@ -80,7 +80,7 @@ REPLICATION_CONTROLLERS = Flavor(
 
 
 class ReplicaSets:
-    """Reads through the manager's caches, which show every own write at once: no pod is created twice."""
+    """The caches include every write of this controller at once: no pod is created twice."""
 
     def __init__(self, manager: Manager, client: Client, flavor: Flavor = REPLICA_SETS) -> None:
         self._flavor = flavor
@@ -95,7 +95,7 @@ class ReplicaSets:
         self.controller.watches_encoded(POD, self._sets_of)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
-        """The set that owns a pod; for an orphan every set that may adopt it."""
+        """Yield the set that owns a pod; for an orphan every set that may adopt it."""
         pod = snapshot.derive(pod_facts)
         if pod.controller is not None:
             return (
@@ -156,7 +156,7 @@ class ReplicaSets:
         return snapshot.object if snapshot is not None else None
 
     def _related_pods(self, replica_set: Object) -> Iterable[PodFacts]:
-        """The pods of all sets with the same owner: of the other revisions of one Deployment."""
+        """Return the pods of all sets with the same owner: the other revisions of one Deployment."""
         uid = replica_set["metadata"]["uid"]
         owner = next(
             (one for one in replica_set["metadata"].get("ownerReferences") or () if one.get("controller")), None
@@ -194,13 +194,13 @@ class ReplicaSets:
         return {"replicas": len(pods)} | {name: count for name, count in counts.items() if count}
 
     def _failure_conditions(self, before: Object, failure: Exception | None, reason: str) -> Object:
-        """The conditions as they were, with ReplicaFailure for as long as pods cannot be created or deleted."""
+        """Return the conditions, with ReplicaFailure while pods cannot be created or deleted."""
         conditions = before.get("conditions") or []
         known = any(one.get("type") == _FAILURE for one in conditions)
         if failure is not None and not known:
             now = to_rfc3339(self._clock.now())
-            said = {"type": _FAILURE, "status": "True", "reason": reason, "message": str(failure)}
-            conditions = [*conditions, {**said, "lastTransitionTime": now}]
+            condition = {"type": _FAILURE, "status": "True", "reason": reason, "message": str(failure)}
+            conditions = [*conditions, {**condition, "lastTransitionTime": now}]
         elif failure is None:
             conditions = [one for one in conditions if one.get("type") != _FAILURE]
         return {"conditions": conditions} if conditions else {}

@@ -1,4 +1,4 @@
-"""Keeps the wanted number of pods of each ReplicationController: a ReplicaSet by its older name."""
+"""Keeps the wanted number of pods of each ReplicationController, the predecessor of the ReplicaSet."""
 
 from __future__ import annotations
 

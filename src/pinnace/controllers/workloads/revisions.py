@@ -26,7 +26,7 @@ _LONGEST_PREFIX = 223
 
 
 class Caches(Protocol):
-    """Where informers are shared."""
+    """The shared informers."""
 
     def cache(self, kind: str) -> Cache: ...
 
@@ -70,7 +70,7 @@ class Revisions:
         return Newest(newest, collisions)
 
     async def _create(self, owner: Object, data: Object, number: int, collisions: int) -> Newest:
-        """Create a revision whose name follows from its data. A name that is taken by other data is evaded."""
+        """Create a revision whose name follows from its data. Count a collision where other data has the name."""
         metadata, template = owner["metadata"], owner["spec"]["template"]
         encoded = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
         while True:

@@ -16,7 +16,7 @@ CLAIM = "v1/PersistentVolumeClaim"
 
 
 class ClaimRefused(Exception):
-    """A claim could not be created, or is being deleted: its pod has to wait."""
+    """A claim could not be created, or is being deleted: its pod must wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Holder:
 
     name: str
     uid: str
-    """Empty as long as the pod is not created."""
+    """Empty until the pod is created."""
     ordinal: int
     is_scaled_down: bool
 
@@ -76,7 +76,7 @@ class StatefulClaims:
         return []
 
     def is_stale(self, stateful_set: Object, holder: Holder) -> bool:
-        """Whether a claim still belongs to an earlier pod of this name, and goes with it: the new pod has to wait."""
+        """Whether a claim belongs to an earlier pod of this name and is deleted with it: the new pod must wait."""
         if _policy(stateful_set)[0] == "Retain":
             return False
         claims = (self._find(stateful_set, name) for name in claim_names(stateful_set, holder.ordinal).values())
@@ -116,7 +116,7 @@ def wanted_owners(claim: Object, stateful_set: Object, holder: Holder) -> list[O
     """
     references = _references(claim)
     if _has_stale_set(references, stateful_set) or _has_stale_pod(references, holder):
-        return None  # Managed by a predecessor that is gone: the collector decides.
+        return None  # Owned by an earlier set of the name: the garbage collector decides.
     others = [one for one in references if not _is_of_set(one, stateful_set) and not _is_of_pod(one, holder)]
     when_scaled, when_deleted = _policy(stateful_set)
     wanted = list(others)
@@ -135,7 +135,7 @@ def _references(claim: Object) -> list[Object]:
 
 
 def _policy(stateful_set: Object) -> tuple[str, str]:
-    """When scaled, when deleted."""
+    """Return the retention policy: when scaled, when deleted."""
     policy = stateful_set["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
     return policy.get("whenScaled", "Retain"), policy.get("whenDeleted", "Retain")
 
@@ -159,7 +159,7 @@ def _has_stale_pod(references: list[Object], holder: Holder) -> bool:
 
 
 def _has_other_controller(references: list[Object], stateful_set: Object, holder: Holder) -> bool:
-    """Whether something else controls a claim; of no interest where claims are retained anyway."""
+    """Whether another object controls a claim; False where claims are retained anyway."""
     if _policy(stateful_set) == ("Retain", "Retain"):
         return False
     return any(

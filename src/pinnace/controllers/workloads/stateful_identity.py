@@ -1,4 +1,4 @@
-"""The names, labels and volumes that tie a pod to its place in a StatefulSet."""
+"""The names, labels and volumes that bind a pod to its ordinal in a StatefulSet."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def identity_labels(name: str, ordinal: int) -> dict[str, str]:
 
 
 def has_identity(pod: Owned) -> bool:
-    """Whether a pod carries its own name as a label, by which a Service can select it."""
+    """Whether a pod has its own name as a label, which a Service can select."""
     return pod.labels.get(POD_NAME_LABEL) == pod.key.name
 
 

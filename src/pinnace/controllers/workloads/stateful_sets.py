@@ -48,7 +48,7 @@ class Replicas:
     """The revision of the set's template."""
     collisions: int
     pods: dict[int, PodFacts]
-    """By ordinal, those that are not wanted included."""
+    """The pods by ordinal, including those that are not wanted."""
 
     @property
     def ordinals(self) -> range:
@@ -81,7 +81,7 @@ class Replicas:
         )
 
     def new_pod(self, ordinal: int) -> Object:
-        """The pod of an ordinal, of the revision that it should have: below the partition the current one."""
+        """Return the pod of an ordinal, of the revision that it should have: below the partition the current one."""
         spec = self.stateful_set["spec"]
         strategy = spec.get("updateStrategy") or {}
         rolling = strategy.get("rollingUpdate")
@@ -111,7 +111,7 @@ class StatefulSets:
         self.controller.watches_encoded(POD, self._sets_of)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
-        """The set that owns a pod; for an orphan the set of its name, if that selects it."""
+        """Yield the set that owns a pod; for an orphan the set of its name, if that selects it."""
         pod = snapshot.derive(pod_facts)
         namespace = pod.key.namespace
         if pod.controller is not None:
@@ -188,7 +188,7 @@ class StatefulSets:
         return None
 
     async def _keep_in_order(self, replicas: Replicas) -> bool:
-        """Whether every wanted pod exists and is available, the lowest ordinal first; else make the first one so."""
+        """Create or repair the first wanted pod that is not available; return whether there is none."""
         for ordinal in replicas.ordinals:
             is_created = ordinal in replicas.pods
             await self._keep(replicas, ordinal)
@@ -229,10 +229,10 @@ class StatefulSets:
         self._record(stateful_set, "Create", holder.name, None)
 
     async def _repair(self, replicas: Replicas, ordinal: int, pod: PodFacts) -> None:
-        """Restore the labels, claims and volumes that make a pod a member.
+        """Restore the labels, claims and volumes of a member.
 
-        The server refuses other volumes for a pod that exists. As in Kubernetes the attempt is made and recorded: the
-        Event tells the user of a pod that does not use the claims of its set.
+        The server refuses other volumes for an existing pod. As in Kubernetes the attempt is made and recorded: its
+        Event shows the user a pod that does not use the claims of its set.
         """
         stateful_set, holder = replicas.stateful_set, replicas.holder(ordinal)
         has_claims = self._has_claims(stateful_set, ordinal, pod)
@@ -263,7 +263,7 @@ class StatefulSets:
         return snapshot is None or wanted.items() <= snapshot.derive(identity.claimed_volumes).items()
 
     async def _condemn_in_order(self, replicas: Replicas) -> bool:
-        """Whether no pod is left that is not wanted; else delete the highest, when all others are available."""
+        """Delete the highest pod that is not wanted, when all others are available; return whether there is none."""
         first_unavailable = self._first_unavailable(replicas)
         for ordinal in replicas.condemned:
             await self._claims.apply_policy(replicas.stateful_set, replicas.holder(ordinal))
@@ -279,7 +279,7 @@ class StatefulSets:
             await self._delete(replicas.stateful_set, replicas.pods[ordinal])
 
     async def _update(self, replicas: Replicas) -> None:
-        """Delete pods of an old revision, the highest ordinal first: they are created anew with the new one."""
+        """Delete pods of an old revision, the highest ordinal first: they are created again with the new one."""
         rolling = replicas.stateful_set["spec"]["updateStrategy"].get("rollingUpdate") or {}
         wanted = replicas.ordinals
         most = scaled_amount(rolling.get("maxUnavailable", 1), len(wanted), round_up=False)
@@ -291,7 +291,7 @@ class StatefulSets:
         ]
         broken = [ordinal for ordinal in outdated if self._is_unavailable(replicas, ordinal)]
         working = [ordinal for ordinal in outdated if ordinal not in broken]
-        # Nothing gets worse by the loss of a pod that does not work.
+        # Deleting an unavailable pod lowers no availability.
         for ordinal in [*broken, *working[: max(0, budget)]]:
             await self._delete(replicas.stateful_set, replicas.pods[ordinal])
 

@@ -1,4 +1,4 @@
-"""A short, stable name for one pod template: the value of `pod-template-hash` and of revision names."""
+"""Computes a short, stable name of a pod template: the value of `pod-template-hash` and of revision names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Nodes without machines: they keep their leases and take their pods through life by stages."""
+"""Simulated nodes: they renew their leases and lead their pods through stages, without containers."""

@@ -1,4 +1,4 @@
-"""Addresses of simulated nodes and pods: each is given to one at a time."""
+"""Allocates addresses to simulated nodes and pods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NoAddressLeft(Exception):
 
 
 class AddressPool:
-    """The addresses of one network, given out in turn, so that a released one rests before it is used again."""
+    """The addresses of one network, allocated in turn, so that a released one stays unused for a while."""
 
     def __init__(self, network: str) -> None:
         self._network: IPv4Network | IPv6Network = ip_network(network, strict=False)
@@ -24,7 +24,7 @@ class AddressPool:
         self._next = 0
 
     def allocate(self) -> str:
-        """Raises NoAddressLeft."""
+        """Return a free address. Raise NoAddressLeft."""
         if len(self._used) >= self._size:
             raise NoAddressLeft(f"all {self._size} addresses of {self._network} are in use: delete pods or add nodes")
         while self._next in self._used:
@@ -35,7 +35,7 @@ class AddressPool:
         return str(self._network[given + 1])
 
     def take(self, address: str) -> None:
-        """Note that a pod has this address already."""
+        """Reserve an address that a pod has already."""
         offset = self._offset(address)
         if offset is not None:
             self._used.add(offset)

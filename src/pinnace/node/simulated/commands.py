@@ -19,7 +19,7 @@ _exit = re.compile(r"exit (\d{1,3})")
 
 
 class CommandOutcome(NamedTuple):
-    """How the containers of a pod end."""
+    """When the containers of a pod end, and their exit code."""
 
     seconds: float = 0.0
     code: int = 0
@@ -33,7 +33,7 @@ NEVER = CommandOutcome(seconds=math.inf)
 
 
 def outcome_of(pod: Object) -> CommandOutcome:
-    """When the last container ends, and the first exit code that is not 0. Other commands end at once, and well."""
+    """Return when the last container ends, and the first exit code that is not 0. Unknown commands succeed at once."""
     outcomes = [_outcome(container) for container in pod["spec"]["containers"]]
     code = next((one.code for one in outcomes if one.code), 0)
     return CommandOutcome(max(one.seconds for one in outcomes), code)

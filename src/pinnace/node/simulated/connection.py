@@ -18,7 +18,7 @@ class SimulatedConnection:
         self._node = node
 
     async def reach(self) -> None:
-        """It is always there."""
+        """Do nothing: the node can always be reached."""
 
     async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
         raise self._refusal()

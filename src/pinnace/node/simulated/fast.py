@@ -1,8 +1,8 @@
-"""The built-in life of simulated pods: ready at once, Job pods complete, deleted pods go. KWOK's fast stages in Python.
+"""The built-in stages of simulated pods, KWOK's fast stages in Python: ready, Job pods complete, deleted pods go away.
 
 The pod of a Job takes as long as its command sleeps and fails if its command exits with an error: see `commands`.
-Labels and annotations of KWOK's own stages steer single pods: `pod-complete.stage.kwok.x-k8s.io/delay: 10s` delays the
-completion, the label `pod-container-running-failed.stage.kwok.x-k8s.io: "true"` makes a pod fail.
+Labels and annotations of KWOK's own stages control single pods: `pod-complete.stage.kwok.x-k8s.io/delay: 10s` delays
+the completion, the label `pod-container-running-failed.stage.kwok.x-k8s.io: "true"` makes a pod fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast simulated pods live, in seconds, and how many of them fail."""
+    """The delays of simulated pods in seconds, and the share of them that fail."""
 
     ready: float = 0.0
     complete: float = 0.0
@@ -50,7 +50,7 @@ class _FastStage:
         *,
         own_seconds: Callable[[Object], float] | None = None,
     ) -> None:
-        """`own_seconds` is what a pod needs itself, besides the pace."""
+        """`own_seconds` is the time that a pod itself takes, added to that of the pace."""
         self.name = name
         self._seconds = seconds
         self._pace = pace
@@ -67,7 +67,7 @@ class _FastStage:
 
 
 class FastLife:
-    """Pending → running and ready → succeeded for Job pods, and gone once deleted."""
+    """The stages Pending → running and ready → succeeded for Job pods; removed once deleted."""
 
     def __init__(self, pace: Pace | None = None) -> None:
         pace = pace or Pace()
@@ -120,7 +120,7 @@ def _complete(pod: Object, context: StageContext) -> Iterable[Effect]:
 
 
 def _seconds_to_end(pod: Object) -> float:
-    """A command sleeps from the start of the pod."""
+    """Return the seconds until the pod's command ends, which sleeps from the start of the pod."""
     return outcome_of(pod).seconds
 
 
@@ -148,7 +148,8 @@ def _fail(pod: Object, context: StageContext) -> Iterable[Effect]:
 
 
 def _delete(pod: Object, context: StageContext) -> Iterable[Effect]:
-    # A kubelet reports how the containers ended before it lets the pod go. Without finalizers the pod goes at once, and
+    # A kubelet reports how the containers ended before the pod is removed. Without finalizers the pod is removed at
+    # once, and
     # only a watcher could see the difference.
     phase = (pod.get("status") or {}).get("phase")
     if pod["metadata"].get("finalizers") and phase not in ("Succeeded", "Failed"):

@@ -48,7 +48,7 @@ def node_names(count: int, *, prefix: str = "node-") -> Iterator[str]:
 
 
 def node_object(name: str, address: str, shape: NodeShape, *, version: str, now: str) -> Object:
-    """The Node to create: ready from the start. `version` is the server's, such as v1.36.0."""
+    """Return the Node to create: ready from the start. `version` is the server's, such as v1.36.0."""
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",
@@ -70,7 +70,7 @@ def node_object(name: str, address: str, shape: NodeShape, *, version: str, now:
 
 
 def ready_status(node: Object, address: str, shape: NodeShape, *, version: str, now: str) -> Object:
-    """The status of a ready node. Sizes and addresses that the node states already are kept."""
+    """Return the status of a ready node. Sizes and addresses in the node's status are kept."""
     present = node.get("status") or {}
     addresses = present.get("addresses") or [
         {"type": "InternalIP", "address": address},
@@ -100,7 +100,7 @@ def ready_status(node: Object, address: str, shape: NodeShape, *, version: str, 
 
 
 def ready_conditions(present: list[Object], *, now: str) -> list[Object]:
-    """The kubelet's conditions, all well, beside those that others have set."""
+    """Return the kubelet's conditions of a healthy node, beside those that other components have set."""
     known = {condition.get("type"): condition for condition in present}
     ours = []
     for type_, status, reason, message in _CONDITIONS:

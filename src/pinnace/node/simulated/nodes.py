@@ -1,7 +1,7 @@
-"""Simulated nodes: three loops over shared informers, however many nodes and pods there are.
+"""Simulated nodes: three controllers over shared informers, however many nodes and pods there are.
 
 One keeps each Node ready, one renews the leases in turn, one takes the pods through their stages. An idle cluster costs
-the renewals alone.
+only the renewals.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _POD = "v1/Pod"
 
 
 class LocalNodes(Protocol):
-    """Where the API server finds the nodes of its own process."""
+    """Registers the nodes of this process with the API server."""
 
     def register(self, name: str, connection: NodeConnection) -> None: ...
 
@@ -53,10 +53,10 @@ class LocalNodes(Protocol):
 
 @dataclass(slots=True)
 class _Machine:
-    """What is known of one simulated node."""
+    """The state of one simulated node."""
 
     turn: int
-    """Its place in the order of lease renewals."""
+    """Its position in the order of lease renewals."""
     uid: str = ""
     host_ips: tuple[str, ...] = ()
     pod_network: str = POD_NETWORK
@@ -75,9 +75,9 @@ class SimulatedNodes:
         node_life: Life | None = None,
         connections: LocalNodes | None = None,
     ) -> None:
-        """`client` writes as the kubelets. `version` is what the nodes report as theirs, such as v1.36.0.
+        """`client` writes as the kubelets. `version` is the kubelet version that nodes report, such as v1.36.0.
 
-        `life` are the stages of pods. Nodes are ready and become ready again, unless `node_life` has stages for them.
+        `life` has the stages of pods. Nodes are ready and become ready again, unless `node_life` has stages for them.
         """
         self._manager = manager
         self._client = client
@@ -107,7 +107,7 @@ class SimulatedNodes:
 
     @property
     def controllers(self) -> Sequence[Controller]:
-        """The controllers of nodes, leases and stages, to be added to the manager."""
+        """Return the controllers of nodes, leases and stages, to be added to the manager."""
         stages = [self._pods] if self._node_stages is None else [self._pods, self._node_stages]
         return [self._nodes, self._leases, *(runner.controller for runner in stages)]
 
@@ -205,7 +205,7 @@ class SimulatedNodes:
             await self._client.patch(_NODE, key.name, {"status": status}, subresource="status")
 
     async def _remove_taint(self, node: Object) -> None:
-        """A new node gets this taint by admission, until it is known to be ready: this one is."""
+        """Remove the taint that admission gives to a new node until it is ready: this one is ready."""
         taints = node["spec"].get("taints") or []
         kept = [taint for taint in taints if taint.get("key") != NOT_READY]
         if kept != taints:

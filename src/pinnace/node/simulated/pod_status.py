@@ -1,4 +1,4 @@
-"""The status of a simulated pod in each stage of its life, as a kubelet would write it."""
+"""Builds the status of a simulated pod in each stage, as a kubelet would write it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pinnace.model.objects import Object
 
 
 def running(pod: Object, *, now: str, host_ips: Iterable[str], pod_ips: Iterable[str]) -> Object:
-    """All containers run and are ready; init containers have completed."""
+    """Return the status of a pod whose containers run and are ready and whose init containers have completed."""
     spec = pod["spec"]
     readiness_gates = [(one["conditionType"], "True", "") for one in spec.get("readinessGates") or ()]
     wanted = [
@@ -45,7 +45,7 @@ def succeeded(pod: Object, *, now: str) -> Object:
 
 
 def failed(pod: Object, ended: Mapping[str, Any], *, now: str, container: str = "") -> Object:
-    """The pod has failed: `container`, or every container, ended as told, others completed."""
+    """Return the status of a failed pod: `container`, or every container, ended with `ended`; others completed."""
     fine = {"exitCode": 0, "reason": "Completed"}
     return _ended(
         pod, "Failed", "PodFailed", lambda name: ended if not container or name == container else fine, now=now
@@ -53,13 +53,13 @@ def failed(pod: Object, ended: Mapping[str, Any], *, now: str, container: str = 
 
 
 def restarts_of(pod: Object) -> int:
-    """The most restarts of a container."""
+    """Return the most restarts of a container."""
     known = (pod.get("status") or {}).get("containerStatuses") or ()
     return max((one.get("restartCount", 0) for one in known), default=0)
 
 
 def restarted(pod: Object, ended: Mapping[str, Any], *, now: str) -> Object:
-    """Every container has ended as told and runs again."""
+    """Return the status of a pod whose containers have all ended with `ended` and run again."""
     statuses = []
     for container in pod["spec"]["containers"]:
         last = _ended_container(pod, container, ended, now=now)
@@ -91,7 +91,7 @@ def _generation(pod: Object) -> Object:
 
 
 def _conditions(pod: Object, wanted: Iterable[tuple[str, str, str]], *, now: str) -> list[Object]:
-    """Conditions of others are kept; a condition that stays as it was keeps its time."""
+    """Return the conditions. Those of other components are kept; an unchanged condition keeps its time."""
     present = {one["type"]: one for one in (pod.get("status") or {}).get("conditions") or ()}
     generation = _generation(pod)
     for type_, status, reason in wanted:
@@ -103,7 +103,7 @@ def _conditions(pod: Object, wanted: Iterable[tuple[str, str, str]], *, now: str
 
 
 def _container(pod: Object, container: Object) -> Object:
-    """What a status says of a container in every state."""
+    """Return the fields of a container status that do not depend on its state."""
     name = container["name"]
     return {
         "name": name,

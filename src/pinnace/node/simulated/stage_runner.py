@@ -1,4 +1,4 @@
-"""Takes the objects of one kind through the stages of a life: one write per effect, no timer without a delay."""
+"""Takes the objects of one kind through their stages: one write per effect, no timer without a delay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Plan:
 
 
 class StageRunner:
-    """Tell it of objects with `enqueue`, and of those that are gone with `forget`."""
+    """Call `enqueue` for each object, and `forget` for each object that is gone."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StageRunner:
         return None
 
     def _stage_of(self, key: Key, obj: Object) -> Stage | None:
-        """The stage that was chosen before, if it still matches; else one of those that match now."""
+        """Return the stage that was chosen before if it still matches; else choose one that matches now."""
         stages = self._life.stages_of(obj)
         plan = self._plans.get(key)
         if plan is not None and plan.uid == obj["metadata"]["uid"] and plan.stage in stages:
@@ -80,7 +80,7 @@ class StageRunner:
         return self._life.choose(stages, obj) if stages else None
 
     def _wait(self, key: Key, obj: Object, stage: Stage) -> float:
-        """The seconds until the delay of a stage is over. It begins when the stage is first seen to match."""
+        """Return the seconds until the delay of a stage is over. It begins when the stage is first found to match."""
         now = self._clock.monotonic()
         plan = self._plans.get(key)
         if plan is None:
@@ -91,7 +91,7 @@ class StageRunner:
         return plan.due - now
 
     async def _enter(self, key: Key, obj: Object, stage: Stage) -> Object | None:
-        """Apply the effects of a stage; returns the object to go on with, None if the watch tells when to go on."""
+        """Apply the effects of a stage. Return the object to continue with; None to wait for the watch."""
         self._plans.pop(key, None)
         latest: Object | None = obj
         try:
@@ -105,7 +105,7 @@ class StageRunner:
         return latest
 
     async def _apply(self, key: Key, obj: Object, effect: Effect, latest: Object | None) -> Object | None:
-        """Returns the object after the effect; None once it was deleted."""
+        """Apply one effect. Return the object after it; None once the object is deleted."""
         match effect:
             case StagePatch(body, subresource, form):
                 return await self._client.patch(

@@ -1,4 +1,4 @@
-"""The words of a simulated life: a stage has a delay and effects; a life says which stages an object may enter."""
+"""The interfaces of stages: a stage has a delay and effects; a life decides which stages an object may enter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinnace.model.objects import Object
 
 
 class InvalidStage(ValueError):
-    """A stage cannot be read. The message names the file and the stage."""
+    """A stage is invalid. The message names the file and the stage."""
 
 
 class StagePatch(NamedTuple):
@@ -40,36 +40,36 @@ Effect = StagePatch | Delete | Emit
 
 
 class StageContext(Protocol):
-    """What a stage may ask about the node of a pod."""
+    """The time, and the addresses of nodes and pods, for the effects of stages."""
 
     @property
     def now(self) -> str:
-        """RFC 3339."""
+        """The time in RFC 3339."""
 
     def host_ips(self, node: str) -> Sequence[str]: ...
 
     def node_ip(self, node: str) -> str:
-        """The address of a node, allocated if it has none yet."""
+        """Return the address of a node; allocate one if it has none."""
 
     def pod_ips(self, pod: Object) -> Sequence[str]:
-        """The addresses of a pod: its own, or its node's on the host network. Allocated when first asked for."""
+        """Return the addresses of a pod: its own, allocated at the first call, or its node's on the host network."""
 
 
 class Stage(Protocol):
-    """One step of a life."""
+    """One stage of a pod or node."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def is_followed_at_once(self) -> bool:
-        """Whether the next stage is chosen from the answer to this one's write, before the watch tells of it."""
+        """Whether the next stage is chosen from the answer to this one's write, without waiting for the watch."""
 
     def delay(self, obj: Object, now: datetime) -> float:
-        """Seconds between entering the stage and its effects."""
+        """Return the seconds between entering the stage and its effects."""
 
     def effects(self, obj: Object, context: StageContext) -> Iterable[Effect]:
-        """The writes of this stage, in order."""
+        """Return the writes of this stage, in order."""
 
 
 class _Owner(msgspec.Struct, gc=False):
@@ -110,10 +110,10 @@ class Life(Protocol):
     """The stages of the pods of simulated nodes, or of the nodes."""
 
     def concerns(self, head: PodHead) -> bool:
-        """Whether a pod may enter a stage now. Asked for every change of a pod: it must be cheap."""
+        """Whether a pod may enter a stage now. Called for every change of a pod: it must be cheap."""
 
     def stages_of(self, obj: Object) -> list[Stage]:
-        """The stages that an object may enter now."""
+        """Return the stages that an object may enter now."""
 
     def choose(self, stages: list[Stage], obj: Object) -> Stage:
-        """One of several, by weight."""
+        """Choose one of several stages by weight."""

@@ -60,10 +60,10 @@ class AuditBackend(Protocol):
 
 
 class Auditor:
-    """Lets a handler answer a request, and writes an event at each stage."""
+    """Records each request around the handler's answer: one event at each stage."""
 
     def __init__(self, policy: AuditPolicy, backends: Sequence[AuditBackend], clock: Clock) -> None:
-        """Every backend gets every event."""
+        """Write every event to every one of `backends`."""
         self._policy = policy
         self._backends = tuple(backends)
         self._clock = clock

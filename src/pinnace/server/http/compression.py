@@ -63,7 +63,7 @@ class GzipCache:
 
     def _keep(self, end: bytes, done: asyncio.Future[CompressedEnd]) -> None:
         if done.cancelled() or done.exception() is not None:
-            del self._known[id(end)]  # Those who wait get the error; the next request tries again.
+            del self._known[id(end)]  # Waiting requests get the error; the next one tries again.
             return
         self._bytes += _size_of(end, done.result())
         for key, (oldest, packing) in list(self._known.items()):

@@ -36,7 +36,7 @@ class RequestReceiver(Protocol):
         """Send 100 Continue: the client waits for it."""
 
     def begin_upgrade(self) -> None:
-        """The bytes after the last request are not HTTP; see `leftover`."""
+        """Answer a request to upgrade: the bytes after it are not HTTP; see `leftover`."""
 
 
 class _Rejected(Exception):

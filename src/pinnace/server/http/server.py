@@ -57,7 +57,7 @@ _AFTERMATH = 1.0
 
 
 class HttpServer:
-    """Listens, and lets the handler answer each request.
+    """Listens, and passes each request to the handler.
 
     A slow, silent or hostile client costs other clients nothing: see `Limits`.
     """

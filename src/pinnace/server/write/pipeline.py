@@ -43,10 +43,10 @@ class Reservation(Protocol):
     """Addresses and ports that one write has taken. Either method ends it."""
 
     def keep(self) -> None:
-        """The write is stored: free what the object no longer uses."""
+        """Free what the object no longer uses: the write is stored."""
 
     def give_back(self) -> None:
-        """The write failed: restore the state before it."""
+        """Restore the state before the write: it failed."""
 
 
 class Reservations(Protocol):

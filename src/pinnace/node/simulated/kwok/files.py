@@ -1,4 +1,4 @@
-"""Stages from files: `pinnace up --nodes 3 --stages my-stages.yaml`."""
+"""Reads stages from files: `pinnace up --nodes 3 --stages my-stages.yaml`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FORMS: dict[str | None, PatchForm] = {None: "strategic", "json": "json", "merge
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """The stages of a file by the kind that they are for; None where the file has none."""
+    """The stages of a file for pods and for nodes; None where the file has none."""
 
     pods: KwokLife | None = None
     nodes: KwokLife | None = None
 
 
 def load_stages(path: Path) -> Lives:
-    """Read a file of Stages, one YAML document each. Documents of other kinds are left out. Raises InvalidStage."""
+    """Read a file of Stages, one YAML document each. Skip documents of other kinds. Raise InvalidStage."""
     try:
         documents = list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
     except OSError as error:
@@ -63,7 +63,7 @@ def _stages_in(document: Any) -> Iterator[Object]:
 
 
 def _read(document: Object, path: Path) -> tuple[str, KwokStage | None]:
-    """The kind that a stage is for, and the stage; None if it selects nothing."""
+    """Return the kind that a stage is for, and the stage; None if it selects nothing."""
     name = str((document.get("metadata") or {}).get("name") or "")
     try:
         spec = document["spec"]

@@ -17,22 +17,22 @@ _END = ("end", "")
 
 
 class InvalidExpression(ValueError):
-    """The expression cannot be read, or uses a part of jq that is not here."""
+    """The expression cannot be parsed, or uses an unsupported part of jq."""
 
 
 class _CannotIndex(Exception):
-    """A value has no such part."""
+    """A value has no such index or field."""
 
 
 class Query:
     """A parsed expression."""
 
     def __init__(self, text: str) -> None:
-        """Raises InvalidExpression."""
+        """Parse the expression. Raise InvalidExpression."""
         self._filter = _Parser(text).parse()
 
     def run(self, value: Any) -> Values | None:
-        """The results that are not null; None if the expression fails on this value."""
+        """Return the results that are not null; None if the expression fails on this value."""
         try:
             return [one for one in self._filter(value) if one is not None]
         except _CannotIndex:

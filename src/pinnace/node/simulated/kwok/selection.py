@@ -1,4 +1,4 @@
-"""Which objects a stage is for, and the numbers that it reads from them."""
+"""Selects the objects of a stage, and reads numbers from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinnace.node.simulated.kwok.jq import Query
 
 @dataclass(frozen=True, slots=True)
 class StageRequirement:
-    """What one expression must give."""
+    """A condition on the result of one expression."""
 
     query: Query
     operator: str
@@ -40,7 +40,7 @@ def _text(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All of its parts must match."""
+    """Selects an object if labels, annotations and all requirements match."""
 
     labels: tuple[tuple[str, str], ...]
     annotations: tuple[tuple[str, str], ...]
@@ -61,13 +61,13 @@ def _has(present: dict[str, str] | None, wanted: tuple[tuple[str, str], ...]) ->
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number that a stage states, or reads from the object."""
+    """A number that is written in the stage or read from the object."""
 
     stated: int | None = None
     query: Query | None = None
 
     def number(self, obj: Object) -> int | None:
-        """A weight. None if the object says something that is no number."""
+        """Return a weight; None if the object's value is not a number."""
         found = (self.query.run(obj) or None) if self.query is not None else None
         if found is None:
             return self.stated
@@ -75,7 +75,7 @@ class Amount:
         return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
 
     def seconds(self, obj: Object, now: datetime) -> float | None:
-        """A delay, stated in milliseconds, or read as a duration or as a moment to wait for."""
+        """Return a delay, written in milliseconds, or read from the object as a duration or as a time to wait for."""
         found = (self.query.run(obj) or None) if self.query is not None else None
         if found is not None and isinstance(found[0], str):
             seconds = parse_duration(found[0])

@@ -1,4 +1,4 @@
-"""A stage of KWOK as simulated nodes enter it."""
+"""A stage of KWOK, run by simulated nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pinnace.node.simulated.stages import Delete, Effect, Emit, PodHead, Stage, 
 
 @dataclass(frozen=True, slots=True)
 class PatchStep:
-    """Change the object by what a template gives."""
+    """Patch the object with the result of a template."""
 
     template: GoTemplate
     root: str
@@ -59,7 +59,7 @@ class KwokStage:
     is_followed_at_once: bool
 
     def delay(self, obj: Object, now: datetime) -> float:
-        """Between the duration and the jitter duration, at random; the latter alone if it is shorter."""
+        """Return a random delay between duration and jitterDuration; the latter if it is shorter."""
         seconds = self.duration.seconds(obj, now) if self.duration is not None else None
         if seconds is None:
             return 0.0
@@ -78,7 +78,7 @@ class KwokStage:
                     finalizers = obj["metadata"].get("finalizers") or []
                     wanted = _finalizers(finalizers, step)
                     if wanted != finalizers:
-                        # With the version: a finalizer that another adds meanwhile is not lost.
+                        # With the version: a finalizer that another client adds meanwhile is not lost.
                         version = obj["metadata"]["resourceVersion"]
                         metadata = {"finalizers": wanted or None, "resourceVersion": version}
                         yield StagePatch({"metadata": metadata}, "", "merge")
@@ -92,7 +92,7 @@ def _finalizers(present: Sequence[str], step: FinalizerStep) -> list[str]:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads what looks like a date as text, as Kubernetes does."""
+    """Parses what looks like a date as text, as Kubernetes does."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the shape are PyYAML's
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -155,7 +155,7 @@ class KwokLife:
         return [stage for stage in self._stages if stage.selector.matches(obj)]
 
     def choose(self, stages: list[Stage], obj: Object) -> Stage:
-        """By weight. Without weights any of them; those whose weight cannot be read only if there are no others."""
+        """Choose by weight, or at random without weights. Stages with unreadable weights come last."""
         weights = [stage.weight.number(obj) if isinstance(stage, KwokStage) else None for stage in stages]
         known = [(stage, weight) for stage, weight in zip(stages, weights, strict=True) if weight is not None]
         heavy = [(stage, weight) for stage, weight in known if weight > 0]

@@ -24,18 +24,18 @@ class GoTemplate:
     """A parsed template."""
 
     def __init__(self, text: str) -> None:
-        """Raises TemplateError."""
+        """Parse the template. Raise TemplateError."""
         self._nodes = parse_template(text)
 
     def render(self, data: Any, functions: Functions) -> str:
-        """Raises TemplateError."""
+        """Return the output for `data`. Raise TemplateError."""
         run = _Run({**_FUNCTIONS, **functions}, data)
         run.walk(self._nodes, data)
         return "".join(run.output)
 
 
 class _Run:
-    """One evaluation: variables in nested scopes, and what is written."""
+    """One evaluation: variables in nested scopes, and the output."""
 
     def __init__(self, functions: Functions, data: Any) -> None:
         self._functions = functions
@@ -127,7 +127,7 @@ class _Run:
             raise TemplateError(f"{first.value} failed: {error}") from error
 
     def _junction(self, ends_with: bool, terms: Sequence[Term], dot: Any, piped: Any) -> Any:
-        """`and` and `or`: the first argument that decides, and else the last."""
+        """Evaluate `and` or `or`: return the first argument that decides, else the last."""
         value: Any = None
         for term in terms:
             value = self._term(term, dot)
@@ -156,7 +156,7 @@ class _Run:
 
 
 def _follow(value: Any, path: Sequence[str]) -> Any:
-    """A field that is missing, or a field of nothing, is nothing."""
+    """Return a field; None if it is missing or the value is None."""
     for name in path:
         if value is None:
             return None
@@ -171,7 +171,7 @@ def is_true(value: Any) -> bool:
 
 
 def printed(value: Any) -> str:
-    """A value as Go prints it."""
+    """Return a value as Go prints it."""
     if value is None:
         return "<no value>"
     if isinstance(value, bool):

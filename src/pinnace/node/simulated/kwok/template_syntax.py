@@ -31,7 +31,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class TemplatePipeline:
-    """Commands, each of which gets the result of the one before as its last argument."""
+    """Commands; each gets the result of the previous one as its last argument."""
 
     commands: tuple[tuple[Term, ...], ...]
     names: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class SyntaxNode:
 
 
 def parse_template(text: str) -> list[SyntaxNode]:
-    """Raises TemplateError."""
+    """Parse a template. Raise TemplateError."""
     pieces = list(_pieces(text))
     nodes, at, end = _parse(pieces, 0)
     if end:
@@ -61,7 +61,7 @@ def parse_template(text: str) -> list[SyntaxNode]:
 
 
 def _pieces(text: str) -> Iterator[tuple[bool, str]]:
-    """Text and actions in turn; whether it is an action comes first."""
+    """Yield text and actions in turn, each with whether it is an action."""
     at, trims = 0, False
     for found in _action.finditer(text):
         before = text[at : found.start()]
@@ -77,7 +77,7 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _parse(pieces: list[tuple[bool, str]], at: int) -> tuple[list[SyntaxNode], int, str]:
-    """The nodes up to an `end` or `else`, the place after it, and the action that it was."""
+    """Return the nodes up to an `end` or `else`, the index after it, and which of the two it was."""
     nodes: list[SyntaxNode] = []
     while at < len(pieces):
         is_action, text = pieces[at]
@@ -132,7 +132,7 @@ class _Tokens:
         return self.items[self.at] if self.at < len(self.items) else ("end", "")
 
     def adjoins(self) -> bool:
-        """Whether no space is before the next token."""
+        """Whether no space precedes the next token."""
         return self.at < len(self.items) and self._adjoins[self.at]
 
     def take(self) -> tuple[str, str]:
@@ -157,7 +157,7 @@ def _pipeline(text: str) -> TemplatePipeline:
 
 
 def _declared(tokens: _Tokens) -> tuple[str, ...]:
-    """The variables before := or =, if there are any."""
+    """Return the variables before := or =, if there are any."""
     names, at = [], 0
     while at < len(tokens.items) and tokens.items[at][0] == "variable" and "." not in tokens.items[at][1]:
         names.append(tokens.items[at][1])
