@@ -20,7 +20,10 @@ def at(schema: Schema, path: str, change: Change) -> Schema:
 def _change_at(schema: Schema, steps: tuple[str, ...], change: Change) -> dict[str, Any]:
     raw = dict(schema.raw)
     if not steps:
-        return change(raw)
+        raw = change(raw)
+        if not raw.get("required", True):
+            del raw["required"]  # Go writes no empty lists.
+        return raw
     step, rest = steps[0], steps[1:]
     if step == ITEMS:
         if schema.items is not None:

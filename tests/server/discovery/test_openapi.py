@@ -76,6 +76,31 @@ def test_every_reference_of_a_document_is_in_it(openapi: OpenApi, path: str) -> 
     assert {name.removeprefix("#/components/schemas/") for name in _references(document)} <= schemas.keys()
 
 
+def _empty_lists(value: Any, path: str = "") -> list[str]:
+    if isinstance(value, dict):
+        own = [f"{path}/{name}" for name in ("parameters", "required") if value.get(name) == []]
+        return own + [found for name, child in value.items() for found in _empty_lists(child, f"{path}/{name}")]
+    return [found for child in value for found in _empty_lists(child, path)] if isinstance(value, list) else []
+
+
+def test_go_reads_every_document_without_loss(openapi: OpenApi) -> None:
+    """Go's types have no empty lists, and no references to anything that the document does not define."""
+    for path in _read(openapi.index())["paths"]:
+        document = _read(openapi.v3(path))
+        assert (path, _empty_lists(document)) == (path, [])
+        defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+        assert (path, _references(document) - defined) == (path, set())
+    assert _empty_lists(_read(openapi.v2())) == []
+
+
+@pytest.mark.parametrize(
+    "words", ["list of returned", "List of services", "Watch for changes to the described resources"]
+)
+def test_descriptions_have_the_words_that_the_tests_of_kubectl_look_for(openapi: OpenApi, words: str) -> None:
+    document = openapi.v2()
+    assert document is not None and words.encode() in document.body
+
+
 def test_every_reference_of_the_whole_is_in_it(registry: Registry, openapi: OpenApi) -> None:
     registry.add(_boats())
     document = _read(openapi.v2())

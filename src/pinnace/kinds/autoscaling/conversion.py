@@ -383,12 +383,12 @@ def _with_only(names: tuple[str, ...]) -> older_schemas.Change:
 
 _QUANTITY = {"type": "string", "format": "quantity"}
 _PERCENTAGE = {"type": "integer", "format": "int32"}
-_SELECTOR = {"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"}
+_SELECTOR = {"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"}
 _FIELD: dict[str, Any] = {
     "metricName": {"type": "string"},
     "metricSelector": _SELECTOR,
     "selector": _SELECTOR,
-    "target": {"$ref": "#/definitions/io.k8s.api.autoscaling.v2.CrossVersionObjectReference"},
+    "target": {"$ref": "#/$defs/io.k8s.api.autoscaling.v2.CrossVersionObjectReference"},
     "targetAverageUtilization": _PERCENTAGE,
     "currentAverageUtilization": _PERCENTAGE,
     "targetAverageValue": _QUANTITY,

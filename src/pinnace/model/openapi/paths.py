@@ -24,11 +24,11 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "continue": ("string", "Where a list goes on: the token from the page before."),
     "dryRun": ("string", "All: go through every step of the write, but do not store the result."),
     "fieldManager": ("string", "Who makes this change, for the record of field ownership."),
-    "fieldSelector": ("string", "Only objects whose fields are so: metadata.name=web."),
+    "fieldSelector": ("string", "Restrict the list of returned objects by their fields: metadata.name=web."),
     "fieldValidation": ("string", "What to do about unknown and repeated fields: Ignore, Warn or Strict."),
     "force": ("boolean", "Of an apply: take over fields that others own."),
     "gracePeriodSeconds": ("integer", "How long the object may take to end; 0 is at once."),
-    "labelSelector": ("string", "Only objects whose labels are so: app=web,tier!=cache."),
+    "labelSelector": ("string", "Restrict the list of returned objects by their labels: app=web,tier!=cache."),
     "limit": ("integer", "How many objects a page of a list holds at most."),
     "orphanDependents": ("boolean", "Deprecated, see propagationPolicy."),
     "propagationPolicy": ("string", "What becomes of dependents: Orphan, Background or Foreground."),
@@ -36,7 +36,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "resourceVersionMatch": ("string", "How resourceVersion constrains a list: Exact or NotOlderThan."),
     "sendInitialEvents": ("boolean", "Whether a watch begins with the objects that are there."),
     "timeoutSeconds": ("integer", "How long a list or watch may last."),
-    "watch": ("boolean", "Send changes as they come, instead of a list."),
+    "watch": ("boolean", "Watch for changes to the described resources instead of listing them."),
 }
 _LIST = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
@@ -133,7 +133,6 @@ class Paths:
                 everywhere = self._operation(
                     of_all, resource, description, listed, suffix="ForAllNamespaces", everywhere=True
                 )
-                everywhere.pop("parameters", None)
                 shared = [*(self._query[name] for name in _LIST), self._pretty]
                 paths[f"{self._root}/{resource.plural}"] = {"get": everywhere, "parameters": shared}
         if "create" in resource.verbs:
@@ -234,11 +233,12 @@ class Paths:
     ) -> Object:
         scope = "Namespaced" if resource.namespaced and not everywhere else ""
         kind = kind or resource.kind
+        parameters = [self._query[name] for name in operation.parameters]
         return {
             "tags": [self._tag],
             "description": description,
             "operationId": f"{operation.prefix}{self._owner}{scope}{resource.kind.name}{suffix}",
-            "parameters": [self._query[name] for name in operation.parameters],
+            **({"parameters": parameters} if parameters else {}),
             **self._dialect.operation(schema=schema, codes=operation.codes, streams=operation.streams),
             "x-kubernetes-action": operation.action,
             "x-kubernetes-group-version-kind": _wire(kind),
@@ -300,7 +300,7 @@ class OpenApiV2:
         body: Object = {"name": "body", "in": "body", "schema": {"$ref": f"#/definitions/{schema}"}}
         if required:
             body["required"] = True
-        operation["parameters"] = [body, *operation["parameters"]]
+        operation["parameters"] = [body, *operation.get("parameters", ())]
         operation["consumes"] = list(media_types)
 
 
