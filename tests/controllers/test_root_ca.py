@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tests.controllers.world import World
 
@@ -40,16 +38,3 @@ async def test_what_is_deleted_comes_back(world: World) -> None:
     await world.client.delete(KIND, NAME, namespace="default")
     await world.settle()
     assert await world.client.get_or_none(KIND, NAME, namespace="default") is not None
-
-
-async def test_aggregated_servers_learn_whom_to_trust(world: World, files: CertificateFiles) -> None:
-    trusted = await world.client.get(KIND, "extension-apiserver-authentication", namespace="kube-system")
-    assert trusted["data"]["client-ca-file"] == files.ca.certificate.read_text()
-    assert trusted["data"]["requestheader-client-ca-file"] == files.front_proxy_ca.certificate.read_text()
-    assert json.loads(trusted["data"]["requestheader-username-headers"]) == ["X-Remote-User"]
-    assert json.loads(trusted["data"]["requestheader-allowed-names"]) == ["front-proxy-client"]
-    patch = {"data": {"client-ca-file": "mine", "other": "kept"}}
-    await world.client.patch(KIND, "extension-apiserver-authentication", patch, namespace="kube-system")
-    await world.settle()
-    again = await world.client.get(KIND, "extension-apiserver-authentication", namespace="kube-system")
-    assert again["data"] == {**trusted["data"], "other": "kept"}

@@ -20,6 +20,7 @@ from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
 from pinnace.cluster.stall_watch import StallWatch
@@ -81,6 +82,7 @@ async def running(
         await stack.enter_async_context(plane.supervisor.running())
         await bootstrap(plane, address=settings.host, port=server.port, volumes=str(directory / "volumes"))
         add_extension_parts(plane)
+        await add_config_maps(plane, files)
         add_regular_jobs(plane)
         _watch_stalls(plane)
         access = _access(settings, files, token, server.port)

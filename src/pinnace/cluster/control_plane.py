@@ -10,6 +10,7 @@ from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster.admission import build_admission
 from pinnace.cluster.aggregation import Aggregation
+from pinnace.cluster.component_statuses import ComponentStatuses
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.foundation import Foundation, lay_foundation
 from pinnace.cluster.health import Health
@@ -167,10 +168,17 @@ def _build_verbs(
     slices: SliceQueue,
 ) -> Verbs:
     fanout, store = foundation.fanout, foundation.store
+    components = ComponentStatuses(store, foundation.supervisor, has_scheduler=settings.nodes > 0)
     ownerships = Ownerships(foundation.registry)
     return build_verbs(
         foundation,
-        reader=ObjectReader(fanout, store, slices=slices, watch_seconds=settings.min_request_timeout),
+        reader=ObjectReader(
+            fanout,
+            store,
+            slices=slices,
+            computed={"componentstatuses": components.compute},
+            watch_seconds=settings.min_request_timeout,
+        ),
         pipeline=_build_pipeline(foundation, admission, security, ownerships),
         ownerships=ownerships,
         security=security,

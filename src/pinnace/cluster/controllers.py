@@ -5,12 +5,11 @@ To add a controller, add one row to `CONTROLLERS`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from pinnace.auth.authentication.service_accounts import legacy_token
-from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles, load_key, load_pair
+from pinnace.auth.certificates.authority import CertificateFiles, load_key, load_pair
 from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
@@ -35,7 +34,6 @@ from pinnace.controllers.policy.resource_quota import ResourceQuotas
 from pinnace.controllers.security.certificate_approval import CertificateApprover
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
 from pinnace.controllers.security.certificate_signing import CertificateSigner
-from pinnace.controllers.security.extension_authentication import ExtensionAuthentication
 from pinnace.controllers.security.root_ca import RootCaPublisher
 from pinnace.controllers.security.service_account_tokens import ServiceAccountTokenController
 from pinnace.controllers.security.service_accounts import ServiceAccounts
@@ -173,12 +171,6 @@ def _issue_tokens(context: Context, client: Client) -> ServiceAccountTokenContro
     )
 
 
-def _publish_trust(context: Context, client: Client) -> ExtensionAuthentication:
-    return ExtensionAuthentication(
-        context.manager, client, entries=trust_of(context.certificates, client_ca=context.ca)
-    )
-
-
 def _plain(
     build: Callable[[Manager, Client], HasController | HasControllers],
 ) -> Callable[[Context, Client], HasController | HasControllers]:
@@ -219,7 +211,6 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         lambda context, client: RootCaPublisher(context.manager, client, ca=context.ca),
         needs_files=True,
     ),
-    ControllerRow("extension-apiserver-authentication", "", _publish_trust, needs_files=True),
     ControllerRow("serviceaccount-token-controller", "", _issue_tokens, needs_files=True),
     # workloads
     ControllerRow("replicaset-controller", "replicaset-controller", _plain(ReplicaSets)),
@@ -336,16 +327,3 @@ def controllers_of(
     context = Context(manager, clock=clock or SystemClock(), files=files)
     add_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager
-
-
-def trust_of(files: CertificateFiles, *, client_ca: str) -> dict[str, str]:
-    """The entries of extension-apiserver-authentication: the CAs and headers that aggregated servers trust."""
-    return {
-        "client-ca-file": client_ca,
-        "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),
-        "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
-        "requestheader-username-headers": json.dumps(["X-Remote-User"]),
-        "requestheader-uid-headers": json.dumps(["X-Remote-Uid"]),
-        "requestheader-group-headers": json.dumps(["X-Remote-Group"]),
-        "requestheader-extra-headers-prefix": json.dumps(["X-Remote-Extra-"]),
-    }

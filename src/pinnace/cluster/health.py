@@ -13,29 +13,61 @@ from pinnace.store.store import Store, StoreError
 LIVE_SECONDS = 60.0
 """A part that is down for this long fails /livez, too: a new process may help."""
 
-_HOOK = "poststarthook/"
-START = f"{_HOOK}start-cluster"
-# Clients look for these names of Kubernetes. The work behind each is done by the caches, or before the server is ready.
-_HOOKS_OF_CACHES = (
-    f"{_HOOK}generic-apiserver-start-informers",
-    f"{_HOOK}start-apiextensions-informers",
-    f"{_HOOK}crd-informer-synced",
-    f"{_HOOK}start-service-ip-repair-controllers",
-    f"{_HOOK}start-kube-aggregator-informers",
+START = "poststarthook/start-cluster"
+_NAMES = """
+ping
+log
+loopback-serving-certificate
+etcd
+etcd-readiness
+informer-sync
+poststarthook/start-apiserver-admission-initializer
+poststarthook/generic-apiserver-start-informers
+poststarthook/priority-and-fairness-config-consumer
+poststarthook/priority-and-fairness-filter
+poststarthook/storage-object-count-tracker-hook
+poststarthook/start-apiextensions-informers
+poststarthook/start-apiextensions-controllers
+poststarthook/crd-informer-synced
+poststarthook/start-system-namespaces-controller
+poststarthook/peer-endpoint-reconciler-controller
+poststarthook/start-cluster-authentication-info-controller
+poststarthook/start-kube-apiserver-identity-lease-controller
+poststarthook/start-kube-apiserver-identity-lease-garbage-collector
+poststarthook/storage-readiness
+poststarthook/start-legacy-token-tracking-controller
+poststarthook/start-service-ip-repair-controllers
+poststarthook/rbac/bootstrap-roles
+poststarthook/scheduling/bootstrap-system-priority-classes
+poststarthook/priority-and-fairness-config-producer
+poststarthook/bootstrap-controller
+poststarthook/start-kubernetes-service-cidr-controller
+poststarthook/aggregator-reload-proxy-client-cert
+poststarthook/start-kube-aggregator-informers
+poststarthook/apiservice-status-local-available-controller
+poststarthook/apiservice-status-remote-available-controller
+poststarthook/apiservice-registration-controller
+poststarthook/apiservice-discovery-controller
+poststarthook/kube-apiserver-autoregistration
+autoregister-completion
+poststarthook/apiservice-openapi-controller
+poststarthook/apiservice-openapiv3-controller
+"""
+KUBERNETES = tuple(_NAMES.split())
+"""The checks of Kubernetes in its order: clients look for them. Background parts have some of these names."""
+_READYZ_ONLY = frozenset(("etcd-readiness", "informer-sync"))
+_READYZ_NEVER = frozenset(("loopback-serving-certificate",))
+_OF_CACHES = frozenset(
+    (
+        "informer-sync",
+        "poststarthook/generic-apiserver-start-informers",
+        "poststarthook/start-apiextensions-informers",
+        "poststarthook/crd-informer-synced",
+        "poststarthook/start-service-ip-repair-controllers",
+        "poststarthook/start-kube-aggregator-informers",
+    )
 )
-_HOOKS_OF_START = (
-    f"{_HOOK}start-apiserver-admission-initializer",
-    f"{_HOOK}bootstrap-controller",
-    f"{_HOOK}start-system-namespaces-controller",
-    f"{_HOOK}rbac/bootstrap-roles",
-    f"{_HOOK}scheduling/bootstrap-system-priority-classes",
-    f"{_HOOK}start-cluster-authentication-info-controller",
-    f"{_HOOK}apiservice-registration-controller",
-    f"{_HOOK}apiservice-status-local-available-controller",
-    f"{_HOOK}apiservice-openapi-controller",
-    "autoregister-completion",
-    START,
-)
+"""The work behind these is done by the watch caches; that of the others before the server is ready."""
 
 
 class Health:
@@ -51,12 +83,14 @@ class Health:
     def checks(self, page: str) -> dict[str, Check]:
         """The checks of a page. /livez and /healthz fail only for what a new process may mend."""
         is_readyz = page == "readyz"
-        checks: dict[str, Check] = {"ping": _pass, "log": _pass, "etcd": self._check_read}
-        if is_readyz:
-            checks |= {"etcd-readiness": self._check_write, "informer-sync": self._check_caches}
-        checks |= dict.fromkeys(_HOOKS_OF_CACHES, self._check_caches)
-        checks |= dict.fromkeys(_HOOKS_OF_START, self._check_start if is_readyz else _pass)
+        start = self._check_start if is_readyz else _pass
+        left_out = _READYZ_NEVER if is_readyz else _READYZ_ONLY
+        checks: dict[str, Check] = dict.fromkeys((name for name in KUBERNETES if name not in left_out), start)
+        checks |= {"ping": _pass, "log": _pass, "etcd": self._check_read, START: start}
+        checks |= {name: self._check_caches for name in _OF_CACHES if name in checks}
         checks |= dict.fromkeys(self._supervisor.names, _pass)
+        if is_readyz:
+            checks |= {"etcd-readiness": self._check_write, "shutdown": _pass}
         for name, seconds in self._supervisor.down_seconds().items():
             if is_readyz or seconds >= LIVE_SECONDS:
                 checks[name] = partial(_down, name, seconds)

@@ -121,6 +121,8 @@ class Strategy:
     """Respond to a finished deletion with the object instead of a Status."""
     warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()
     """Return warnings for the `Warning:` header: deprecated fields and the like."""
+    is_computed: bool = False
+    """Objects are not stored but computed for each request."""
     version_annotations: tuple[str, ...] = ()
     """Annotations that are fields in Kubernetes: the metadata representation lacks them."""
 

@@ -110,7 +110,10 @@ class Verbs:
 
     async def _read(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
-        found = self._find(call, self._representations.choose(call, accepted))
+        representation = self._representations.choose(call, accepted)
+        if call.resource.strategy.is_computed:
+            return Outcome(body=await self._reader.computed(call, representation), accepted=accepted)
+        found = self._find(call, representation)
         return Outcome(body=found if isinstance(found, _WHOLE) else await found, accepted=accepted)
 
     def _find(self, call: Call, form: Representation) -> Body | Awaitable[Body]:

@@ -15,11 +15,11 @@ from pinnace.cluster import kubeconfig
 from pinnace.cluster.background_jobs import add_extension_parts
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
-from pinnace.cluster.controllers import controllers_of, trust_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.server_config_maps import TRUST, trust_of
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
-from pinnace.controllers.security.extension_authentication import KEY as TRUST
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
 from pinnace.model.objects import Object
 from pinnace.node.simulated.machines import NodeShape
@@ -211,6 +211,5 @@ async def running_cluster(*, settings: Settings | None = None, over_http: bool =
 
 def _proxy_trust() -> Object:
     files = certificates()
-    data = trust_of(files, client_ca=files.ca.certificate.read_text())
     metadata = {"name": TRUST.name, "namespace": TRUST.namespace}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": trust_of(files)}

@@ -17,7 +17,7 @@ from pinnace.kinds.volumes import claims
 from pinnace.kinds.volumes import columns as volume_columns
 from pinnace.kinds.volumes import validation as volume_validation
 from pinnace.model.objects import Kind, Object
-from pinnace.model.resources import Subresource
+from pinnace.model.resources import Strategy, Subresource
 
 _TALK = ("create", "get")
 
@@ -91,6 +91,7 @@ ROWS = (
         namespaced=False,
         versions=(Version("v1", deprecated="1.19"),),
         verbs=("get", "list"),
+        strategy=Strategy(is_computed=True),
     ),
     Row(
         group="",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -14,6 +15,7 @@ from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends, No
 from pinnace.server.discovery.aggregated_discovery import fetch_openapi, merge_index
 from pinnace.server.discovery.aggregated_openapi import MergedOpenApi
 from pinnace.server.discovery.documents import ServedDocument
+from pinnace.server.discovery.health_results import HealthResults
 from pinnace.server.http.messages import Answer, Request, Response
 from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAML, clauses, is_named, negotiate
 from pinnace.server.request.pretty import indented, wants_pretty
@@ -34,6 +36,8 @@ _NOT_ACCEPTED = ((b"Cache-Control", b"no-cache, private"), (b"Vary", b"Accept"))
 _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
 _READ_ONLY = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
+
+log = logging.getLogger(__name__)
 
 Check = Callable[[], str | Awaitable[str]]
 """Returns the reason of a failure; empty if the check passes."""
@@ -91,6 +95,7 @@ class NonResourcePages:
         self._metrics = metrics
         self._issuer = issuer
         self._checks = health
+        self._results = HealthResults()
 
     def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
         first = segments[0]
@@ -102,6 +107,8 @@ class NonResourcePages:
             return Response(200, _JSON, _require_json(self._version, request.head.accept))
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
+        if request.path == "/metrics/slis":
+            return Response(200, _METRICS, self._results.text().encode())
         accept = request.head.accept
         if request.path.rstrip("/") == "/.well-known/openid-configuration":
             return Response(200, _PUBLIC_JSON, self._openid(request))
@@ -167,6 +174,7 @@ class NonResourcePages:
             "/healthz",
             "/livez",
             "/metrics",
+            "/metrics/slis",
             "/openapi/v2",
             "/openapi/v3",
             "/readyz",
@@ -182,7 +190,7 @@ class NonResourcePages:
     def _health(self, request: Request, page: str, rest: list[str]) -> Awaitable[Answer] | None:
         checks = self._checks.checks(page)
         if not rest or not rest[0]:
-            return _run_all_checks(request, page, checks)
+            return _run_all_checks(request, page, checks, self._results)
         check = checks.get("/".join(rest))
         return _run_check(check) if check is not None else None
 
@@ -194,18 +202,22 @@ async def _run_check(check: Check) -> Response:
     return Response(200, _TEXT, b"ok")
 
 
-async def _run_all_checks(request: Request, page: str, checks: Mapping[str, Check]) -> Response:
+async def _run_all_checks(request: Request, page: str, checks: Mapping[str, Check], results: HealthResults) -> Response:
     excluded = set(request.query.get("exclude", ()))
     lines: list[str] = []
     is_failed = False
     for name, check in checks.items():
         if name in excluded:
             lines.append(f"[+]{name} excluded: ok")
-        elif await _reason_of(check):
+            continue
+        reason = await _reason_of(check)
+        results.observe(name, page, is_passed=not reason)
+        if reason:
             is_failed = True
-            lines.append(f"[-]{name} failed: reason withheld")
-        else:
-            lines.append(f"[+]{name} ok")
+            log.info("/%s: %s failed: %s", page, name, reason)
+        lines.append(f"[-]{name} failed: reason withheld" if reason else f"[+]{name} ok")
+    if unknown := ",".join(orjson.dumps(name).decode() for name in sorted(excluded - checks.keys())):
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
     if is_failed:
         return Response(500, _TEXT, "\n".join([*lines, f"{page} check failed", ""]).encode())
     if request.parameter("verbose") is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.representations import ObjectRepresentation, Representation, TableRepresentation
 from pinnace.server.cache.watch_cache import CachedObject, WatchCache, stamp
 from pinnace.server.http.messages import ResponseStream
+from pinnace.server.read.computed import ComputeObjects, read_computed
 from pinnace.server.read.continue_tokens import LATEST, Extent, cut
 from pinnace.server.read.options import (
     ListOptions,
@@ -53,13 +54,18 @@ class ObjectReader:
         store: stores.Store,
         *,
         slices: SliceQueue | None = None,
+        computed: Mapping[str, ComputeObjects] | None = None,
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_seconds: float = WATCH_SECONDS,
     ) -> None:
-        """A watch without timeoutSeconds lasts from `watch_seconds` to twice as long, at random."""
+        """A watch without timeoutSeconds lasts from `watch_seconds` to twice as long, at random.
+
+        `computed` has the resources whose objects are not stored, by plural.
+        """
         self._fanout = fanout
         self._store = store
         self._slices = slices or SliceQueue()
+        self._computed = computed or {}
         self._bookmark_seconds = bookmark_seconds
         self._watch_seconds = watch_seconds
         self._pages = RecentPages()
@@ -70,6 +76,10 @@ class ObjectReader:
         if entry is None:
             raise call.not_found()
         return entry
+
+    def computed(self, call: Call, representation: Representation) -> Awaitable[Body]:
+        """Get or list objects that are not stored."""
+        return read_computed(call, representation, self._computed[call.resource.plural])
 
     def get(self, call: Call, representation: Representation) -> Body | Awaitable[Body]:
         wanted = call.text("resourceVersion") if call.request.raw_query else ""

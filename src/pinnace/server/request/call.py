@@ -169,6 +169,8 @@ def _serves_verb(call: Call) -> bool:
         return True
     if call.name and _OF_ONE.isdisjoint(call.resource.verbs):
         return False  # Reviews have no objects, and so no paths to them.
+    if call.verb == "watch" and "list" in call.resource.verbs:
+        raise errors.MethodNotAllowed(call.verb, group=call.resource.group, plural=call.resource.plural)
     raise errors.BadMethod()
 
 

@@ -35,7 +35,8 @@ class Routes:
         """Called for each request whose target is unknown, with the parsed call."""
         route = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail), _action_of(call)
         request = call.request
-        if len(request.target) <= _LONGEST:
+        # Computed objects are never read at once, which only known targets are.
+        if len(request.target) <= _LONGEST and not call.resource.strategy.is_computed:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[request.method, request.target] = route
