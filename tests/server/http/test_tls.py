@@ -9,6 +9,7 @@ import socket
 import ssl
 
 import pytest
+from OpenSSL import SSL
 from tests.server.raw_http import (
     GET,
     QUICK,
@@ -25,6 +26,7 @@ from tests.server.raw_http import (
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.server.http.server import HttpServer, Limits, Request, Response
+from pinnace.server.http.tls import tls_context
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -42,6 +44,25 @@ async def test_aes_of_128_bits_is_chosen_over_what_the_client_would_rather_have(
         tls = client.writer.get_extra_info("ssl_object")
         assert tls.cipher()[0] == "TLS_AES_128_GCM_SHA256"
         assert tls.selected_alpn_protocol() == "http/1.1"
+
+
+async def test_the_request_for_a_certificate_names_the_cas_of_clients_and_of_proxies(files: CertificateFiles) -> None:
+    def names(port: int) -> list[str | None]:
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+            connection.settimeout(None)
+            tls = SSL.Connection(SSL.Context(SSL.TLS_CLIENT_METHOD), connection)
+            tls.set_connect_state()
+            tls.do_handshake()
+            return [name.CN for name in tls.get_client_ca_list()]
+
+    context = tls_context(
+        certificate=files.server.certificate,
+        key=files.server.key,
+        client_ca=files.ca.certificate,
+        proxy_ca=files.front_proxy_ca.certificate,
+    )
+    async with serving(hello, server_tls=context, client_tls=client_context(files)) as served:
+        assert await asyncio.to_thread(names, served.server.port) == ["pinnace", "front-proxy-ca"]
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cryptography.hazmat.bindings.openssl.binding import Binding
+from cryptography.x509 import load_pem_x509_certificates
 from OpenSSL import SSL
 from OpenSSL.crypto import FILETYPE_ASN1, X509, dump_certificate
 
@@ -92,9 +93,11 @@ def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path
     context.set_alpn_select_callback(_choose_protocol)
     context.use_certificate_chain_file(str(certificate))
     context.use_privatekey_file(str(key))
-    context.load_verify_locations(str(client_ca))
-    if proxy_ca is not None:
-        context.load_verify_locations(str(proxy_ca))
+    for ca in (client_ca, proxy_ca) if proxy_ca is not None else (client_ca,):
+        context.load_verify_locations(str(ca))
+        # Clients with several certificates choose one by the names of the CAs in the server's request.
+        for one in load_pem_x509_certificates(ca.read_bytes()):
+            context.add_client_ca(one)
     context.set_verify(SSL.VERIFY_PEER, _accept_certificate)
     return context
 
