@@ -33,6 +33,7 @@ from pinnace.server.discovery.openapi import OpenApi
 from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.flowcontrol.work_estimates import WorkEstimator
 from pinnace.server.handler import Handler, RequestLimits
 from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalApi
@@ -155,6 +156,7 @@ def _build_flow_control(foundation: Foundation, settings: Settings, metrics: Req
         foundation.objects(FLOW_CONTROL, "flowschemas"),
         foundation.objects(FLOW_CONTROL, "prioritylevelconfigurations"),
         queue_seconds=settings.request_timeout / 4,
+        estimator=WorkEstimator(foundation.fanout),
         on_reject=metrics.drop,
     )
 

@@ -117,7 +117,7 @@ class Handler:
                 requested_timeout(request)  # Raises for a bad timeout before anything else is looked at.
             if request.head.impersonates:
                 await self._impersonate(target)
-            target.turn = self._flow_control.turn_at_once(target.user, target.action)
+            target.turn = self._flow_control.turn_at_once(target.user, target.action, target.call)
             if target.turn is None:
                 target.turn = await self._flow_control.take_turn(target.user, target.action, target.call)
             await self._authorize(target)

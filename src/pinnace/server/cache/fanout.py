@@ -198,6 +198,16 @@ class Fanout:
     def counts(self) -> dict[str, int]:
         return {prefix: len(cache.entries) for prefix, cache in self._caches.items()}
 
+    def size(self, prefix: str) -> tuple[int, int]:
+        """Return the number of objects of a resource, and their bytes."""
+        cache = self._caches.get(prefix)
+        return (len(cache.entries), cache.bytes) if cache is not None else (0, 0)
+
+    def watch_count(self, prefix: str, namespace: str) -> int:
+        """Return how many watches a change in a namespace may concern; "" for a resource without namespaces."""
+        count = len(self._watchers.get((prefix, ""), ()))
+        return count + len(self._watchers.get((prefix, namespace), ())) if namespace else count
+
     def follow(self, changes: list[stores.Change]) -> None:
         touched: list[CacheWatcher] = []
         watchers = self._watchers

@@ -106,6 +106,8 @@ class WatchCache:
     def __init__(self, prefix: str, *, revision: int) -> None:
         self.prefix = prefix
         self.entries: dict[str, CachedObject] = {}
+        self.bytes = 0
+        """The size of all objects."""
         self.changed = revision
         """The revision of the last change, or that of the start: earlier changes are unknown."""
         self.recent: deque[CacheEvent] = deque()
@@ -117,9 +119,13 @@ class WatchCache:
 
     def load(self, key: str, entry: CachedObject) -> None:
         """Add an object that was stored before this process started, without an event."""
-        if key not in self.entries:
+        known = self.entries.get(key)
+        if known is None:
             self._keys.add(key)
+        else:
+            self.bytes -= len(known.body)
         self.entries[key] = entry
+        self.bytes += len(entry.body)
         self.changed = max(self.changed, entry.revision)
         self._by_label = None
 
@@ -130,12 +136,16 @@ class WatchCache:
             if old is not None:
                 del self.entries[key]
                 self._keys.remove(key)
+                self.bytes -= len(old.body)
                 old = old.at(change.revision)
         else:
             new = CachedObject(stamp(change.value, change.revision), change.revision)
             self.entries[key] = new
+            self.bytes += len(new.body)
             if old is None:
                 self._keys.add(key)
+            else:
+                self.bytes -= len(old.body)
         self.changed = change.revision
         if self._by_label is not None:
             self._index(key, old, new)

@@ -13,8 +13,10 @@ from pinnace.auth.users import User, split_service_account
 from pinnace.model.objects import Object
 from pinnace.server.flowcontrol.metrics import FlowCounts
 from pinnace.server.flowcontrol.priority_levels import PriorityLevel, Seat, SeatPool, hand_of
+from pinnace.server.flowcontrol.work_estimates import ONE_SEAT, WorkEstimate, WorkEstimator
 from pinnace.server.http.messages import Answer, Response, header_block
 from pinnace.server.metrics import CountedRequest
+from pinnace.server.request.call import Call
 
 READS_AT_ONCE = 400
 WRITES_AT_ONCE = 200
@@ -22,6 +24,8 @@ MOST_SECONDS = 15.0
 """How long a request waits for a seat: a quarter of the request timeout."""
 
 _MOST_KNOWN = 10_000
+_WIDEST_PERCENT = 15
+"""One request takes no more of the seats of its priority level."""
 _SHARES, _QUEUES, _HAND, _QUEUE_LENGTH = 30, 64, 8, 50
 _REJECTED_HEADERS = b"Retry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
 _REJECTED = b"Too many requests, please try again later.\n"
@@ -65,20 +69,27 @@ class TurnedAway(Exception):
 
 
 class Turn:
-    """The seat of one request, until `end`."""
+    """The seats of one request, until `end`."""
 
-    __slots__ = ("_flow", "_seat")
+    __slots__ = ("_flow", "_seat", "_work")
 
-    def __init__(self, flow: _Flow, seat: Seat | None) -> None:
+    def __init__(self, flow: _Flow, work: WorkEstimate, seat: Seat | None) -> None:
         """`seat` is None for a request that did not have to wait."""
         self._flow = flow
+        self._work = work
         self._seat = seat
 
     def end(self) -> None:
-        if self._seat is not None:
+        """Return the seats; those of a write that wakes many watches a little later."""
+        work, level = self._work, self._flow.level
+        if work.seconds_after:
+            if self._seat is not None:
+                self._seat.keep()
+            asyncio.get_running_loop().call_later(work.seconds_after, level.release, work.seats)
+        elif self._seat is not None:
             self._seat.give_back()
         else:
-            self._flow.level.release()
+            level.release(work.seats)
 
     def mark(self, answer: Answer) -> Answer:
         """Add the headers that name the flow schema and the priority level."""
@@ -98,12 +109,14 @@ class FlowControl:
         *,
         seats: int = READS_AT_ONCE + WRITES_AT_ONCE,
         queue_seconds: float = MOST_SECONDS,
+        estimator: WorkEstimator | None = None,
         on_reject: Callable[[CountedRequest], None] = lambda about: None,
     ) -> None:
         self._schema_objects = schemas
         self._level_objects = levels
         self._seats = seats
         self._queue_seconds = queue_seconds
+        self._estimator = estimator
         self._on_reject = on_reject
         self._pool = SeatPool()
         self._levels: dict[str, PriorityLevel] = {}
@@ -116,28 +129,35 @@ class FlowControl:
         schemas.on_change(self._forget)
         levels.on_change(self._forget)
 
-    def turn_at_once(self, user: User, action: Action) -> Turn | None:
+    def turn_at_once(self, user: User, action: Action, call: Call | None = None) -> Turn | None:
         """Return the turn of a request that need not wait; None if it has to."""
         flow = self.flow_at_once(user, action)
         if flow is None:
             return None
         level = flow.level
+        if level.is_exempt or call is None or self._estimator is None:
+            work = ONE_SEAT
+        else:
+            work = self._estimator.estimate(call, level.widest)
+            if work.seats > 1 and not level.has_room(work.seats):
+                return None
         flow.counts.dispatched += 1
-        if level.executing >= level.guaranteed:
-            level.pool.used += 1
-        level.executing += 1
-        return Turn(flow, None)
+        level.take(work.seats)
+        return Turn(flow, work, None)
 
-    async def take_turn(self, user: User, action: Action, about: CountedRequest | None = None) -> Turn:
-        """Return when it is the turn of this request. Raise TurnedAway if it gets none; `about` is counted then."""
-        if (turn := self.turn_at_once(user, action)) is not None:
+    async def take_turn(self, user: User, action: Action, call: Call | None = None) -> Turn:
+        """Return when it is the turn of this request. Raise TurnedAway if it gets none; `call` is counted then."""
+        if (turn := self.turn_at_once(user, action, call)) is not None:
             return turn
         flow = self._flow_of(user, action)
-        seat = flow.level.queue_up(flow.hand)
+        level, work = flow.level, ONE_SEAT
+        if call is not None and self._estimator is not None:
+            work = self._estimator.estimate(call, level.widest)
+        seat = level.queue_up(flow.hand, work.seats)
         if seat is None:
-            raise self._turn_away(flow, "queue-full" if flow.hand else "concurrency-limit", about)
-        await self._wait(flow, seat, about)
-        return Turn(flow, seat)
+            raise self._turn_away(flow, "queue-full" if flow.hand else "concurrency-limit", call)
+        await self._wait(flow, seat, call)
+        return Turn(flow, work, seat)
 
     def flow_at_once(self, user: User, action: Action) -> _Flow | None:
         """Return the flow of a read that is answered at once and needs no seat; None if it has to wait."""
@@ -229,10 +249,13 @@ class FlowControl:
         level.most = level.nominal + more
         response = of_kind.get("limitResponse") or {}
         if response.get("type") != "Queue":
+            level.widest = 0
             return 0, 0
         queuing = response.get("queuing") or {}
         level.queue_length = queuing.get("queueLengthLimit", _QUEUE_LENGTH)
-        return queuing.get("queues", _QUEUES), queuing.get("handSize", _HAND)
+        hand = queuing.get("handSize", _HAND)
+        level.widest = max(1, min(math.ceil(level.nominal * _WIDEST_PERCENT / 100), level.nominal // hand))
+        return queuing.get("queues", _QUEUES), hand
 
     def _count_seats(self) -> None:
         """Count the seats after a change of limits, and dispatch waiting requests that now have one."""

@@ -59,7 +59,7 @@ def gauges(flows: Flows) -> list[tuple[str, str, Read]]:
         ("dispatched_requests_total", "Requests that were let through.", each(lambda one: one.dispatched)),
         ("rejected_requests_total", "Requests that were refused, by reason.", read_rejected),
         ("current_inqueue_requests", "Requests that wait for a seat.", each(lambda one: one.waiting)),
-        ("current_executing_requests", "Requests that have a seat.", each_level(lambda level: level.executing)),
+        ("current_executing_requests", "Requests that have a seat.", each_level(lambda level: level.requests)),
         ("current_executing_seats", "Seats that are taken.", each_level(lambda level: level.executing)),
         ("nominal_limit_seats", "Seats of the level's own.", each_level(lambda level: level.nominal)),
         (

@@ -15,6 +15,17 @@ Waiter = asyncio.Future[None]
 """Resolved when a waiting request gets its seat."""
 
 
+class WaitingRequest:
+    """A request in a queue."""
+
+    __slots__ = ("waiter", "width")
+
+    def __init__(self, waiter: Waiter, width: int) -> None:
+        self.waiter = waiter
+        self.width = width
+        """The seats that it takes."""
+
+
 class SeatPool:
     """All seats of the limited levels."""
 
@@ -30,7 +41,7 @@ class SeatPool:
     def offer(self) -> None:
         """Give free seats to waiting requests: first of levels below their nominal share, then of all in turn."""
         while self.used < self.seats:
-            open_ = [level for level in self.waiting_levels if level.executing < level.most]
+            open_ = [level for level in self.waiting_levels if level.has_room(level.next_width)]
             if not open_:
                 return
             level = next((one for one in open_ if one.executing < one.nominal), open_[0])
@@ -52,8 +63,10 @@ class PriorityLevel:
         "pool",
         "queue_length",
         "queues",
+        "requests",
         "turns",
         "waiting",
+        "widest",
     )
 
     def __init__(self, name: str, pool: SeatPool) -> None:
@@ -65,10 +78,15 @@ class PriorityLevel:
         """The seats that the level never lends."""
         self.most = 0
         """The seats with all that the level may borrow."""
+        self.widest = 0
+        """The most seats that one request takes; 0 if the level sets no limit."""
         self.executing = 0
+        """The seats that are taken."""
+        self.requests = 0
+        """The requests that have seats."""
         self.waiting = 0
         self.queue_length = 0
-        self.queues: dict[int, deque[Waiter]] = {}
+        self.queues: dict[int, deque[WaitingRequest]] = {}
         """The queues with waiting requests, in the order in which they are served."""
         self.turns = 0
 
@@ -79,42 +97,61 @@ class PriorityLevel:
             return True
         return self.executing < self.most and self.pool.used < self.pool.seats
 
-    def take(self) -> None:
-        """Take a seat."""
-        if self.executing >= self.guaranteed:
-            self.pool.used += 1
-        self.executing += 1
+    def has_room(self, width: int) -> bool:
+        """Whether so many seats are free. A request that is wider than its level runs alone."""
+        executing = self.executing + width
+        if executing <= self.guaranteed:
+            return True
+        borrowed = min(width, executing - self.guaranteed)
+        if executing <= self.most and self.pool.used + borrowed <= self.pool.seats:
+            return True
+        return width > self.nominal and not self.executing
 
-    def release(self) -> None:
-        """Return a seat, and give it to the next waiting request."""
-        executing = self.executing = self.executing - 1
+    @property
+    def next_width(self) -> int:
+        """The seats that the next waiting request takes."""
+        return next(iter(self.queues.values()))[0].width
+
+    def take(self, width: int) -> None:
+        """Take seats for one request."""
+        executing = self.executing + width
+        if executing > self.guaranteed:
+            self.pool.used += min(width, executing - self.guaranteed)
+        self.executing = executing
+        self.requests += 1
+
+    def release(self, width: int) -> None:
+        """Return the seats of one request, and give them to the next waiting requests."""
+        borrowed = self.executing - self.guaranteed
+        self.executing -= width
+        self.requests -= 1
         pool = self.pool
-        if executing >= self.guaranteed:
-            pool.used -= 1
+        if borrowed > 0:
+            pool.used -= min(width, borrowed)
             if pool.waiting_levels:
                 pool.offer()
-        elif self.waiting:
+        if self.waiting and self.executing < self.guaranteed:
             self.serve()
 
     def serve(self) -> None:
         """Give waiting requests the seats that the level never lends."""
-        while self.queues and self.executing < self.guaranteed:
+        while self.queues and self.executing + self.next_width <= self.guaranteed:
             self.seat_next()
 
     def seat_next(self) -> None:
         """Give a seat to the first request of the next queue, which then becomes the last queue."""
         index = next(iter(self.queues))
         queue = self.queues.pop(index)
-        waiter = queue.popleft()
+        request = queue.popleft()
         if queue:
             self.queues[index] = queue
         self._count_one_less()
-        if not waiter.done():  # A cancelled request may still be in the queue.
-            self.take()
-            waiter.set_result(None)
+        if not request.waiter.done():  # A cancelled request may still be in the queue.
+            self.take(request.width)
+            request.waiter.set_result(None)
 
-    def queue_up(self, hand: tuple[int, ...]) -> Seat | None:
-        """Wait for a seat in the shortest queue of a hand; None if even that is full."""
+    def queue_up(self, hand: tuple[int, ...], width: int) -> Seat | None:
+        """Wait for seats in the shortest queue of a hand; None if even that is full."""
         if not hand:
             return None
         # Start at another queue each time, so that flows with overlapping hands do not prefer the same queue.
@@ -123,18 +160,18 @@ class PriorityLevel:
         index = min((*hand[start:], *hand[:start]), key=self._length)
         if self._length(index) >= self.queue_length:
             return None
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self.queues.setdefault(index, deque()).append(waiter)
+        request = WaitingRequest(asyncio.get_running_loop().create_future(), width)
+        self.queues.setdefault(index, deque()).append(request)
         self.waiting += 1
         self.pool.waiting_levels.setdefault(self)
-        return Seat(self, waiter, index)
+        return Seat(self, request, index)
 
-    def leave(self, waiter: Waiter, index: int) -> None:
+    def leave(self, request: WaitingRequest, index: int) -> None:
         """Remove a request from its queue."""
         queue = self.queues.get(index)
-        if queue is None or waiter not in queue:
+        if queue is None or request not in queue:
             return
-        queue.remove(waiter)
+        queue.remove(request)
         if not queue:
             del self.queues[index]
         self._count_one_less()
@@ -150,25 +187,32 @@ class PriorityLevel:
 
 
 class Seat:
-    """A seat that a request waits for, then takes. It is returned when this object dies, even if its task never ran."""
+    """The seats that a request waits for, then takes. They are returned when this object dies, even if its task never
+    ran.
+    """
 
-    __slots__ = ("_index", "_level", "waiter")
+    __slots__ = ("_index", "_level", "_request", "waiter")
 
-    def __init__(self, level: PriorityLevel, waiter: Waiter, index: int) -> None:
+    def __init__(self, level: PriorityLevel, request: WaitingRequest, index: int) -> None:
         self._level: PriorityLevel | None = level
         self._index = index
-        self.waiter = waiter
-        """Resolved when the seat is taken."""
+        self._request = request
+        self.waiter = request.waiter
+        """Resolved when the seats are taken."""
+
+    def keep(self) -> None:
+        """Leave the seats taken: the caller returns them to the level."""
+        self._level = None
 
     def give_back(self) -> None:
-        """Return the seat, or leave the queue. A second call does nothing."""
+        """Return the seats, or leave the queue. A second call does nothing."""
         level, self._level = self._level, None
         if level is None:
             return
         if self.waiter.done() and not self.waiter.cancelled():
-            level.release()
+            level.release(self._request.width)
         else:
-            level.leave(self.waiter, self._index)
+            level.leave(self._request, self._index)
 
     def __del__(self) -> None:
         self.give_back()
