@@ -25,6 +25,9 @@ _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024
 _SLICES_FROM = 64 * 1024
 """A larger body is written as YAML or indented JSON in slices."""
+_MOST_WARNING_TEXT = 4096
+"""Kubernetes' limit on the characters of all warnings of one response."""
+_CUT_WARNING_TEXT = 256
 _JSON = b"application/json"
 _YAML = b"application/yaml"
 _PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
@@ -105,7 +108,7 @@ class Responses:
     def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
         head = b"%b%012x%b%b\r\n" % (self._audit_prefix, next(self._audit_numbers), _NO_CACHE_AND_TYPE, content_type)
         if warnings:
-            head += b"".join(_warning(text) for text in dict.fromkeys(warnings))
+            head += b"".join(_warning(text) for text in _shortened(warnings))
         return head
 
 
@@ -117,6 +120,22 @@ def _format(request: Request, outcome: Outcome) -> tuple[bytes | list[bytes], by
     if accepted.is_pretty or ((request.head.is_browser or request.raw_query) and wants_pretty(request)):
         return (indented(_join(body)), _JSON) if _size(body) <= _SLICES_FROM else None
     return body + b"\n" if type(body) is bytes else body, _JSON
+
+
+def _shortened(warnings: list[str]) -> list[str]:
+    """Return each warning once. Beyond Kubernetes' limit on the total, long ones are cut and later ones dropped."""
+    texts = [text for text in dict.fromkeys(warnings) if text]
+    fitting = sum(total <= _MOST_WARNING_TEXT for total in itertools.accumulate(map(len, texts)))
+    if fitting == len(texts):
+        return texts
+    kept = [text[:_CUT_WARNING_TEXT] for text in texts[: fitting + 1]]
+    total = sum(map(len, kept))
+    for text in texts[fitting + 1 :]:
+        if total >= _MOST_WARNING_TEXT:
+            break
+        kept.append(text[:_CUT_WARNING_TEXT])
+        total += len(kept[-1])
+    return kept
 
 
 def _warning(text: str) -> bytes:

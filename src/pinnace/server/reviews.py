@@ -22,6 +22,7 @@ from pinnace.model.patches import managed_fields
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.schema.shape import Schema
 from pinnace.server.cache.representations import partial_metadata
+from pinnace.server.long_work import LONG_BYTES, run_beside
 from pinnace.server.outcome import Outcome, Representations, check_view
 from pinnace.server.request.call import Call
 from pinnace.server.request.negotiation import WITHOUT_ROWS, negotiate
@@ -95,7 +96,8 @@ class Reviews:
         self._representations.accepted(call)
         accepted = negotiate(call.request.head.accept, views=WITHOUT_ROWS)
         check_view(call, accepted, "")
-        asked = self._decoder.message(call)
+        is_long = len(call.request.body) > LONG_BYTES
+        asked = await run_beside(self._decoder.message, call) if is_long else self._decoder.message(call)
         if call.resource.namespaced:
             match_namespace(call, metadata_of(asked))
         if call.subresource:

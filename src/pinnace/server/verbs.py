@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from pinnace.model import errors
 from pinnace.model.objects import Object, new_uid
 from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
+from pinnace.server.long_work import LONG_BYTES, run_beside
 from pinnace.server.outcome import WATCH_FORMATS, Outcome, Representations
 from pinnace.server.read.reader import Body, ObjectReader
+from pinnace.server.read.selection import has_long_query, parse_beside
 from pinnace.server.request.call import Call
 from pinnace.server.reviews import Reviews
 from pinnace.server.write import edits
@@ -99,7 +102,7 @@ class Verbs:
     def read_at_once(self, call: Call) -> Outcome | None:
         """Get or list if nothing has to be awaited: no other revision, and no conversion by a webhook."""
         raw_query = call.request.raw_query
-        if raw_query and ("resourceVersion" in raw_query or "continue" in raw_query):
+        if raw_query and ("resourceVersion" in raw_query or "continue" in raw_query or has_long_query(call)):
             return None
         accepted = self._representations.accepted(call)
         form = self._representations.choose(call, accepted)
@@ -113,6 +116,8 @@ class Verbs:
         representation = self._representations.choose(call, accepted)
         if call.resource.strategy.is_computed:
             return Outcome(body=await self._reader.computed(call, representation), accepted=accepted)
+        if has_long_query(call) and call.verb == "list":
+            await parse_beside(call)
         found = self._find(call, representation)
         return Outcome(body=found if isinstance(found, _WHOLE) else await found, accepted=accepted)
 
@@ -125,6 +130,8 @@ class Verbs:
         accepted = self._representations.accepted(call)
         if accepted.is_yaml:
             raise errors.NotShownSo(WATCH_FORMATS)
+        if has_long_query(call):
+            await parse_beside(call)
         return Outcome(stream=self._reader.watch(call, self._representations.choose(call, accepted)))
 
     # Writes. Each refuses first, before it writes, if the client accepts no format of the answer.
@@ -134,7 +141,10 @@ class Verbs:
         if (review := self._reviews.find(call)) is not None:
             return await self._reviews.run(call, review)
         check_manager(call, "CreateOptions")
-        obj = self._decoder.object(call)
+        if len(call.request.body) > LONG_BYTES:
+            obj = await run_beside(self._decoder.object, call)
+        else:
+            obj = self._decoder.object(call)
         if call.resource.plural == "bindings" and not call.resource.group:
             return await self._bind(self._subresources.binder.on_pod(call, obj), obj)
         metadata = metadata_of(obj)
@@ -167,7 +177,10 @@ class Verbs:
     async def _update(self, call: Call) -> Outcome:
         self._representations.accepted(call)
         check_manager(call, "UpdateOptions")
-        ready = [self._read_replacement(call)]
+        if len(call.request.body) > LONG_BYTES:
+            ready = [await run_beside(self._read_replacement, call)]
+        else:
+            ready = [self._read_replacement(call)]
         edit = edits.replacement(call, lambda: ready.pop() if ready else self._read_replacement(call))
         written = await self._pipeline.write(call, edit)
         return await self._representations.show(call, written.entry, 201 if written.is_created else 200)
@@ -181,7 +194,10 @@ class Verbs:
 
     async def _patch(self, call: Call) -> Outcome:
         self._representations.accepted(call)
-        edit = read_existing_patch(call, self._patches.read, self._reader.cached_object)
+        if len(call.request.body) > LONG_BYTES:
+            edit = await run_beside(read_existing_patch, call, self._patches.read, self._reader.cached_object)
+        else:
+            edit = read_existing_patch(call, self._patches.read, self._reader.cached_object)
         written = await self._pipeline.write(call, edit)
         return await self._representations.show(call, written.entry, 201 if written.is_created else 200)
 
@@ -196,27 +212,28 @@ class Verbs:
     async def _delete_collection(self, call: Call) -> Outcome:
         self._representations.accepted(call)
         raw, options = read_delete_options(call, self._decoder)
+        if has_long_query(call):
+            await parse_beside(call)
         doomed, extent, revision = await self._reader.select_for_deletion(call)
         accepted = self._representations.accepted(call)
         form = self._representations.choose(call, accepted)
-        entries = list(doomed.values())
-        if form.needs_preparation and (waiting := form.prepare(entries)) is not None:
-            await waiting
-        listed = form.encode_list(entries, metadata=extent.metadata(revision))
-        room = asyncio.Semaphore(_DELETED_AT_ONCE)
+        listed = self._reader.encode_list(form, list(doomed.values()), extent.metadata(revision))
+        if not isinstance(listed, _WHOLE):
+            listed = await listed
+        slices = self._reader.slices.begin()
 
         async def delete(key: str) -> None:
             namespace, _, name = key.rpartition("/")
             one = Call("delete", call.resource, namespace, name, "", "", call.request, call.user, call.warnings)
-            async with room:
-                with suppress(errors.NotFound):  # Another client was faster: the object is gone, as wanted.
-                    await self._pipeline.delete(one, options, raw_options=raw)
+            with suppress(errors.NotFound):  # Another client was faster: the object is gone, as wanted.
+                await self._pipeline.delete(one, options, raw_options=raw)
 
-        if options.has_preconditions:  # A failed precondition leaves the objects after it alone, as in Kubernetes.
-            for key in doomed:
-                await delete(key)
-        else:
-            await asyncio.gather(*(delete(key) for key in doomed))
+        # A failed precondition leaves the objects after it alone, as in Kubernetes.
+        at_once = 1 if options.has_preconditions else _DELETED_AT_ONCE
+        keys = iter(doomed)
+        while some := list(islice(keys, at_once)):
+            await asyncio.gather(*map(delete, some))
+            await slices.pause()
         return Outcome(body=listed, accepted=accepted)
 
     # Subresources that are not the object.

@@ -28,7 +28,7 @@ from pinnace.server.read.options import (
 )
 from pinnace.server.read.recent_lists import LARGE_SECONDS, PageKey, RecentPage, RecentPages
 from pinnace.server.read.selection import ListSelection, Matches, keys_named, selection_of
-from pinnace.server.read.watch import Watch, WatchTimes
+from pinnace.server.read.watch import Watch, WatchLimits
 from pinnace.server.request.call import Call
 from pinnace.server.slices import SliceQueue, Slices
 from pinnace.store import store as stores
@@ -64,7 +64,8 @@ class ObjectReader:
         """
         self._fanout = fanout
         self._store = store
-        self._slices = slices or SliceQueue()
+        self.slices = slices or SliceQueue()
+        """The slices of large answers."""
         self._computed = computed or {}
         self._bookmark_seconds = bookmark_seconds
         self._watch_seconds = watch_seconds
@@ -153,8 +154,8 @@ class ObjectReader:
         asked = call.number("timeoutSeconds") or 0
         least = self._watch_seconds
         seconds = float(min(asked, _LONGEST_WATCH)) if asked > 0 else random.uniform(least, 2 * least)
-        times = WatchTimes(seconds, self._bookmark_seconds)
-        return Watch(self._fanout, self._store, cache, chosen, representation, plan, times).start
+        limits = WatchLimits(seconds, self._bookmark_seconds, self.slices)
+        return Watch(self._fanout, self._store, cache, chosen, representation, plan, limits).start
 
     # One page.
 
@@ -183,7 +184,7 @@ class ObjectReader:
     ) -> Body:
         """Return a page of the state at the time of the call, selected in slices."""
         now, changed = self._fanout.revision, cache.changed
-        entries, extent = await _select_in_slices(cache, chosen, options, self._slices.begin())
+        entries, extent = await _select_in_slices(cache, chosen, options, self.slices.begin())
         page = self._keep(call, RecentPage(representation.join_items(entries), extent, changed, now))
         page.pieces = representation.wrap_list(page.items, metadata=extent.metadata(now))
         return page.pieces
@@ -213,7 +214,7 @@ class ObjectReader:
         if chosen.matches is not None and len(cache.entries) > _MOST_MATCHED:
             return _Later(partial(self._page_in_slices, cache, chosen, representation, options, revision))
         entries, extent = _select_now(cache, chosen, options)
-        return self._encode_list(representation, entries, extent.metadata(revision))
+        return self.encode_list(representation, entries, extent.metadata(revision))
 
     async def _page_in_slices(
         self,
@@ -223,8 +224,8 @@ class ObjectReader:
         options: ListOptions,
         revision: int,
     ) -> Body:
-        entries, extent = await _select_in_slices(cache, chosen, options, self._slices.begin())
-        body = self._encode_list(representation, entries, extent.metadata(revision))
+        entries, extent = await _select_in_slices(cache, chosen, options, self.slices.begin())
+        body = self.encode_list(representation, entries, extent.metadata(revision))
         return body if isinstance(body, bytes | list) else await body
 
     async def _page_later(
@@ -252,7 +253,7 @@ class ObjectReader:
     ) -> Body:
         entries = await self._entries_at(cache, chosen, options, revision)
         found, extent = _select(list(entries), entries, chosen.matches, options.limit)
-        body = self._encode_list(representation, found, extent.metadata(revision))
+        body = self.encode_list(representation, found, extent.metadata(revision))
         return body if isinstance(body, bytes | list) else await body
 
     async def _entries_at(
@@ -281,14 +282,15 @@ class ObjectReader:
         found = read()
         return found if isinstance(found, bytes | list) else await found
 
-    def _encode_list(
+    def encode_list(
         self, representation: Representation, entries: Sequence[CachedObject], metadata: Object
     ) -> Body | Awaitable[Body]:
+        """Return a list of these objects. Large ones are encoded in slices."""
         waiting = representation.prepare(entries) if representation.needs_preparation else None
         if waiting is not None:
             return _encode_list_later(waiting, representation, entries, metadata)
         if len(entries) > _MOST_ROWS and isinstance(representation, TableRepresentation):
-            return _Later(partial(representation.encode_in_slices, entries, metadata, self._slices))
+            return _Later(partial(representation.encode_in_slices, entries, metadata, self.slices))
         return representation.encode_list(entries, metadata=metadata)
 
     def _check_not_ahead(self, revision: int) -> None:

@@ -10,7 +10,11 @@ from pinnace.model import errors, selectors
 from pinnace.model.resources import Resource
 from pinnace.server.cache.served_versions import needs_preparation, prepare, selectable_values
 from pinnace.server.cache.watch_cache import CachedObject, WatchCache
+from pinnace.server.long_work import run_beside
 from pinnace.server.request.call import Call
+
+LONG_QUERY = 8 << 10
+"""Parsing so many characters of selectors takes some milliseconds."""
 
 Matches = Callable[[str, CachedObject], bool]
 
@@ -33,8 +37,20 @@ class ListSelection:
             await waiting
 
 
+def has_long_query(call: Call) -> bool:
+    """Whether the selectors of a call take long to parse: then await `parse_beside` first."""
+    return len(call.request.raw_query) > LONG_QUERY
+
+
+async def parse_beside(call: Call) -> None:
+    """Parse the selectors of a call in a thread. Raise BadRequest for a malformed selector."""
+    call.selection = await run_beside(selection_of, call)
+
+
 def selection_of(call: Call) -> ListSelection:
     """Return what the call's selectors choose. Raise BadRequest for a malformed selector."""
+    if isinstance(call.selection, ListSelection):
+        return call.selection
     label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
     selector = _label_selector(label_text) if label_text else None
     labels = _on_labels(selector.matches) if selector is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import NamedTuple
 
 import orjson
@@ -16,6 +16,7 @@ from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCach
 from pinnace.server.http.messages import ResponseStream, frame
 from pinnace.server.read.options import WatchOptions, too_large_revision
 from pinnace.server.read.selection import ListSelection, keys_named
+from pinnace.server.slices import SliceQueue
 from pinnace.store import store as stores
 
 MAX_BUFFERED = 8 << 20
@@ -23,11 +24,18 @@ MAX_BUFFERED = 8 << 20
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class WatchTimes(NamedTuple):
-    """How many seconds a watch lasts, and how many pass between its bookmarks."""
+MOST_AT_ONCE = 256
+"""More initial objects are sent in slices, no faster than the client reads."""
+CHUNK = 256 * 1024
+"""The size of these slices."""
+
+
+class WatchLimits(NamedTuple):
+    """How many seconds a watch lasts, how many pass between its bookmarks, and how large watches share the loop."""
 
     total: float
     between_bookmarks: float
+    slices: SliceQueue
 
 
 class Watch:
@@ -41,7 +49,7 @@ class Watch:
         chosen: ListSelection,
         representation: Representation,
         options: WatchOptions,
-        times: WatchTimes,
+        limits: WatchLimits,
     ) -> None:
         self._fanout = fanout
         self._store = store
@@ -49,7 +57,7 @@ class Watch:
         self._chosen = chosen
         self._representation = representation
         self._options = options
-        self._times = times
+        self._limits = limits
         self._allowed = MAX_BUFFERED
         self._timers: list[asyncio.TimerHandle] = []
         self._seen = 0
@@ -69,7 +77,7 @@ class Watch:
     def start(self, stream: ResponseStream) -> Awaitable[None] | None:
         self._stream = stream
         loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + self._times.total
+        self._deadline = loop.time() + self._limits.total
         stream.on_close(self._end)
         if self._options.least > self._fanout.revision:
             return self._begin_when_fresh()
@@ -91,7 +99,10 @@ class Watch:
         if isinstance(self._watcher, ConvertingWatcher):
             return self._follow_late(self._watcher, since)
         if since is None:
-            self._send_initial(self._initial())
+            keys = self._initial_keys()
+            if len(keys) > MOST_AT_ONCE:
+                return self._begin_in_slices(keys)
+            self._send_initial(self._select(keys))
         elif since < self._cache.recent_since or since > self._fanout.revision:
             return self._catch_up(since)
         else:
@@ -110,22 +121,63 @@ class Watch:
             self._began = self._fanout.revision if since is None else since
             self._schedule_bookmark()
 
-    def _initial(self) -> list[CachedObject]:
+    def _initial_keys(self) -> list[str]:
+        """Return the keys of the objects from which the initial ones are selected."""
         if not self._options.initial_events:
             return []
+        if self._chosen.name:
+            return keys_named(self._cache, self._chosen)
+        return self._cache.keys_of(self._chosen.namespace)
+
+    def _select(self, keys: list[str]) -> list[CachedObject]:
         entries, matches = self._cache.entries, self._chosen.matches
-        keys = (
-            keys_named(self._cache, self._chosen) if self._chosen.name else self._cache.keys_of(self._chosen.namespace)
-        )
         return [entries[key] for key in keys if matches is None or matches(key, entries[key])]
 
     def _send_initial(self, entries: list[CachedObject]) -> None:
         lines = [self._watcher.line_of("ADDED", entry) for entry in entries]
-        if self._options.marks_end_of_initial:
-            annotations = {INITIAL_EVENTS_END: "true"}
-            lines.append(self._bookmark_line({"annotations": annotations}))
+        lines += self._end_of_initial(self._revision)
         if lines:
             self._stream.write(frame(b"".join(lines)))
+
+    def _end_of_initial(self, revision: int) -> list[bytes]:
+        if not self._options.marks_end_of_initial:
+            return []
+        return [self._bookmark_line(revision, {"annotations": {INITIAL_EVENTS_END: "true"}})]
+
+    async def _begin_in_slices(self, keys: list[str]) -> None:
+        """Send the state at the time of the call, then the changes since, then join the live watchers."""
+        revision, entries = self._fanout.revision, self._cache.entries
+        await self._send_in_slices(zip(keys, [entries[key] for key in keys], strict=True), revision)
+        if self._stream.closed:
+            return
+        if revision < self._cache.recent_since:
+            await self._catch_up(revision)
+            return
+        self._send_events(self._recent(revision))
+        self._join()
+        await self._wait_for_end()
+
+    async def _send_in_slices(self, candidates: Iterable[tuple[str, CachedObject]], revision: int) -> None:
+        """Send initial objects. A client that reads slowly needs memory for one slice only."""
+        slices, matches = self._limits.slices.begin(), self._chosen.matches
+        lines: list[bytes] = []
+        size = 0
+        for key, entry in candidates:
+            await slices.pause()
+            if matches is None or matches(key, entry):
+                line = self._watcher.line_of("ADDED", entry)
+                lines.append(line)
+                size += len(line)
+            if size > CHUNK:
+                self._stream.write(frame(b"".join(lines)))
+                lines, size = [], 0
+                await self._stream.drain()
+                if self._stream.closed:
+                    return
+        lines += self._end_of_initial(revision)
+        if lines:
+            self._stream.write(frame(b"".join(lines)))
+            await self._stream.drain()
 
     def _recent(self, since: int) -> list[CacheEvent]:
         """Return the changes after a revision from the watch cache."""
@@ -177,7 +229,8 @@ class Watch:
         try:
             if since is None:
                 await self._chosen.prepare_all(self._cache)
-                initial = self._initial()
+                keys = self._initial_keys()
+                initial = self._select(keys)
                 await self._prepare(initial)
                 self._send_initial(initial)
             elif since < self._cache.recent_since or since > self._fanout.revision:
@@ -225,7 +278,7 @@ class Watch:
         loop = asyncio.get_running_loop()
         left = self._deadline - loop.time()
         # The last bookmark is sent two seconds before the end; none follows it.
-        pause = self._times.between_bookmarks
+        pause = self._limits.between_bookmarks
         delay = min(pause, left - 2) if left > 2 else pause
         if delay < left:
             self._timers = [timer for timer in self._timers if not timer.cancelled()][:1]
@@ -233,7 +286,7 @@ class Watch:
 
     def _send_bookmark(self) -> None:
         if self._revision > self._began:  # No bookmark without progress.
-            self._stream.write(frame(self._bookmark_line({})))
+            self._stream.write(frame(self._bookmark_line(self._revision, {})))
         self._schedule_bookmark()
 
     @property
@@ -242,8 +295,8 @@ class Watch:
         is_behind = isinstance(self._watcher, ConvertingWatcher) and self._watcher.is_busy
         return self._seen if is_behind else self._fanout.revision
 
-    def _bookmark_line(self, more: Object) -> bytes:
-        metadata = {"resourceVersion": str(self._revision), **more}
+    def _bookmark_line(self, revision: int, more: Object) -> bytes:
+        metadata = {"resourceVersion": str(revision), **more}
         representation = self._representation
         if isinstance(representation, TableRepresentation) and not self._watcher.take_headers():
             representation = representation.without_headers()

@@ -39,6 +39,8 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     seen_in: dict[tuple[str, bytes], Object | None] | None = None
     """Objects that webhooks converted to other versions, to find the managers of changed fields."""
+    selection: object | None = None
+    """The parsed selectors of a long query (see `read/selection.py`)."""
 
     @property
     def key(self) -> str:

@@ -17,6 +17,7 @@ from pinnace.model.resources import Resource
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CachedObject, restamp, stamp
+from pinnace.server.long_work import run_beside
 from pinnace.server.request.call import Call
 from pinnace.server.write import deletion
 from pinnace.server.write.deletion import DeleteOptions
@@ -25,7 +26,7 @@ from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.preparation import prepare
 from pinnace.server.write.turns import WriteTurns
 from pinnace.server.write.validation import validate
-from pinnace.server.write.versions import Versions, decode_current, encode_for_store, is_stored_as
+from pinnace.server.write.versions import Versions, decode_current, encode_for_store, is_long_write, is_stored_as
 from pinnace.store import store as stores
 
 
@@ -220,7 +221,10 @@ class Pipeline:
 
     async def _validate(self, write: Write) -> None:
         try:
-            validate(write.call, write.new, write.old)
+            if is_long_write(write.call, write.entry):
+                await run_beside(validate, write.call, write.new, write.old)
+            else:
+                validate(write.call, write.new, write.old)
         except ExceedsInlineBudget:
             await asyncio.to_thread(validate, write.call, write.new, write.old)
         except errors.Invalid as invalid:

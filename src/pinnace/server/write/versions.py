@@ -13,10 +13,21 @@ from pinnace.model.patches import managed_fields
 from pinnace.model.resources import Resource
 from pinnace.server.cache.served_versions import decode_served, needs_preparation, prepare, to_served_version
 from pinnace.server.cache.watch_cache import CachedObject, stamp
+from pinnace.server.long_work import LONG_BYTES, run_beside
 from pinnace.server.request.call import Call
 from pinnace.server.write.edits import Edit, Owning
 from pinnace.server.write.field_ownership import Ownerships, ToConvert
 from pinnace.server.write.names import manager_of
+
+_COMPILED_GROUPS = frozenset(("apiextensions.k8s.io", "admissionregistration.k8s.io"))
+"""Their objects have expressions and patterns, which are compiled to be checked."""
+_LONG_SOURCE = 2 << 10
+
+
+def is_long_write(call: Call, entry: CachedObject | None) -> bool:
+    """Whether the steps of a write take long: a small patch of a large object checks all of it."""
+    size = len(call.request.body) if entry is None else len(call.request.body) + len(entry.body)
+    return size > (_LONG_SOURCE if call.resource.group in _COMPILED_GROUPS else LONG_BYTES)
 
 
 async def decode_current(entry: CachedObject, resource: Resource) -> Object:
@@ -37,10 +48,13 @@ class Versions:
 
     async def edit(self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str) -> Object:
         """Return the edit's result as it would be stored, with defaults and managed fields."""
-        if not needs_preparation(call.resource):
+        is_long = is_long_write(call, entry)
+        if not is_long and not needs_preparation(call.resource):
             return self._edit_now(call, edit, entry, old, now)
         while True:  # Which fields have which manager may need a webhook's conversion to another version.
             try:
+                if is_long:
+                    return await run_beside(self._edit_now, call, edit, entry, old, now)
                 return self._edit_now(call, edit, entry, old, now)
             except ToConvert as missing:
                 await missing.convert(is_needed=isinstance(edit, Owning))
