@@ -10,7 +10,7 @@ from tests.node.simulated.pods import pod
 
 from pinnace.model.objects import Object
 from pinnace.node.simulated.machines import NodeShape
-from pinnace.scheduler.requests import requests_of
+from pinnace.scheduler.state.resources import requests_of
 from pinnace.testing.cluster import Cluster
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -29,7 +29,7 @@ def scheduled(obj: Object) -> Object:
 async def test_pods_are_spread_over_the_nodes(cluster: Cluster) -> None:
     await cluster.add_nodes(4)
     for number in range(40):
-        await cluster.client.create(pod(f"web-{number}"))
+        await cluster.client.create(pod(f"web-{number}", cpu="1"))
     await cluster.settle()
     pods = await cluster.client.list("v1/Pod", namespace="default")
     assert Counter(one["spec"]["nodeName"] for one in pods) == dict.fromkeys([f"node-{n}" for n in range(4)], 10)

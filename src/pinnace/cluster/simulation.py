@@ -14,7 +14,6 @@ from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
 from pinnace.reconcile.manager import Manager
-from pinnace.scheduler.scheduler import Scheduler
 from pinnace.server.local import LocalApi
 
 KUBELETS = User("system:simulated-nodes", (MASTERS,))
@@ -57,6 +56,8 @@ def simulate_nodes(
         node_life=node_life,
         connections=plane.nodes,
     )
+    from pinnace.scheduler.scheduler import Scheduler  # noqa: PLC0415 - it loads numpy, which `pinnace up` need not wait for.
+
     scheduler = Scheduler(manager, client_of(SCHEDULER, "kube-scheduler"))
     for controller in (*nodes.controllers, scheduler.controller):
         manager.add(controller)

@@ -1,8 +1,6 @@
-"""The part of an encoded pod that tells whether it is to be scheduled."""
+"""The part of an encoded pod that tells whether the scheduler is concerned."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
@@ -10,17 +8,18 @@ import msgspec
 class _Metadata(msgspec.Struct, gc=False):
     uid: str = ""
     deletionTimestamp: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
 
 
 class _Spec(msgspec.Struct, gc=False):
     nodeName: str = ""
     schedulerName: str = ""
-    priority: int = 0
-    schedulingGates: list[Any] | None = None
 
 
 class _Status(msgspec.Struct, gc=False):
     phase: str = ""
+    startTime: str = ""
 
 
 class PodHead(msgspec.Struct, gc=False):

@@ -1,0 +1,244 @@
+"""Decide where one pod should run: a pure function of the pod, the state and a profile. No clock, no network.
+
+`decide` is the scheduling cycle. The scheduler, tests, simulations and explanations all call it. It reads the state as
+it is, and leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.diagnosis import NO_NODES, Diagnosis
+from pinnace.scheduler.framework.evaluation import WeightedScore
+from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
+from pinnace.scheduler.framework.plugin import Nomination, NormalizeScorePlugin
+from pinnace.scheduler.framework.profile import Preparation, Profile
+from pinnace.scheduler.framework.status import Code, PluginError, Skip
+from pinnace.scheduler.state.arrays import ALL, Integers, Mask, Slots, slots_of
+from pinnace.scheduler.state.cluster import ClusterState
+from pinnace.scheduler.state.pods import Pod
+
+_RANDOM = Random(0)
+
+
+@dataclass(slots=True)
+class Decision:
+    """The outcome of one attempt."""
+
+    pod: Pod
+    cycle: Cycle
+    node: str = ""
+    """The chosen node; empty if there is none."""
+    feasible: Slots = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    """The slots of the nodes that can run the pod."""
+    totals: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The sum of the weighted scores of the feasible nodes. With one feasible node nothing is scored."""
+    scores: dict[str, Integers] = field(default_factory=dict)
+    """The normalized scores of the feasible nodes by plug-in, without weights; only if details were asked for."""
+    diagnosis: Diagnosis | None = None
+    """The refusals; None if a node was found and no details were asked for."""
+    nomination: Nomination | None = None
+    """The node that preemption would free, with its victims."""
+    clears_nomination: bool = False
+    """Whether preemption cannot help, so that the pod loses the node it was nominated for."""
+    error: PluginError | None = None
+
+    @property
+    def message(self) -> str:
+        """Return kube-scheduler's message about a pod that cannot be scheduled."""
+        if self.error is not None:
+            return str(self.error)
+        if self.diagnosis is None:
+            return ""
+        return self.diagnosis.message if self.diagnosis.present.any() else NO_NODES
+
+
+def decide(
+    pod: Pod, state: ClusterState, profile: Profile, *, random: Random = _RANDOM, has_details: bool = False
+) -> Decision:
+    """Choose a node for a pod, or say why there is none and which pods would have to leave.
+
+    `has_details` adds the refusals of every node and the scores by plug-in, for explanations.
+    """
+    cycle = Cycle(pod, state, random)
+    decision = Decision(pod, cycle)
+    nominated = state.nominations.node_of(pod.uid)
+    own = state.nominations.remove(pod.uid) if nominated else None
+    try:
+        _decide(decision, profile, has_details=has_details)
+    except PluginError as error:
+        decision.node, decision.nomination, decision.error = "", None, error
+    finally:
+        if own is not None:
+            state.nominations.add(own, nominated)
+    return decision
+
+
+def _decide(decision: Decision, profile: Profile, *, has_details: bool) -> None:
+    cycle = decision.cycle
+    state = cycle.state
+    if not state.nodes.count:
+        decision.diagnosis = profile.diagnose(cycle, Preparation(), slots_of(ALL, state.size))
+        return
+    preparation = profile.prepare(cycle)
+    slots = _NO_SLOTS
+    if preparation.refusal is None:
+        slots = _feasible(decision, profile, preparation)
+    if has_details or not len(slots):
+        decision.diagnosis = _diagnose(decision, profile, preparation, slots)
+    decision.feasible = slots
+    if not len(slots):
+        _post_filter(decision, profile)
+    elif len(slots) == 1 and not has_details:
+        decision.node = state.nodes.names[slots[0]]
+    else:
+        _score(decision, profile, has_details=has_details)
+
+
+_NO_SLOTS: Slots = np.zeros(0, dtype=np.intp)
+
+
+def _feasible(decision: Decision, profile: Profile, preparation: Preparation) -> Slots:
+    """Return the nodes that pass all filters; the nominated node alone if it does."""
+    cycle = decision.cycle
+    nodes = cycle.state.nodes
+    nominated = nodes.slot_of.get(decision.pod.nominated_node, -1)
+    if nominated >= 0:
+        only: Slots = np.array([nominated], dtype=np.intp)
+        if preparation.only is None or decision.pod.nominated_node in preparation.only:
+            checked = profile.diagnose(cycle, preparation, only)
+            if checked.of(nominated) is None and _fits_beside_nominated(cycle, profile, nominated):
+                return only
+    mask = profile.evaluation(cycle.template).feasible(cycle)
+    if preparation.only is not None:
+        named = np.zeros_like(mask)
+        named[[slot for name in preparation.only if (slot := nodes.slot_of.get(name, -1)) >= 0]] = True
+        mask = mask & named
+    for plugin in profile.cluster_filters:
+        if plugin.name not in preparation.skipped and mask.any():
+            mask = mask & (filter_codes(plugin, cycle, ALL) == 0)
+    slots = np.flatnonzero(mask)
+    if cycle.state.nominations.slots:
+        slots = _without_nominated(cycle, profile, slots)
+    return slots
+
+
+def _without_nominated(cycle: Cycle, profile: Profile, slots: Slots) -> Slots:
+    """Leave out the nodes where the pod would not fit beside pods that are nominated for them."""
+    nominations = cycle.state.nominations.slots
+    is_local = profile.is_local(cycle)
+    kept = [
+        slot
+        for slot in slots.tolist()
+        if slot not in nominations
+        or (is_local and not _needs_more_than_resources(cycle, slot))
+        or _fits_beside_nominated(cycle, profile, slot)
+    ]
+    return slots if len(kept) == len(slots) else np.array(kept, dtype=np.intp)
+
+
+def _needs_more_than_resources(cycle: Cycle, slot: int) -> bool:
+    """Return whether a nominated pod has host ports or terms. NodeResourcesFit counts the resources by itself."""
+    return any(
+        pod.template.host_ports or not pod.template.terms.is_empty
+        for pod in cycle.state.nominations.slots[slot].values()
+    )
+
+
+def _fits_beside_nominated(cycle: Cycle, profile: Profile, slot: int) -> bool:
+    """Return whether the pod fits if the pods nominated for a node, of no lower priority, run there already."""
+    state = cycle.state
+    others = [
+        pod
+        for pod in state.nominations.slots.get(slot, {}).values()
+        if pod.priority >= cycle.pod.priority and pod.uid != cycle.pod.uid and pod.uid not in state.pods
+    ]
+    if not others:
+        return True
+    with state.nominations.placed(others, slot):
+        return profile.check(cycle, np.array([slot], dtype=np.intp)).of(slot) is None
+
+
+def _diagnose(decision: Decision, profile: Profile, preparation: Preparation, feasible: Slots) -> Diagnosis:
+    cycle = decision.cycle
+    diagnosis = profile.diagnose(cycle, preparation, slots_of(ALL, cycle.state.size))
+    left = diagnosis.present & (diagnosis.refusal_of < 0)
+    left[feasible] = False
+    if diagnosis.for_all is None and cycle.state.nominations.slots:
+        _diagnose_nominated(cycle, profile, diagnosis, left)
+    return diagnosis
+
+
+def _diagnose_nominated(cycle: Cycle, profile: Profile, diagnosis: Diagnosis, left: Mask) -> None:
+    state = cycle.state
+    for slot in np.flatnonzero(left).tolist():
+        pods = list(state.nominations.slots.get(slot, {}).values())
+        with state.nominations.placed(pods, slot):
+            refusal = profile.check(cycle, np.array([slot], dtype=np.intp)).of(slot)
+        if refusal is not None:
+            mask = np.zeros_like(left)
+            mask[slot] = True
+            diagnosis.set(mask, refusal)
+
+
+def _post_filter(decision: Decision, profile: Profile) -> None:
+    diagnosis = decision.diagnosis
+    assert diagnosis is not None
+    for plugin in profile.post_filter:
+        result = call(plugin.name, "postfilter", plugin.post_filter, decision.cycle, diagnosis, profile)
+        if isinstance(result, Nomination):
+            decision.nomination = result
+            return
+        diagnosis.post_filter = result.message
+        decision.clears_nomination = result.code is Code.UNRESOLVABLE
+
+
+def _score(decision: Decision, profile: Profile, *, has_details: bool) -> None:
+    cycle, slots = decision.cycle, decision.feasible
+    mask = np.zeros(cycle.state.size, dtype=np.bool_)
+    mask[slots] = True
+    skipped = frozenset(
+        plugin.name
+        for plugin in profile.pre_score
+        if isinstance(call(plugin.name, "prescore", plugin.pre_score, cycle, mask), Skip)
+    )
+    if has_details:
+        totals = _score_one_by_one(decision, profile, skipped)
+    else:
+        flat, others = profile.evaluation(cycle.template).scores(cycle, skipped)
+        totals = flat[slots]
+        for weighted, raw in others:
+            totals += weighted.weight * _normalize(cycle, weighted, raw[slots], slots)
+        for weighted in profile.cluster_scores:
+            if weighted.plugin.name not in skipped:
+                raw = score_array(weighted.plugin, cycle, ALL)[slots]
+                totals += weighted.weight * _normalize(cycle, weighted, raw, slots)
+    decision.totals = totals
+    best = np.flatnonzero(totals == totals.max())
+    chosen = best[cycle.random.randrange(len(best))] if len(best) > 1 else best[0]
+    decision.node = cycle.state.nodes.names[slots[chosen]]
+
+
+def _score_one_by_one(decision: Decision, profile: Profile, skipped: frozenset[str]) -> Integers:
+    cycle, slots = decision.cycle, decision.feasible
+    totals = np.zeros(len(slots), dtype=np.int64)
+    for weighted in profile.score:
+        name = weighted.plugin.name
+        if name in skipped:
+            continue
+        scores = _normalize(cycle, weighted, score_array(weighted.plugin, cycle, ALL)[slots], slots)
+        decision.scores[name] = scores
+        totals += weighted.weight * scores
+    return totals
+
+
+def _normalize(cycle: Cycle, weighted: WeightedScore, raw: Integers, slots: Slots) -> Integers:
+    plugin = weighted.plugin
+    if isinstance(plugin, NormalizeScorePlugin):
+        raw = call(plugin.name, "normalizescore", plugin.normalize, cycle, raw, slots)
+    check_range(plugin.name, raw)
+    return raw

@@ -1,0 +1,62 @@
+"""The events that may make a waiting pod schedulable, and the hints of plug-ins about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any
+
+from pinnace.scheduler.state.pods import Pod
+
+POD = "Pod"
+NODE = "Node"
+EVERYTHING = "*"
+
+
+class Action(IntFlag):
+    """The kind of a change, by the names of Kubernetes' queueing hints."""
+
+    ADD = 1
+    DELETE = 2
+    UPDATE = 4
+    """Any update without a more precise action below."""
+    NODE_ALLOCATABLE = 8
+    NODE_LABELS = 16
+    NODE_TAINTS = 32
+    NODE_CONDITIONS = 64
+    POD_LABELS = 128
+    POD_SCALE_DOWN = 256
+    POD_TOLERATIONS = 512
+    POD_GATES = 1024
+    NODE_FEATURES = 2048
+    ALL = 4095
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """One change: of an object of a kind, with the former and the new state as far as there is one.
+
+    For pods these are `Pod` records, for nodes the slot, for other kinds decoded objects.
+    """
+
+    kind: str
+    action: Action
+    old: Any = None
+    new: Any = None
+
+
+Hint = Callable[[Pod, ClusterEvent], bool]
+"""Whether an event may make a pod schedulable. It must be fast and must not change anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRegistration:
+    """A plug-in's interest: pods that it has refused are tried again after such events, if its hint agrees."""
+
+    kind: str
+    action: Action
+    hint: Hint | None = None
+
+    def covers(self, event: ClusterEvent) -> bool:
+        return (self.kind in (event.kind, EVERYTHING)) and bool(self.action & event.action)

@@ -1,0 +1,85 @@
+"""Calls of plug-ins: an error or an invalid value fails the pod with the plug-in's name, never the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, FilterPlugin, ScorePlugin
+from pinnace.scheduler.framework.status import PluginError
+from pinnace.scheduler.state.arrays import At, Codes, Integers
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def call(
+    name: str,
+    moment: str,
+    function: Callable[Parameters, Result],
+    *parameters: Parameters.args,
+    **named: Parameters.kwargs,
+) -> Result:
+    """Call a plug-in. Raise PluginError with kube-scheduler's wording if it fails."""
+    try:
+        return function(*parameters, **named)
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(name, f'running "{name}" {moment} plugin: {type(error).__name__}: {error}') from error
+
+
+def filter_codes(plugin: FilterPlugin, cycle: Cycle, at: At) -> Codes:
+    """Return the codes of a filter. Raise PluginError if they are not one integer per selected node."""
+    codes = call(plugin.name, "filter", plugin.filter, cycle, at)
+    expected = _length(cycle, at)
+    if not isinstance(codes, np.ndarray) or codes.shape != (expected,) or codes.dtype.kind not in "iub":
+        raise PluginError(
+            plugin.name,
+            f'running "{plugin.name}" filter plugin: expected an array of {expected} integers, one per node, '
+            f"found {_describe(codes)}",
+        )
+    return codes
+
+
+def score_array(plugin: ScorePlugin, cycle: Cycle, at: At) -> Integers:
+    """Return the scores of a plug-in. Raise PluginError if they are not one number per selected node."""
+    scores = call(plugin.name, "score", plugin.score, cycle, at)
+    expected = _length(cycle, at)
+    if not isinstance(scores, np.ndarray) or scores.shape != (expected,) or scores.dtype.kind not in "iufb":
+        raise PluginError(
+            plugin.name,
+            f'running "{plugin.name}" score plugin: expected an array of {expected} numbers, one per node, '
+            f"found {_describe(scores)}",
+        )
+    if scores.dtype == np.int64:
+        return scores
+    if scores.dtype.kind == "f" and not np.isfinite(scores).all():
+        raise PluginError(plugin.name, f'running "{plugin.name}" score plugin: a score is not a finite number')
+    return scores.astype(np.int64)
+
+
+def check_range(name: str, scores: Integers) -> None:
+    """Raise PluginError if a normalized score is not within 0 and 100."""
+    if not len(scores):
+        return
+    lowest, highest = int(scores.min()), int(scores.max())
+    if lowest < 0 or highest > HIGHEST_SCORE:
+        raise PluginError(
+            name,
+            f'plugin "{name}" returns an invalid score {lowest if lowest < 0 else highest}, '
+            f"it should in the range of [0, {HIGHEST_SCORE}] after normalizing",
+        )
+
+
+def _length(cycle: Cycle, at: At) -> int:
+    return cycle.state.size if isinstance(at, slice) else len(at)
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    return type(value).__name__

@@ -1,0 +1,200 @@
+"""The Protocols of plug-ins, one for each moment, in the order in which a pod meets them.
+
+PreEnqueue, QueueSort | PreFilter, Filter, PostFilter, PreScore, Score, NormalizeScore, Reserve, Permit | PreBind, Bind,
+PostBind. The first group runs in the queue, the second decides and never waits, the third talks to the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any, Protocol, runtime_checkable
+
+from pinnace.client.client import Client
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.diagnosis import Diagnosis
+from pinnace.scheduler.framework.events import EventRegistration
+from pinnace.scheduler.framework.queued import QueuedPod
+from pinnace.scheduler.framework.status import OnlyNodes, Refusal, Skip
+from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots
+from pinnace.scheduler.state.pods import Pod
+
+HIGHEST_SCORE = 100
+
+
+class Depends(IntFlag):
+    """The changes that alter the result of a filter or score at one node, besides the template of the pod."""
+
+    NODE = 1
+    """The facts of that node: labels, taints, allocatable resources."""
+    PODS = 2
+    """The pods on that node, or nominated for it."""
+    ALL_NODES = 4
+    """The facts of any node."""
+    CLUSTER = 8
+    """Anything else, or the pod itself: the result is never kept."""
+
+
+class Plugin(Protocol):
+    """Every plug-in has the name by which configurations refer to it."""
+
+    name: str
+
+
+@runtime_checkable
+class PreEnqueuePlugin(Protocol):
+    name: str
+
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+        """Return why a pod may not enter the active queue yet; None if it may."""
+
+
+@runtime_checkable
+class QueueSortPlugin(Protocol):
+    name: str
+
+    def sort_key(self, queued: QueuedPod) -> Any:
+        """Return a key that compares less for pods that are scheduled earlier."""
+
+
+@runtime_checkable
+class PreFilterPlugin(Protocol):
+    name: str
+
+    def pre_filter(self, cycle: Cycle) -> Refusal | OnlyNodes | Skip | None:
+        """Prepare the filter. SKIP leaves it out; a Refusal refuses all nodes."""
+
+
+@runtime_checkable
+class FilterPlugin(Protocol):
+    name: str
+    depends: Depends
+
+    def filter(self, cycle: Cycle, at: At) -> Codes:
+        """Return 0 for each selected node that can run the pod, and a positive code for each other."""
+
+    def refusal(self, cycle: Cycle, code: int) -> Refusal:
+        """Return the meaning of a code."""
+
+
+class Filters(Protocol):
+    """The filters of a profile, for PostFilter to ask what would fit if some pods were gone."""
+
+    def is_local(self, cycle: Cycle) -> bool:
+        """Return whether the filters of this pod look at each node alone."""
+
+    def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
+        """Run the filters on some nodes in the present state; nodes without a refusal fit."""
+
+
+@runtime_checkable
+class PostFilterPlugin(Protocol):
+    name: str
+
+    def post_filter(self, cycle: Cycle, diagnosis: Diagnosis, filters: Filters) -> Nomination | Refusal:
+        """Make room after no node was found: return the node to nominate and its victims."""
+
+
+@runtime_checkable
+class PreScorePlugin(Protocol):
+    name: str
+
+    def pre_score(self, cycle: Cycle, feasible: Mask) -> Skip | None:
+        """Prepare the score of the feasible nodes. SKIP leaves it out."""
+
+
+@runtime_checkable
+class ScorePlugin(Protocol):
+    name: str
+    depends: Depends
+
+    def score(self, cycle: Cycle, at: At) -> Integers:
+        """Return the score of each selected node: 0 to 100, or any range if there is a `normalize`."""
+
+
+@runtime_checkable
+class NormalizeScorePlugin(Protocol):
+    name: str
+
+    def normalize(self, cycle: Cycle, scores: Integers, slots: Slots) -> Integers:
+        """Return the scores of the feasible nodes, which are at `slots`, as numbers from 0 to 100."""
+
+
+@runtime_checkable
+class ReservePlugin(Protocol):
+    name: str
+
+    def reserve(self, cycle: Cycle, node: str) -> Refusal | None:
+        """Take note that the pod will run on a node."""
+
+    def unreserve(self, cycle: Cycle, node: str) -> None:
+        """Undo `reserve`, also if that was not called or failed."""
+
+
+@runtime_checkable
+class PermitPlugin(Protocol):
+    name: str
+
+    def permit(self, cycle: Cycle, node: str) -> Refusal | Wait | None:
+        """Allow, refuse or delay the binding."""
+
+
+@runtime_checkable
+class PreBindPlugin(Protocol):
+    name: str
+
+    async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | None:
+        """Do the work that must be done before the pod is bound, such as binding its volumes."""
+
+
+@runtime_checkable
+class BindPlugin(Protocol):
+    name: str
+
+    async def bind(self, cycle: Cycle, node: str) -> bool:
+        """Bind the pod; False leaves it to the next plug-in."""
+
+
+@runtime_checkable
+class PostBindPlugin(Protocol):
+    name: str
+
+    def post_bind(self, cycle: Cycle, node: str) -> None:
+        """Take note that the pod is bound."""
+
+
+@runtime_checkable
+class EventPlugin(Protocol):
+    """A plug-in without `events` lets its pods be tried again after every event."""
+
+    name: str
+
+    def events(self) -> Sequence[EventRegistration]:
+        """Return the events that may make pods schedulable that this plug-in has refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The binding waits until `Scheduler.allow` or `reject` is called, at most so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """The node that becomes free for a pod when its victims have left."""
+
+    node: str
+    victims: tuple[Pod, ...]
+    violations: int = 0
+    """The number of victims whose disruption budget does not allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The services of the scheduler for plug-ins. In a simulation there is no client."""
+
+    client: Client | None = None
+    scheduler_name: str = "default-scheduler"
+    options: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,182 @@
+"""A profile: the plug-ins of one `schedulerName`, by moment and in order, and what is kept for each template."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pinnace.scheduler.framework import plugin as moments
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.diagnosis import Diagnosis
+from pinnace.scheduler.framework.evaluation import Evaluation, WeightedScore
+from pinnace.scheduler.framework.events import EventRegistration
+from pinnace.scheduler.framework.guard import call, filter_codes
+from pinnace.scheduler.framework.plugin import Depends, FilterPlugin, Plugin
+from pinnace.scheduler.framework.status import Code, OnlyNodes, Refusal, Skip, unresolvable
+from pinnace.scheduler.state.arrays import Slots
+from pinnace.scheduler.state.pods import Template
+
+_MOST_TEMPLATES = 128
+_PREFILTER = "framework"
+
+
+class Profile:
+    """The plug-ins of one scheduler name."""
+
+    def __init__(
+        self,
+        name: str,
+        plugins: Iterable[Plugin],
+        *,
+        weights: Mapping[str, int] | None = None,
+        enabled: Callable[[str, str], bool] = lambda plugin, moment: True,
+    ) -> None:
+        """`enabled(plugin, moment)` tells whether a plug-in takes part in a moment that it has a method for."""
+        self.name = name
+        self.plugins = list(plugins)
+        self.weights = dict(weights or {})
+        self._enabled = enabled
+        self.pre_enqueue = [one for one in self._at("preEnqueue") if isinstance(one, moments.PreEnqueuePlugin)]
+        self.queue_sort = [one for one in self._at("queueSort") if isinstance(one, moments.QueueSortPlugin)]
+        self.pre_filter = [one for one in self._at("preFilter") if isinstance(one, moments.PreFilterPlugin)]
+        self.filter = [one for one in self._at("filter") if isinstance(one, moments.FilterPlugin)]
+        self.post_filter = [one for one in self._at("postFilter") if isinstance(one, moments.PostFilterPlugin)]
+        self.pre_score = [one for one in self._at("preScore") if isinstance(one, moments.PreScorePlugin)]
+        self.score = [
+            WeightedScore(one, self.weights.get(one.name, 0) or 1)
+            for one in self._at("score")
+            if isinstance(one, moments.ScorePlugin)
+        ]
+        self.reserve = [one for one in self._at("reserve") if isinstance(one, moments.ReservePlugin)]
+        self.permit = [one for one in self._at("permit") if isinstance(one, moments.PermitPlugin)]
+        self.pre_bind = [one for one in self._at("preBind") if isinstance(one, moments.PreBindPlugin)]
+        self.bind = [one for one in self._at("bind") if isinstance(one, moments.BindPlugin)]
+        self.post_bind = [one for one in self._at("postBind") if isinstance(one, moments.PostBindPlugin)]
+        self.local_filters = [one for one in self.filter if not one.depends & Depends.CLUSTER]
+        self.cluster_filters = [one for one in self.filter if one.depends & Depends.CLUSTER]
+        self._local_scores = [one for one in self.score if not one.plugin.depends & Depends.CLUSTER]
+        self.cluster_scores = [one for one in self.score if one.plugin.depends & Depends.CLUSTER]
+        self._evaluations: OrderedDict[Template, Evaluation] = OrderedDict()
+
+    def _at(self, moment: str) -> list[Plugin]:
+        return [one for one in self.plugins if self._enabled(one.name, moment)]
+
+    def plugin(self, name: str) -> Plugin | None:
+        return next((one for one in self.plugins if one.name == name), None)
+
+    def evaluation(self, template: Template) -> Evaluation:
+        """Return the values that are kept for a template."""
+        known = self._evaluations.get(template)
+        if known is None:
+            known = self._evaluations[template] = Evaluation(self.local_filters, self._local_scores)
+            if len(self._evaluations) > _MOST_TEMPLATES:
+                self._evaluations.popitem(last=False)
+        else:
+            self._evaluations.move_to_end(template)
+        return known
+
+    # PreFilter and Filter
+
+    def prepare(self, cycle: Cycle) -> Preparation:
+        """Run PreFilter."""
+        preparation = Preparation()
+        for plugin in self.pre_filter:
+            result = call(plugin.name, "prefilter", plugin.pre_filter, cycle)
+            if result is None:
+                continue
+            if isinstance(result, Skip):
+                preparation.skipped.add(plugin.name)
+            elif isinstance(result, OnlyNodes):
+                preparation.restrict(plugin.name, result.names)
+            else:
+                preparation.refusal = Refusal(result.code, result.reasons, plugin.name)
+            if preparation.is_hopeless:
+                break  # After another refusal the notes of all plug-ins are needed by preemption.
+        cycle.data[_PREFILTER] = preparation
+        return preparation
+
+    def is_local(self, cycle: Cycle) -> bool:
+        """Return whether the filters of this pod look at each node alone."""
+        skipped = cycle.data[_PREFILTER].skipped
+        return all(one.name in skipped for one in self.cluster_filters)
+
+    def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
+        """Run all filters on some nodes in the present state; nodes without a refusal fit."""
+        preparation: Preparation = cycle.data[_PREFILTER]
+        if not self.is_local(cycle):
+            preparation = self.prepare(cycle)  # The state has changed since PreFilter.
+        return self.diagnose(cycle, preparation, slots)
+
+    def diagnose(self, cycle: Cycle, preparation: Preparation, slots: Slots) -> Diagnosis:
+        """Return the first refusal of each of the nodes."""
+        nodes = cycle.state.nodes
+        present = np.zeros(nodes.size, dtype=np.bool_)
+        present[slots] = nodes.present[slots]
+        diagnosis = Diagnosis(nodes.names, present, np.full(nodes.size, -1, dtype=np.int32))
+        if preparation.refusal is not None:
+            diagnosis.for_all = preparation.refusal
+            return diagnosis
+        left = slots[nodes.present[slots]]
+        if preparation.only is not None:
+            left = self._restrict(diagnosis, preparation, left)
+        for plugin in self.filter:
+            if not len(left):
+                break
+            if plugin.name not in preparation.skipped:
+                left = _refuse(plugin, cycle, diagnosis, left)
+        return diagnosis
+
+    def _restrict(self, diagnosis: Diagnosis, preparation: Preparation, left: Slots) -> Slots:
+        assert preparation.only is not None
+        is_named = np.array([diagnosis.names[slot] in preparation.only for slot in left], dtype=np.bool_)
+        others = np.zeros_like(diagnosis.present)
+        others[left[~is_named]] = True
+        if others.any():
+            # Go prints a list of names with spaces.
+            who = " ".join(sorted(preparation.restricted_by))
+            plugin = sorted(preparation.restricted_by)[0]
+            diagnosis.set(others, unresolvable(f"node(s) didn't satisfy plugin(s) [{who}]", plugin=plugin))
+        return left[is_named]
+
+
+@dataclass(slots=True)
+class Preparation:
+    """The results of PreFilter."""
+
+    skipped: set[str] = field(default_factory=set)
+    only: frozenset[str] | None = None
+    restricted_by: set[str] = field(default_factory=set)
+    refusal: Refusal | None = None
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.refusal is not None and self.refusal.code is not Code.UNSCHEDULABLE
+
+    def restrict(self, plugin: str, names: frozenset[str]) -> None:
+        self.only = names if self.only is None else self.only & names
+        self.restricted_by.add(plugin)
+        if not self.only:
+            who = " ".join(sorted(self.restricted_by))
+            text = f"node(s) didn't satisfy plugin(s) [{who}] simultaneously"
+            if len(self.restricted_by) == 1:
+                text = f"node(s) didn't satisfy plugin {plugin}"
+            self.refusal = unresolvable(text, plugin=plugin)
+
+
+def _refuse(plugin: FilterPlugin, cycle: Cycle, diagnosis: Diagnosis, left: Slots) -> Slots:
+    codes = filter_codes(plugin, cycle, left)
+    for code in np.unique(codes[codes != 0]).tolist():
+        mask = np.zeros_like(diagnosis.present)
+        mask[left[codes == code]] = True
+        refusal = call(plugin.name, "filter", plugin.refusal, cycle, code)
+        diagnosis.set(mask, Refusal(refusal.code, refusal.reasons, plugin.name))
+    passed: Slots = left[codes == 0]
+    return passed
+
+
+def registered_events(profile: Profile) -> dict[str, Sequence[EventRegistration] | None]:
+    """Return the event registrations of each plug-in; None for one that is interested in every event."""
+    return {one.name: one.events() if isinstance(one, moments.EventPlugin) else None for one in profile.plugins}

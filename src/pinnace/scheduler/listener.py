@@ -1,0 +1,188 @@
+"""Follow the cluster: every change of a node, a pod or another object goes to the state and wakes waiting pods."""
+
+from __future__ import annotations
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.reconcile.informer import Handler
+from pinnace.reconcile.manager import Manager
+from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent
+from pinnace.scheduler.pod_heads import PodHead, decode_head
+from pinnace.scheduler.queue.queue import SchedulingQueue
+from pinnace.scheduler.state.cluster import ClusterState
+from pinnace.scheduler.state.lookups import LookupKind
+from pinnace.scheduler.state.nodes import NodeChange
+from pinnace.scheduler.state.pods import Pod
+
+_POD = "v1/Pod"
+_NODE = "v1/Node"
+_LOOKUPS: dict[str, LookupKind] = {
+    "v1/Namespace": "Namespace",
+    "v1/Service": "Service",
+    "v1/ReplicationController": "ReplicationController",
+    "apps/v1/ReplicaSet": "ReplicaSet",
+    "apps/v1/StatefulSet": "StatefulSet",
+    "policy/v1/PodDisruptionBudget": "PodDisruptionBudget",
+    "v1/PersistentVolumeClaim": "PersistentVolumeClaim",
+    "v1/PersistentVolume": "PersistentVolume",
+    "storage.k8s.io/v1/StorageClass": "StorageClass",
+    "storage.k8s.io/v1/CSINode": "CSINode",
+    "storage.k8s.io/v1/CSIDriver": "CSIDriver",
+    "storage.k8s.io/v1/CSIStorageCapacity": "CSIStorageCapacity",
+    "storage.k8s.io/v1/VolumeAttachment": "VolumeAttachment",
+}
+_NODE_ACTIONS = (
+    (NodeChange.ADD, Action.ADD),
+    (NodeChange.ALLOCATABLE, Action.NODE_ALLOCATABLE),
+    (NodeChange.LABELS, Action.NODE_LABELS),
+    (NodeChange.TAINTS, Action.NODE_TAINTS),
+    (NodeChange.CONDITIONS, Action.NODE_CONDITIONS),
+    (NodeChange.FEATURES, Action.NODE_FEATURES),
+)
+
+
+class Listener:
+    """Keeps state and queue equal to the cluster. It never waits."""
+
+    def __init__(self, manager: Manager, state: ClusterState, queue: SchedulingQueue) -> None:
+        self._manager = manager
+        self._state = state
+        self._queue = queue
+        self._profiles = frozenset(queue.profile_names)
+        self._pods = manager.cache(_POD)
+
+    def listen(self) -> None:
+        for kind, name in _LOOKUPS.items():
+            self._manager.informer(kind).on_change(self._follow(name))
+        self._manager.informer(_NODE).on_change(self._hear_node)
+        self._manager.informer(_POD).on_change(self._hear_pod)
+
+    def is_gone(self, pod: Pod) -> bool:
+        """Return whether a waiting pod was deleted, replaced, or bound by another scheduler."""
+        snapshot = self._pods.snapshot(pod.key)
+        if snapshot is None:
+            return True
+        if snapshot is pod.source:
+            return False
+        head = decode_head(snapshot.body)
+        return head.metadata.uid != pod.uid or bool(head.spec.nodeName or head.metadata.deletionTimestamp)
+
+    # Nodes and other objects
+
+    def _hear_node(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is None:
+            assert old is not None
+            if self._state.remove_node(old.key.name):
+                self._queue.move(ClusterEvent(NODE, Action.DELETE))
+            return
+        change = self._state.put_node(new.object)
+        action = Action(0)
+        for flag, one in _NODE_ACTIONS:
+            if change & flag:
+                action |= one
+        if action:
+            nodes = self._state.nodes
+            self._queue.move(ClusterEvent(NODE, action, new=(nodes, nodes.slot_of[new.key.name])))
+
+    def _follow(self, kind: LookupKind) -> Handler:
+        def hear(old: Snapshot | None, new: Snapshot | None) -> None:
+            if new is None:
+                assert old is not None
+                before = self._state.lookups.get(kind, old.key.name, namespace=old.key.namespace)
+                self._state.lookups.remove(kind, old.key)
+                self._queue.move(ClusterEvent(kind, Action.DELETE, before))
+                return
+            before = self._state.lookups.get(kind, new.key.name, namespace=new.key.namespace)
+            after = new.object
+            self._state.lookups.put(kind, after)
+            self._queue.move(ClusterEvent(kind, Action.ADD if before is None else Action.UPDATE, before, after))
+
+        return hear
+
+    # Pods
+
+    def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is None:
+            assert old is not None
+            self._forget(decode_head(old.body).metadata.uid)
+            return
+        head = decode_head(new.body)
+        if old is not None and (before := decode_head(old.body).metadata.uid) != head.metadata.uid:
+            self._forget(before)  # Deleted and created again under the same name.
+        if head.is_finished:
+            self._forget(head.metadata.uid)
+        elif head.spec.nodeName:
+            self._hear_bound(new, head)
+        elif head.spec.schedulerName in self._profiles:
+            self._hear_waiting(new, head)
+
+    def _hear_bound(self, new: Snapshot, head: PodHead) -> None:
+        uid = head.metadata.uid
+        known = self._state.pods.get(uid)
+        self._queue.remove(uid)
+        self._state.nominations.remove(uid)
+        if known is not None and known.node == head.spec.nodeName and not _differs(known, head):
+            known.generation = head.metadata.generation
+            known.started = head.status.startTime
+            return
+        pod = self._state.pod(new.object)
+        self._state.add_pod(pod, head.spec.nodeName)
+        if known is None:
+            self._queue.move(ClusterEvent(POD, Action.ADD, new=pod))
+            return
+        action = Action.UPDATE
+        if known.labels != pod.labels:
+            action |= Action.POD_LABELS
+        if any(amount > pod.requests.get(name, 0) for name, amount in known.requests.items()):
+            action |= Action.POD_SCALE_DOWN
+        self._queue.move(ClusterEvent(POD, action, known, pod))
+
+    def _hear_waiting(self, new: Snapshot, head: PodHead) -> None:
+        uid = head.metadata.uid
+        if head.metadata.deletionTimestamp:
+            self._forget(uid)
+            return
+        if uid in self._state.pods:
+            return  # It is being bound.
+        pod = self._state.pod(new.object)
+        pod.source = new
+        known = self._queue.get(uid)
+        if known is None:
+            self._queue.add(pod)
+        else:
+            event = ClusterEvent(POD, _changes(known.pod, pod), known.pod, pod)
+            self._queue.update(pod, event)
+        if pod.nominated_node:
+            self._state.nominations.add(pod, pod.nominated_node)
+        else:
+            self._state.nominations.remove(uid)
+
+    def _forget(self, uid: str) -> None:
+        """A pod is gone or has finished."""
+        self._queue.remove(uid)
+        nominated = self._state.nominations.remove(uid)
+        pod = self._state.remove_pod(uid) or nominated
+        if pod is not None:
+            self._queue.move(ClusterEvent(POD, Action.DELETE, old=pod))
+
+
+def _differs(known: Pod, head: PodHead) -> bool:
+    """Return whether a pod on a node has changed in a way that matters to the scheduler."""
+    return (
+        (head.metadata.labels or {}) != known.labels
+        or bool(head.metadata.deletionTimestamp) != known.is_terminating
+        or head.metadata.generation > max(known.generation, 1)
+    )
+
+
+def _changes(old: Pod, new: Pod) -> Action:
+    before, after = old.spec, new.spec
+    action = Action.UPDATE
+    if old.labels != new.labels:
+        action |= Action.POD_LABELS
+    if before.get("tolerations") != after.get("tolerations"):
+        action |= Action.POD_TOLERATIONS
+    if before.get("schedulingGates") != after.get("schedulingGates"):
+        action |= Action.POD_GATES
+    if old.requests != new.requests:
+        action |= Action.POD_SCALE_DOWN
+    return action

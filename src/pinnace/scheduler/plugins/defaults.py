@@ -1,0 +1,97 @@
+"""The default plug-ins: their factories, their order and their weights, as in kube-scheduler 1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinnace.model.objects import Object
+from pinnace.scheduler.framework.plugin import Handle, Plugin
+from pinnace.scheduler.framework.registry import Factory, PluginRegistry
+from pinnace.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from pinnace.scheduler.plugins.default_binder import DefaultBinder
+from pinnace.scheduler.plugins.image_locality import ImageLocality
+from pinnace.scheduler.plugins.node_affinity import NodeAffinity
+from pinnace.scheduler.plugins.node_name import NodeName
+from pinnace.scheduler.plugins.node_ports import NodePorts
+from pinnace.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from pinnace.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from pinnace.scheduler.plugins.priority_sort import PrioritySort
+from pinnace.scheduler.plugins.resource_scores import (
+    ResourceScorer,
+    least_allocated,
+    most_allocated,
+    requested_to_capacity,
+)
+from pinnace.scheduler.plugins.scheduling_gates import SchedulingGates
+from pinnace.scheduler.plugins.taint_toleration import TaintToleration
+
+_RESOURCES: tuple[Object, ...] = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+
+DEFAULT_PLUGINS: tuple[tuple[str, int], ...] = (
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+)
+"""Names and weights, in order."""
+
+
+def default_registry() -> PluginRegistry:
+    """Return a registry with the default plug-ins, to which others can be added."""
+    return PluginRegistry(_FACTORIES)
+
+
+def _resources(arguments: Object) -> Sequence[tuple[str, int]]:
+    return [(one["name"], one.get("weight") or 1) for one in arguments.get("resources") or _RESOURCES]
+
+
+def _node_resources_fit(arguments: Object, handle: Handle) -> NodeResourcesFit:
+    strategy = arguments.get("scoringStrategy") or {}
+    resources = _resources(strategy)
+    match strategy.get("type") or "LeastAllocated":
+        case "LeastAllocated":
+            scorer = ResourceScorer(least_allocated, resources)
+        case "MostAllocated":
+            scorer = ResourceScorer(most_allocated, resources)
+        case "RequestedToCapacityRatio":
+            points = (strategy.get("requestedToCapacityRatio") or {}).get("shape") or ()
+            shape = [(point.get("utilization", 0), point.get("score", 0)) for point in points]
+            if not shape:
+                raise ValueError("scoringStrategy.requestedToCapacityRatio.shape: add at least one point")
+            scorer = ResourceScorer(requested_to_capacity(shape), resources, is_rounded=True)
+        case other:
+            raise ValueError(
+                "scoringStrategy.type: expected LeastAllocated, MostAllocated or RequestedToCapacityRatio, "
+                f"found {other}"
+            )
+    return NodeResourcesFit(
+        scorer,
+        ignored=arguments.get("ignoredResources") or (),
+        ignored_groups=arguments.get("ignoredResourceGroups") or (),
+    )
+
+
+def _plain(make: type[Plugin]) -> Factory:
+    return lambda arguments, handle: make()
+
+
+_FACTORIES: dict[str, Factory] = {
+    "SchedulingGates": _plain(SchedulingGates),
+    "PrioritySort": _plain(PrioritySort),
+    "NodeUnschedulable": _plain(NodeUnschedulable),
+    "NodeName": _plain(NodeName),
+    "TaintToleration": _plain(TaintToleration),
+    "NodeAffinity": lambda arguments, handle: NodeAffinity(added=arguments.get("addedAffinity")),
+    "NodePorts": _plain(NodePorts),
+    "NodeResourcesFit": _node_resources_fit,
+    "NodeResourcesBalancedAllocation": lambda arguments, handle: NodeResourcesBalancedAllocation(_resources(arguments)),
+    "ImageLocality": _plain(ImageLocality),
+    "DefaultBinder": lambda arguments, handle: DefaultBinder(handle.client),
+}

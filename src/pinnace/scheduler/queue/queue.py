@@ -1,0 +1,327 @@
+"""The scheduling queue: which pod is next, and which event may help those that did not fit.
+
+A pod is in one of four places: `active` (to be scheduled now, in the order of QueueSort), `back-off` (after a failure,
+for 1 s, then 2 s, up to 10 s), `unschedulable` (until an event that one of the refusing plug-ins is interested in), or
+`gated` (until PreEnqueue lets it pass). While nothing is active, pods in back-off may be taken early, as in Kubernetes;
+pods that failed with an error may not.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pinnace.model.clock import Alarm, AlarmClock
+from pinnace.scheduler.framework.events import ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.profile import Profile, registered_events
+from pinnace.scheduler.framework.queued import QueuedPod
+from pinnace.scheduler.state.pods import Pod, Template
+
+INITIAL_BACKOFF = 1.0
+MAXIMUM_BACKOFF = 10.0
+LONGEST_WAIT = 300.0
+"""Seconds after which an unschedulable pod is tried again even if no event has helped."""
+ANY_EVENT: frozenset[str] = frozenset(("",))
+"""Stands for the plug-ins that refused a pod which any event may help."""
+Place = tuple[str, Template, frozenset[str]]
+"""Unschedulable pods that every event treats alike: profile, template, and the plug-ins that refused."""
+
+
+class SchedulingQueue:
+    """All waiting pods of the profiles of one scheduler."""
+
+    def __init__(
+        self,
+        clock: AlarmClock,
+        profiles: Mapping[str, Profile],
+        *,
+        initial_backoff: float = INITIAL_BACKOFF,
+        maximum_backoff: float = MAXIMUM_BACKOFF,
+        notify: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`notify` is called when a pod has become active."""
+        self._clock = clock
+        self._profiles = profiles
+        self._initial, self._maximum = initial_backoff, maximum_backoff
+        self._notify = notify
+        self._registrations: dict[str, dict[str, Sequence[EventRegistration] | None]] = {
+            name: registered_events(profile) for name, profile in profiles.items()
+        }
+        self._pods: dict[str, QueuedPod] = {}
+        self._active: dict[str, QueuedPod] = {}
+        self._active_heap: list[tuple[Any, int, QueuedPod]] = []
+        self._backoff: dict[str, tuple[float, QueuedPod]] = {}
+        self._backoff_heap: list[tuple[float, int, QueuedPod]] = []
+        self._unschedulable: dict[Place, dict[str, QueuedPod]] = {}
+        self._gated: dict[str, QueuedPod] = {}
+        self._numbers = itertools.count()
+        self._alarm: Alarm | None = None
+        self._alarm_due = 0.0
+
+    # Reading
+
+    @property
+    def profile_names(self) -> Sequence[str]:
+        return list(self._profiles)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def get(self, uid: str) -> QueuedPod | None:
+        return self._pods.get(uid)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of pods in each place, by the names of the metric scheduler_pending_pods."""
+        unschedulable = sum(map(len, self._unschedulable.values()))
+        return {
+            "active": len(self._active),
+            "backoff": len(self._backoff),
+            "unschedulable": unschedulable,
+            "gated": len(self._gated),
+        }
+
+    def unschedulable(self) -> Iterator[QueuedPod]:
+        for some in self._unschedulable.values():
+            yield from some.values()
+
+    # Pods come, change and go
+
+    def add(self, pod: Pod) -> QueuedPod:
+        """Add a pod that has just been created."""
+        queued = QueuedPod(pod, self._clock.monotonic(), next(self._numbers))
+        self._pods[pod.uid] = queued
+        self._activate(queued)
+        return queued
+
+    def update(self, pod: Pod, event: ClusterEvent | None = None) -> None:
+        """Take over the new state of a waiting pod; `event` describes a change that may make it schedulable."""
+        queued = self._pods[pod.uid]
+        if queued.pod.template is pod.template:
+            queued.pod = pod
+            return
+        place = self._leave(queued)
+        queued.pod = pod
+        if not place:
+            return  # An attempt is under way.
+        if place == "unschedulable" and (event is None or not self._helps(queued, event)):
+            self._wait(queued)
+        elif place == "backoff":
+            self._back_off(queued)
+        else:
+            self._activate(queued)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Forget a pod: it was deleted, or has a node."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None:
+            self._leave(queued)
+        return queued
+
+    # Attempts
+
+    def pop(self) -> QueuedPod | None:
+        """Take the next pod; None if there is none now. The pod stays known until `remove` or another attempt."""
+        while self._active_heap:
+            _, _, queued = heapq.heappop(self._active_heap)
+            if self._active.get(queued.pod.uid) is queued:
+                del self._active[queued.pod.uid]
+                return self._begin(queued)
+        kept = []
+        found = None
+        while self._backoff_heap and found is None:
+            due, number, queued = heapq.heappop(self._backoff_heap)
+            known = self._backoff.get(queued.pod.uid)
+            if known is None or known[0] != due or known[1] is not queued:
+                continue
+            if queued.errors:
+                kept.append((due, number, queued))
+            else:
+                found = queued
+        for entry in kept:
+            heapq.heappush(self._backoff_heap, entry)
+        if found is None:
+            return None
+        del self._backoff[found.pod.uid]
+        return self._begin(found)
+
+    def _begin(self, queued: QueuedPod) -> QueuedPod:
+        queued.attempts += 1
+        if queued.first_attempt is None:
+            queued.first_attempt = self._clock.monotonic()
+        return queued
+
+    def put_unschedulable(self, queued: QueuedPod, refused_by: frozenset[str]) -> None:
+        """Let a pod wait for an event that may help against the plug-ins that have refused it."""
+        if queued.pod.uid not in self._pods:
+            return
+        queued.refused_by = refused_by
+        queued.failures += 1
+        queued.errors = 0
+        queued.added = self._clock.monotonic()
+        self._wait(queued)
+
+    def hold(self, uid: str) -> None:
+        """Keep a pod that is being bound out of every place; `remove` or a failure ends that."""
+        queued = self._pods.get(uid)
+        if queued is not None:
+            self._leave(queued)
+
+    def put_error(self, queued: QueuedPod) -> None:
+        """Let a pod wait for its back-off after an error."""
+        if queued.pod.uid not in self._pods:
+            return
+        queued.errors += 1
+        queued.added = self._clock.monotonic()
+        self._back_off(queued)
+
+    def activate(self, uid: str) -> None:
+        """Schedule a pod now, wherever it waits."""
+        queued = self._pods.get(uid)
+        if queued is not None and uid not in self._active:
+            self._leave(queued)
+            self._activate(queued)
+
+    # Events
+
+    def move(self, event: ClusterEvent) -> None:
+        """Wake the unschedulable pods that an event may help. Pods of one template are asked about once."""
+        if not self._unschedulable:
+            return
+        for place in list(self._unschedulable):
+            some = self._unschedulable[place]
+            first = next(iter(some.values()))
+            if self._helps(first, event):
+                del self._unschedulable[place]
+                for queued in some.values():
+                    self._requeue(queued)
+
+    def move_all(self) -> None:
+        """Wake all unschedulable pods."""
+        groups, self._unschedulable = list(self._unschedulable.values()), {}
+        for some in groups:
+            for queued in some.values():
+                self._requeue(queued)
+
+    def _helps(self, queued: QueuedPod, event: ClusterEvent) -> bool:
+        registrations = self._registrations.get(self._profile_of(queued.pod), {})
+        for plugin in queued.refused_by:
+            registered = registrations.get(plugin)
+            if registered is None:
+                return True
+            for one in registered:
+                if one.covers(event) and (one.hint is None or self._asks(one, queued.pod, event)):
+                    return True
+        return False
+
+    def _asks(self, registration: EventRegistration, pod: Pod, event: ClusterEvent) -> bool:
+        assert registration.hint is not None
+        try:
+            return registration.hint(pod, event)
+        except Exception:
+            return True  # A hint that fails must not leave a pod waiting.
+
+    def _requeue(self, queued: QueuedPod) -> None:
+        if self._due(queued) > self._clock.monotonic():
+            self._back_off(queued)
+        else:
+            self._activate(queued)
+
+    # Places
+
+    def _profile_of(self, pod: Pod) -> str:
+        return pod.template.spec.get("schedulerName") or ""
+
+    def _activate(self, queued: QueuedPod) -> None:
+        profile = self._profiles.get(self._profile_of(queued.pod))
+        queued.gated_by = ""
+        for plugin in profile.pre_enqueue if profile is not None else ():
+            refusal = plugin.pre_enqueue(queued.pod)
+            if refusal is not None:
+                queued.gated_by, queued.message = plugin.name, refusal.message
+                self._gated[queued.pod.uid] = queued
+                return
+        self._active[queued.pod.uid] = queued
+        sorter = profile.queue_sort[0] if profile is not None and profile.queue_sort else None
+        key = sorter.sort_key(queued) if sorter is not None else queued.number
+        heapq.heappush(self._active_heap, (key, next(self._numbers), queued))
+        self._notify()
+
+    def _wait(self, queued: QueuedPod) -> None:
+        place = (self._profile_of(queued.pod), queued.pod.template, queued.refused_by)
+        self._unschedulable.setdefault(place, {})[queued.pod.uid] = queued
+        self._set_alarm(queued.added + LONGEST_WAIT)
+
+    def _back_off(self, queued: QueuedPod) -> None:
+        due = self._due(queued)
+        self._backoff[queued.pod.uid] = (due, queued)
+        heapq.heappush(self._backoff_heap, (due, next(self._numbers), queued))
+        self._set_alarm(due)
+        if not queued.errors:
+            self._notify()  # It may be taken at once if nothing is active.
+
+    def _due(self, queued: QueuedPod) -> float:
+        """Return the time at which the back-off of a pod ends."""
+        count = queued.errors or queued.failures
+        if not count:
+            return queued.added
+        return queued.added + min(self._maximum, self._initial * float(2 ** min(count - 1, 30)))
+
+    def _leave(self, queued: QueuedPod) -> str:
+        """Take a pod out of its place and return the name of the place; entries in heaps are skipped later."""
+        uid = queued.pod.uid
+        if self._active.pop(uid, None) is not None:
+            return "active"
+        if self._backoff.pop(uid, None) is not None:
+            return "backoff"
+        if self._gated.pop(uid, None) is not None:
+            return "gated"
+        place = (self._profile_of(queued.pod), queued.pod.template, queued.refused_by)
+        some = self._unschedulable.get(place, {})
+        if some.pop(uid, None) is None:
+            return ""
+        if not some:
+            del self._unschedulable[place]
+        return "unschedulable"
+
+    # Time
+
+    def _set_alarm(self, due: float) -> None:
+        if self._alarm is not None:
+            if self._alarm_due <= due:
+                return
+            self._alarm.cancel()
+        self._alarm_due = due
+        self._alarm = self._clock.call_later(max(0.0, due - self._clock.monotonic()), self._ring)
+
+    def _ring(self) -> None:
+        """Move the pods whose time has come."""
+        self._alarm = None
+        now = self._clock.monotonic()
+        while self._backoff_heap and self._backoff_heap[0][0] <= now:
+            due, _, queued = heapq.heappop(self._backoff_heap)
+            if self._backoff.get(queued.pod.uid) == (due, queued):
+                del self._backoff[queued.pod.uid]
+                self._activate(queued)
+        earliest = self._backoff_heap[0][0] if self._backoff_heap else None
+        for place, some in list(self._unschedulable.items()):
+            for uid, queued in list(some.items()):
+                if queued.added + LONGEST_WAIT > now:
+                    due = queued.added + LONGEST_WAIT
+                    earliest = due if earliest is None else min(earliest, due)
+                    continue
+                del some[uid]
+                self._activate(queued)
+            if not some:
+                self._unschedulable.pop(place, None)
+        if earliest is not None:
+            self._set_alarm(earliest)
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None

@@ -1,0 +1,94 @@
+"""Tell people about attempts: events, the condition PodScheduled, and the nominated node in the status."""
+
+from __future__ import annotations
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Object
+from pinnace.reconcile.manager import Manager
+from pinnace.scheduler.decision import Decision
+from pinnace.scheduler.state.pods import Pod
+
+_POD = "v1/Pod"
+_LONGEST_NOTE = 1024
+_CONDITION = "PodScheduled"
+
+
+class Reporter:
+    """Writes events and conditions with kube-scheduler's wording."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._manager = manager
+        self._client = client
+
+    def report_success(self, pod: Pod, node: str) -> None:
+        message = f"Successfully assigned {pod.key} to {node}"
+        self._manager.recorder.record(_reference(pod), "Normal", "Scheduled", message, component=_component(pod))
+
+    def report_eviction(self, victim: Pod, preemptor: Pod, node: str) -> None:
+        message = f"Preempted by pod {preemptor.uid} on node {node}"
+        self._manager.recorder.record(_reference(victim), "Normal", "Preempted", message, component=_component(victim))
+
+    async def report_failure(self, pod: Pod, decision: Decision, reason: str) -> None:
+        """Record an event, and write the condition and the nominated node if they have changed."""
+        message = decision.message
+        note = message if len(message) <= _LONGEST_NOTE else message[: _LONGEST_NOTE - 4] + " ..."
+        self._manager.recorder.record(_reference(pod), "Warning", "FailedScheduling", note, component=_component(pod))
+        if pod.source is None:
+            return
+        obj = pod.object
+        patch: Object = {}
+        condition = _condition_of(obj, reason, message, to_rfc3339(self._client.clock.now()))
+        if condition is not None:
+            conditions = (obj.get("status") or {}).get("conditions") or []
+            patch["conditions"] = [*(one for one in conditions if one.get("type") != _CONDITION), condition]
+        nominated = self._nominated(decision)
+        if nominated is not None and nominated != ((obj.get("status") or {}).get("nominatedNodeName") or ""):
+            patch["nominatedNodeName"] = nominated or None
+        if not patch:
+            return
+        body = {"metadata": {"uid": pod.uid}, "status": patch}
+        try:
+            await self._client.patch(_POD, pod.name, body, namespace=pod.namespace, subresource="status")
+        except (errors.NotFound, errors.Conflict):
+            return  # The pod is gone.
+
+    def _nominated(self, decision: Decision) -> str | None:
+        """Return the node to write to the status; empty clears it, None leaves it as it is."""
+        if decision.nomination is not None:
+            return decision.nomination.node
+        return "" if decision.error is not None or decision.clears_nomination else None
+
+
+def _condition_of(pod: Object, reason: str, message: str, now: str) -> Object | None:
+    """Return the condition to write; None if it is there already."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    present: Object = next((one for one in conditions if one.get("type") == _CONDITION), {})
+    is_same = present.get("status") == "False"
+    if is_same and present.get("message") == message and present.get("reason") == reason:
+        return None
+    condition = {
+        "type": _CONDITION,
+        "status": "False",
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": None,
+        "lastTransitionTime": present["lastTransitionTime"] if is_same else now,
+    }
+    generation = pod["metadata"].get("generation")
+    if generation:
+        condition["observedGeneration"] = generation
+    return condition
+
+
+def _component(pod: Pod) -> str:
+    return pod.template.spec.get("schedulerName") or "default-scheduler"
+
+
+def _reference(pod: Pod) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+    }

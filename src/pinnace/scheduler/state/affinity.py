@@ -1,0 +1,98 @@
+"""The affinity terms of the pods on nodes, each distinct term once, with the number of its pods per node."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from pinnace.scheduler.state.arrays import Codes, Integers, grow
+from pinnace.scheduler.state.pods import Template
+from pinnace.scheduler.state.terms import AffinityTerm, Labels
+
+TermKind = Literal["required affinity", "required anti-affinity", "preferred affinity", "preferred anti-affinity"]
+_MOST_SPARSE = 32
+
+
+class TermUse:
+    """One term, and the nodes of the pods that have it: a dict while they are few, an array when they are many."""
+
+    def __init__(self, kind: TermKind, term: AffinityTerm) -> None:
+        self.kind = kind
+        self.term = term
+        self.total = 0
+        self._few: dict[int, int] = {}
+        self._many: Integers | None = None
+
+    def add(self, slot: int, by: int) -> None:
+        self.total += by
+        if self._many is None:
+            self._few[slot] = self._few.get(slot, 0) + by
+            if not self._few[slot]:
+                del self._few[slot]
+            elif len(self._few) > _MOST_SPARSE:
+                self._many = np.zeros(2 * max(self._few) + 1, dtype=np.int64)
+                for known, count in self._few.items():
+                    self._many[known] = count
+            return
+        if slot >= len(self._many):
+            self._many = grow(self._many, 2 * slot + 1)
+        self._many[slot] += by
+
+    def per_domain(self, codes: Codes, domains: int) -> Integers:
+        """Return the number of pods per value of the topology label. The last element counts nodes without it."""
+        if self._many is None:
+            counted = np.zeros(domains + 1, dtype=np.int64)
+            for slot, count in self._few.items():
+                if slot < len(codes):
+                    counted[codes[slot]] += count
+            return counted
+        size = min(len(codes), len(self._many))
+        return count_per_domain(codes[:size], self._many[:size], domains)
+
+
+def count_per_domain(codes: Codes, counts: Integers, domains: int) -> Integers:
+    """Sum `counts` by code. The last element is the sum of the nodes without the label."""
+    sums = np.bincount(codes + 1, weights=counts, minlength=domains + 1)
+    return np.roll(sums, -1).astype(np.int64)
+
+
+class TermIndex:
+    """The terms of all pods on nodes."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[TermKind, AffinityTerm], TermUse] = {}
+        self.version = 0
+        """Grows when a distinct term comes or goes."""
+
+    def add(self, template: Template, slot: int, by: int) -> None:
+        if template.terms.is_empty:
+            return
+        terms = template.terms
+        kinds: tuple[tuple[TermKind, tuple[AffinityTerm, ...]], ...] = (
+            ("required affinity", terms.required_affinity),
+            ("required anti-affinity", terms.required_anti_affinity),
+            ("preferred affinity", terms.preferred_affinity),
+            ("preferred anti-affinity", terms.preferred_anti_affinity),
+        )
+        for kind, some in kinds:
+            for term in some:
+                self._add(kind, term, slot, by)
+
+    def _add(self, kind: TermKind, term: AffinityTerm, slot: int, by: int) -> None:
+        use = self._uses.get((kind, term))
+        if use is None:
+            use = self._uses[kind, term] = TermUse(kind, term)
+            self.version += 1
+        use.add(slot, by)
+        if not use.total:
+            del self._uses[kind, term]
+            self.version += 1
+
+    def matching(self, template: Template, namespace_labels: Labels) -> list[TermUse]:
+        """Return the terms that match the pods of a template."""
+        return [
+            use
+            for use in self._uses.values()
+            if use.term.matches(template.namespace, template.labels, namespace_labels)
+        ]

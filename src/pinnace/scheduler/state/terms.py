@@ -1,0 +1,100 @@
+"""The terms of pod affinity and anti-affinity, parsed once for all pods of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pinnace.model import selectors
+from pinnace.model.objects import Object
+from pinnace.model.selectors import LabelSelector, Requirement
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """A set of pods, and the domains in which a pod wants to be together with them or apart from them."""
+
+    topology_key: str
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector
+    selector: LabelSelector
+    weight: int = 0
+
+    def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        if namespace in self.namespaces or self.namespace_selector.matches(namespace_labels):
+            return self.selector.matches(labels)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerms:
+    """All terms of one pod."""
+
+    required_affinity: tuple[AffinityTerm, ...] = ()
+    required_anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred_affinity: tuple[AffinityTerm, ...] = ()
+    preferred_anti_affinity: tuple[AffinityTerm, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self == NO_TERMS
+
+
+NO_TERMS = PodTerms()
+
+
+def terms_of(namespace: str, labels: Labels, affinity: Object | None) -> PodTerms:
+    """Parse the pod affinity of a spec. Raise ValueError for an operator that does not exist."""
+    if not affinity:
+        return NO_TERMS
+    together, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+    return PodTerms(
+        tuple(_term(namespace, labels, one) for one in together.get(REQUIRED) or ()),
+        tuple(_term(namespace, labels, one) for one in apart.get(REQUIRED) or ()),
+        tuple(_weighted(namespace, labels, together.get(PREFERRED) or ())),
+        tuple(_weighted(namespace, labels, apart.get(PREFERRED) or ())),
+    )
+
+
+def _weighted(namespace: str, labels: Labels, preferences: Sequence[Object]) -> list[AffinityTerm]:
+    return [
+        _term(namespace, labels, one.get("podAffinityTerm") or {}, weight=one.get("weight", 0)) for one in preferences
+    ]
+
+
+def _term(namespace: str, labels: Labels, term: Object, *, weight: int = 0) -> AffinityTerm:
+    named = term.get("namespaces") or ()
+    selected = term.get("namespaceSelector")
+    return AffinityTerm(
+        topology_key=term.get("topologyKey", ""),
+        namespaces=frozenset(named) if named or selected is not None else frozenset((namespace,)),
+        namespace_selector=selectors.from_object(selected),
+        selector=_with_label_keys(term, labels),
+        weight=weight,
+    )
+
+
+def _with_label_keys(term: Object, labels: Labels) -> LabelSelector:
+    """Return the selector of a term with its matchLabelKeys. The API server has added them to stored pods already."""
+    selector = selectors.from_object(term.get("labelSelector"))
+    return extend(
+        selector,
+        [
+            Requirement(key, operator, (labels[key],))
+            for field, operator in (("matchLabelKeys", "in"), ("mismatchLabelKeys", "notin"))
+            for key in term.get(field) or ()
+            if key in labels
+        ],
+    )
+
+
+def extend(selector: LabelSelector, more: Sequence[Requirement]) -> LabelSelector:
+    """Return a selector with further requirements; one that matches nothing stays as it is."""
+    new = [one for one in more if one not in selector.requirements]
+    if not new or selector.matches_nothing:
+        return selector
+    return LabelSelector(tuple(sorted((*selector.requirements, *new))))
