@@ -14,6 +14,7 @@ from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.model.objects import Key
+from pinnace.model.tasks import Tasks
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
@@ -60,7 +61,7 @@ class Scheduler:
         )
         self._random = Random(seed)
         self._news = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(expected=())
         self._reporter = Reporter(manager, client)
         self._listener = Listener(manager, self.state, self.queue)
         self._binder = Binder(client.clock, self.state, self.queue, self._reporter)
@@ -84,34 +85,17 @@ class Scheduler:
     async def _run(self, key: Key) -> None:
         """Schedule until no pod is left that can be tried now and no binding is under way."""
         turns = Turns()
-        try:
+        async with self._tasks:
             while True:
                 self._news.clear()
-                queued = self.queue.pop()
+                queued = self.queue.pop() if len(self._tasks) < _MOST_BINDINGS else None
                 if queued is not None:
                     self._attempt(queued)
                     await turns.pause()
-                elif not self._tasks:
+                elif self._tasks:
+                    await self._news.wait()  # A binding ends, or a pod comes.
+                else:
                     return
-                if queued is None or len(self._tasks) >= _MOST_BINDINGS:
-                    await self._wait()
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _wait(self) -> None:
-        """Return when a binding has ended; with few bindings under way also when a pod has come."""
-        waits: set[asyncio.Task[Any]] = set(self._tasks)
-        news = None
-        if len(self._tasks) < _MOST_BINDINGS:
-            news = asyncio.create_task(self._news.wait())
-            waits.add(news)
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if news is not None:
-                news.cancel()
 
     def _attempt(self, queued: QueuedPod) -> None:
         if self._listener.is_gone(queued.pod):
@@ -138,11 +122,7 @@ class Scheduler:
         self._start(self._reporter.report_failure(pod, decision, "Unschedulable"))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finish)
+        self._tasks.start(work).add_done_callback(self._hear_end)
 
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a background task of the scheduler failed", exc_info=error)
+    def _hear_end(self, task: asyncio.Task[None]) -> None:
+        self._news.set()
