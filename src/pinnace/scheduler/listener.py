@@ -40,7 +40,7 @@ _NODE_ACTIONS = (
 )
 
 
-class Listener:
+class ClusterListener:
     """Keeps state and queue equal to the cluster. It never waits."""
 
     def __init__(self, manager: Manager, state: ClusterState, queue: SchedulingQueue) -> None:

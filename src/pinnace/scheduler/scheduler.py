@@ -25,7 +25,7 @@ from pinnace.scheduler.framework.plugin import Handle
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.registry import PluginRegistry
-from pinnace.scheduler.listener import Listener
+from pinnace.scheduler.listener import ClusterListener
 from pinnace.scheduler.preemption import Evictor
 from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
 from pinnace.scheduler.report import Reporter
@@ -63,7 +63,7 @@ class Scheduler:
         self._news = asyncio.Event()
         self._tasks = Tasks(expected=())
         self._reporter = Reporter(manager, client)
-        self._listener = Listener(manager, self.state, self.queue)
+        self._listener = ClusterListener(manager, self.state, self.queue)
         self._binder = Binder(client.clock, self.state, self.queue, self._reporter)
         self._evictor = Evictor(client, self.state, self.queue, self._reporter)
         self.controller = Controller("scheduler", self._run)
