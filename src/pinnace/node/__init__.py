@@ -1,1 +1,1 @@
-"""Runs the pods that are bound to nodes. Only simulated nodes exist so far: they start no containers."""
+"""Runs the pods that are bound to nodes: simulated ones, and containers through a runtime."""

@@ -1,0 +1,1 @@
+"""The networks of pods and Services."""

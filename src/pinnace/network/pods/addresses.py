@@ -1,0 +1,44 @@
+"""The addresses of the pods of one node."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+
+class AddressesExhausted(Exception):
+    """Every address of the node's pod network is in use."""
+
+
+class PodAddresses:
+    """Gives each pod an address of the node's network. The first address is that of the bridge."""
+
+    def __init__(self, network: str) -> None:
+        self._network = IPv4Network(network)
+        self._first = int(self._network.network_address)
+        self._last = int(self._network.broadcast_address)
+        self._next = self._first + 2
+        self._used: set[int] = set()
+
+    @property
+    def bridge(self) -> str:
+        """The address of the bridge, with the length of the network."""
+        return f"{IPv4Address(self._first + 1)}/{self._network.prefixlen}"
+
+    def take(self, address: str) -> None:
+        """Mark the address of a pod that runs already."""
+        self._used.add(int(IPv4Interface(address).ip))
+
+    def allocate(self) -> str:
+        """Return a free address, with the length of the network. Addresses are reused as late as possible."""
+        for _ in range(self._last - self._first):
+            number = self._next
+            self._next = self._next + 1 if self._next + 1 < self._last else self._first + 2
+            if number < self._last and number not in self._used:
+                self._used.add(number)
+                return f"{IPv4Address(number)}/{self._network.prefixlen}"
+        raise AddressesExhausted(
+            f"no address of {self._network} is free; delete pods, or give the node a larger network"
+        )
+
+    def release(self, address: str) -> None:
+        self._used.discard(int(IPv4Interface(address).ip))

@@ -1,0 +1,1 @@
+"""The runtime that needs neither an engine nor root: namespaces, and a supervisor process for each pod."""

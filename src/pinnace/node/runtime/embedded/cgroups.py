@@ -1,0 +1,217 @@
+"""Control groups, version 1 or 2, where this user may write them: limits, out-of-memory kills and use.
+
+A pod has a group and each of its containers one below it. Without a writable hierarchy there are no limits, and
+`missing` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pinnace.node.runtime.runtime import ContainerStats, Resources
+
+_V1 = ("cpu", "cpuacct", "memory", "pids")
+_V2 = ("cpu", "memory", "pids")
+_REMOVE_TRIES = 50
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+class Cgroups:
+    """The groups of one node."""
+
+    def __init__(self, directory: Path, *, mountinfo: Path = _MOUNTS, own: Path = Path("/proc/self/cgroup")) -> None:
+        """`directory` is the state directory of the node, which makes the name of its group unique."""
+        self._name = "pinnace-" + hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+        self._v1: dict[str, Path] = {}
+        self._v2: Path | None = None
+        self._find(mountinfo.read_text(), own.read_text())
+
+    @property
+    def missing(self) -> Sequence[str]:
+        have = set(self._v1) if self._v1 else set(_V2) if self._v2 is not None else set()
+        absent = [name for name in _V2 if name not in have]
+        if not absent:
+            return ()
+        return [f"limits of {', '.join(absent)} are not enforced: this user cannot write the control group"]
+
+    def create(self, pod: str, container: str = "", resources: Resources | None = None) -> None:
+        """Make the group of a pod, or of a container below it. Raise OSError if a limit is refused."""
+        for name, root in self._v1.items():
+            path = root / pod / container
+            path.mkdir(parents=True, exist_ok=True)
+            if resources is not None:
+                _write_all(
+                    path, {key: text for key, text in _v1_limits(resources).items() if key.startswith(name + ".")}
+                )
+        if self._v2 is not None:
+            self._create_v2(pod, container)
+            if resources is not None:
+                _write_all(self._v2 / pod / container, _v2_limits(resources))
+
+    def update(self, pod: str, container: str, resources: Resources) -> None:
+        self.create(pod, container, resources)
+
+    def process_files(self, pod: str, container: str) -> list[str]:
+        """The files that take the processes of a container."""
+        roots = [*self._v1.values()] if self._v1 else [self._v2] if self._v2 is not None else []
+        return [str(root / pod / container / "cgroup.procs") for root in roots]
+
+    def oom_file(self, pod: str, container: str) -> str:
+        """The file that counts the processes that the kernel killed for memory; empty without it."""
+        if "memory" in self._v1:
+            return str(self._v1["memory"] / pod / container / "memory.oom_control")
+        return str(self._v2 / pod / container / "memory.events") if self._v2 is not None else ""
+
+    def remove(self, pod: str, container: str = "") -> None:
+        """Remove the groups; their last processes may need a moment to end."""
+        for root in [*self._v1.values(), *([self._v2] if self._v2 is not None else [])]:
+            _remove(root / pod / container)
+
+    def close(self) -> None:
+        """Remove the node's own groups if no pod is left in them."""
+        for root in [*self._v1.values(), *([self._v2] if self._v2 is not None else [])]:
+            with contextlib.suppress(OSError):
+                root.rmdir()
+
+    def stats(self, pod: str, container: str, *, now: int) -> ContainerStats:
+        if self._v1:
+            return self._v1_stats(pod, container, now)
+        if self._v2 is None:
+            return ContainerStats(timestamp=now)
+        path = self._v2 / pod / container
+        memory, cache = _number(path / "memory.current"), _field(path / "memory.stat", "inactive_file")
+        used = _field(path / "cpu.stat", "usage_usec")
+        return ContainerStats(
+            timestamp=now,
+            cpu_nanoseconds=used * 1000 if used is not None else None,
+            memory_bytes=memory,
+            working_set_bytes=max(0, memory - (cache or 0)) if memory is not None else None,
+            processes=_number(path / "pids.current"),
+        )
+
+    def _v1_stats(self, pod: str, container: str, now: int) -> ContainerStats:
+        def path(name: str, file: str) -> Path:
+            return self._v1.get(name, Path("/nonexistent")) / pod / container / file
+
+        memory = _number(path("memory", "memory.usage_in_bytes"))
+        cache = _field(path("memory", "memory.stat"), "total_inactive_file")
+        return ContainerStats(
+            timestamp=now,
+            cpu_nanoseconds=_number(path("cpuacct", "cpuacct.usage")),
+            memory_bytes=memory,
+            working_set_bytes=max(0, memory - (cache or 0)) if memory is not None else None,
+            processes=_number(path("pids", "pids.current")),
+        )
+
+    def _find(self, mounts: str, own: str) -> None:
+        """Find the hierarchies that this process may write below its own group."""
+        places = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in own.splitlines()}
+        for line in mounts.splitlines():
+            before, _, after = line.partition(" - ")
+            point, kind, options = before.split()[4], after.split()[0], after.split()[-1].split(",")
+            if kind == "cgroup":
+                for name in set(_V1) & set(options):
+                    place = next((path for names, path in places.items() if name in names.split(",")), "/")
+                    root = _make(Path(point) / place.lstrip("/") / self._name)
+                    if root is not None:
+                        self._v1[name] = root
+            elif kind == "cgroup2" and set(_V2) <= _words(Path(point) / "cgroup.controllers"):
+                with contextlib.suppress(OSError):
+                    (Path(point) / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _V2))
+                    self._v2 = _make(Path(point) / self._name)
+        if self._v1:
+            self._v2 = None
+
+    def _create_v2(self, pod: str, container: str) -> None:
+        assert self._v2 is not None
+        path = self._v2
+        for part in (pod, container):
+            if not part:
+                break
+            (path / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _V2))
+            path = path / part
+            path.mkdir(exist_ok=True)
+
+
+def _make(path: Path) -> Path | None:
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return path if os.access(path / "cgroup.procs", os.W_OK) else None
+
+
+def _v1_limits(wanted: Resources) -> Mapping[str, str]:
+    limits = {}
+    if wanted.memory_bytes:
+        limits["memory.limit_in_bytes"] = str(wanted.memory_bytes)
+    if wanted.cpu_shares:
+        limits["cpu.shares"] = str(wanted.cpu_shares)
+    if wanted.cpu_quota:
+        limits["cpu.cfs_period_us"] = str(wanted.cpu_period)
+        limits["cpu.cfs_quota_us"] = str(wanted.cpu_quota)
+    if wanted.pids:
+        limits["pids.max"] = str(wanted.pids)
+    return limits
+
+
+def _v2_limits(wanted: Resources) -> Mapping[str, str]:
+    limits = {}
+    if wanted.memory_bytes:
+        limits["memory.max"] = str(wanted.memory_bytes)
+    if wanted.cpu_shares:
+        limits["cpu.weight"] = str(1 + (max(2, min(wanted.cpu_shares, 262144)) - 2) * 9999 // 262142)
+    if wanted.cpu_quota:
+        limits["cpu.max"] = f"{wanted.cpu_quota} {wanted.cpu_period}"
+    if wanted.pids:
+        limits["pids.max"] = str(wanted.pids)
+    return limits
+
+
+def _write_all(path: Path, limits: Mapping[str, str]) -> None:
+    for name, text in limits.items():
+        (path / name).write_text(text)
+
+
+def _remove(path: Path) -> None:
+    """Remove a group and those below it. A group with processes is busy; they are being killed."""
+    if not path.is_dir():
+        return
+    for below in [child for child in path.iterdir() if child.is_dir()]:
+        _remove(below)
+    for _ in range(_REMOVE_TRIES):
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _field(path: Path, name: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), None)
+
+
+def _words(path: Path) -> set[str]:
+    try:
+        return set(path.read_text().split())
+    except OSError:
+        return set()

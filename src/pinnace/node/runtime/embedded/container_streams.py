@@ -1,0 +1,204 @@
+"""Exec and attach through a supervisor: this process owns one end of each pipe, the container the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import AsyncIterator, Sequence
+
+from pinnace.model.node_connections import CommandStreams, TerminalSize
+from pinnace.model.tasks import Tasks
+from pinnace.node.runtime.embedded.channels import Channel, ChannelClosed
+from pinnace.node.runtime.embedded.descriptors import Descriptor, copy_input, copy_output
+from pinnace.node.runtime.embedded.messages import Message
+from pinnace.node.runtime.errors import StartFailed
+
+_LAST_OUTPUT_SECONDS = 5.0
+"""How long output is awaited after the end of a command that has left its streams to another process."""
+
+
+async def run_command(channel: Channel, container: str, command: Sequence[str], streams: CommandStreams) -> int:
+    """Run a command in a container and return its exit code. It is killed if the call is cancelled."""
+    request: Message = {"op": "exec", "id": container, "command": list(command), "tty": streams.sizes is not None}
+    if streams.sizes is not None:
+        return await _with_terminal(channel, request, streams)
+    opened = _Pipes(streams)
+    try:
+        return await _with_pipes(channel, request, streams, opened)
+    finally:
+        opened.close()
+
+
+async def attach_streams(
+    channel: Channel, container: str, streams: CommandStreams, *, tty: bool, ended: asyncio.Event
+) -> None:
+    """Copy the output of a container until it ends, and the client's input into it."""
+    pipes = [os.pipe() for _ in range(1 if tty else 2)]
+    readers = [Descriptor(reading) for reading, _ in pipes]
+    try:
+        try:
+            _, fds = await channel.request({"op": "attach", "id": container}, [writing for _, writing in pipes])
+        finally:
+            for _, writing in pipes:
+                os.close(writing)
+        async with Tasks() as tasks:
+            copies = [tasks.start(copy_output(readers[0], streams.stdout))]
+            if not tty:
+                copies.append(tasks.start(copy_output(readers[1], streams.stderr)))
+            _feed(tasks, streams, fds)
+            await asyncio.wait([*copies, tasks.start(_wait_for(ended))], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(copies, timeout=_LAST_OUTPUT_SECONDS)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+async def _wait_for(ended: asyncio.Event) -> None:
+    await ended.wait()
+
+
+def _feed(tasks: Tasks, streams: CommandStreams, fds: list[int]) -> None:
+    """Start to copy the client's input to the one file that was received, if there is one."""
+    if not fds:
+        return
+    if streams.stdin is None:
+        os.close(fds[0])
+        return
+    tasks.start(_feed_and_close(streams, Descriptor(fds[0])))
+
+
+async def _feed_and_close(streams: CommandStreams, target: Descriptor) -> None:
+    try:
+        async with Tasks() as tasks:
+            if streams.sizes is not None:
+                tasks.start(_resize(streams.sizes, target.fd))
+            assert streams.stdin is not None
+            await copy_input(streams.stdin, target)
+    finally:
+        target.close()
+
+
+class _Pipes:
+    """The six ends of the streams of a command without a terminal."""
+
+    def __init__(self, streams: CommandStreams) -> None:
+        self.theirs: list[int] = []
+        self.stdin: Descriptor | None = None
+        if streams.stdin is not None:
+            reading, writing = os.pipe()
+            self.theirs.append(reading)
+            self.stdin = Descriptor(writing)
+        else:
+            self.theirs.append(os.open(os.devnull, os.O_RDONLY))
+        self.outputs: list[Descriptor] = []
+        for _ in range(2):
+            reading, writing = os.pipe()
+            self.theirs.append(writing)
+            self.outputs.append(Descriptor(reading))
+
+    def release(self) -> None:
+        """Close the ends that the process has received, so that its end is the end of the streams."""
+        for fd in self.theirs:
+            os.close(fd)
+        self.theirs = []
+
+    def close(self) -> None:
+        self.release()
+        for descriptor in (self.stdin, *self.outputs):
+            if descriptor is not None:
+                descriptor.close()
+
+
+async def _with_pipes(channel: Channel, request: Message, streams: CommandStreams, pipes: _Pipes) -> int:
+    with channel.open_request(request, pipes.theirs) as opened:
+        pipes.release()
+        async with Tasks() as tasks, _killed_when_cancelled(channel, opened.number):
+            if pipes.stdin is not None and streams.stdin is not None:
+                tasks.start(_copy_and_close(streams, pipes.stdin))
+            copies = [
+                tasks.start(copy_output(source, target))
+                for source, target in zip(pipes.outputs, (streams.stdout, streams.stderr), strict=True)
+            ]
+            reply, _ = await opened.reply(timeout=None)
+            await asyncio.wait(copies, timeout=_LAST_OUTPUT_SECONDS)
+            return _code(reply)
+
+
+async def _copy_and_close(streams: CommandStreams, target: Descriptor) -> None:
+    assert streams.stdin is not None
+    await copy_input(streams.stdin, target)
+    target.close()
+
+
+async def _with_terminal(channel: Channel, request: Message, streams: CommandStreams) -> int:
+    with channel.open_request(request) as opened:
+        async with Tasks() as tasks, _killed_when_cancelled(channel, opened.number):
+            reply, fds = await opened.reply()
+            if "terminal" not in reply:
+                return _code(reply)
+            master = Descriptor(fds[0])
+            try:
+                if streams.stdin is not None:
+                    tasks.start(copy_input(streams.stdin, master))
+                assert streams.sizes is not None
+                tasks.start(_resize(streams.sizes, master.fd))
+                copy = tasks.start(copy_output(master, streams.stdout))
+                reply, _ = await opened.reply(timeout=None)
+                await asyncio.wait([copy], timeout=_LAST_OUTPUT_SECONDS)
+                return _code(reply)
+            finally:
+                await tasks.close()
+                master.close()
+
+
+async def _resize(sizes: AsyncIterator[TerminalSize], fd: int) -> None:
+    async for size in sizes:
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", size.height, size.width, 0, 0))
+
+
+@contextlib.asynccontextmanager
+async def _killed_when_cancelled(channel: Channel, number: int) -> AsyncIterator[None]:
+    try:
+        yield
+    except asyncio.CancelledError:
+        with contextlib.suppress(ChannelClosed):
+            channel.open_request({"op": "kill_exec", "exec": number}).__exit__()
+        raise
+
+
+def _code(reply: Message) -> int:
+    if reply.get("error"):
+        raise StartFailed(reply["error"], exit_code=126 if "permission" in reply["error"] else 127)
+    return int(reply["code"])
+
+
+class OutputCollector:
+    """A ByteWriter that keeps the first bytes, for probes and hooks."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes, /) -> None:
+        kept = data[: self._limit - self._size]
+        self._size += len(kept)
+        self._parts.append(kept)
+
+    async def drain(self) -> None:
+        """Return at once: what is over the limit is dropped."""
+
+    def write_eof(self) -> None:
+        """Nothing follows."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self._parts)

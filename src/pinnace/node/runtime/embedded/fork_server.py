@@ -1,0 +1,320 @@
+"""The warm parent of the supervisors, and the holder of the node's network namespace.
+
+    python -c '…main()' DIRECTORY OPTIONS
+
+It is started once by the first agent, listens on `node.sock` in the state directory of the node, and ends when no agent
+is connected and no pod is left. It has no threads and few modules, so that a fork costs 0.4 ms and shares its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from ipaddress import IPv4Interface, IPv4Network
+
+from pinnace.network.pods.netlink import Netlink
+from pinnace.node.runtime.embedded import linux, messages
+from pinnace.node.runtime.embedded.messages import Message
+from pinnace.node.runtime.embedded.seccomp import default_program
+from pinnace.node.runtime.embedded.supervisor import PodSupervisor, save_supervisor
+
+SOCKET = "node.sock"
+BRIDGE = "pods0"
+_FIRST_AGENT_SECONDS = 30.0
+_POD_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWUTS
+
+
+class ForkServer:
+    """One per state directory."""
+
+    def __init__(self, directory: str, options: Message) -> None:
+        self._directory = directory
+        self._options = options
+        self._is_root = os.geteuid() == 0
+        self._has_single_id = False
+        self._poll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._agents: dict[int, socket.socket] = {}
+        self._children: dict[int, int] = {}
+        """The supervisors: pidfd to pid."""
+        self._seccomp = b""
+        self._netlink: Netlink | None = None
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def prepare(self) -> None:
+        """Enter the node's namespaces, make its bridge and load everything that a supervisor needs."""
+        self._enter_namespaces()
+        self._netlink = Netlink()
+        self._make_bridge(self._netlink)
+        self._seccomp = default_program()
+        here = os.open(self._directory, os.O_PATH | os.O_DIRECTORY)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET, dir_fd=here)
+        self._listener.bind(f"/proc/self/fd/{here}/{SOCKET}")
+        os.close(here)
+        self._listener.listen(8)
+        self._listener.setblocking(False)
+        self._watch(self._listener.fileno(), self._accept)
+        save_supervisor(self._directory)
+
+    def run(self) -> None:
+        gc.collect()
+        gc.freeze()  # A collection would touch, and thereby copy, the shared memory in every supervisor.
+        gc.disable()
+        idle_seconds = self._options["idle_seconds"]
+        deadline = time.monotonic() + _FIRST_AGENT_SECONDS
+        while self._agents or self._children or time.monotonic() < deadline:
+            is_held = bool(self._agents or self._children)
+            for fd, _ in self._poll.poll(None if is_held else max(0.0, deadline - time.monotonic())):
+                handler = self._handlers.get(fd)
+                if handler is not None:
+                    handler()
+            if is_held:
+                deadline = time.monotonic() + idle_seconds
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._directory, SOCKET))
+
+    # The node
+
+    def _enter_namespaces(self) -> None:
+        if self._is_root:
+            linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET)
+        else:
+            uid, gid = os.geteuid(), os.getegid()
+            linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWNET)
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"0 {uid} 1")
+            _write("/proc/self/gid_map", f"0 {gid} 1")
+            self._has_single_id = True
+        linux.mount("none", "/", "", linux.MS_REC | linux.MS_SLAVE)
+
+    def _make_bridge(self, netlink: Netlink) -> None:
+        address = IPv4Interface(self._options["bridge_address"])
+        netlink.set_up("lo")
+        netlink.add_bridge(BRIDGE)
+        netlink.add_address(BRIDGE, address)
+        netlink.set_up(BRIDGE)
+        with contextlib.suppress(OSError):
+            _write("/proc/sys/net/ipv4/ip_forward", "1")
+        if netlink.has_default_route():
+            raise RuntimeError("the network namespace of the node has a default route; it must have none")
+
+    # Requests of agents
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._poll.register(fd, select.EPOLLIN)
+
+    def _forget(self, fd: int) -> None:
+        self._handlers.pop(fd, None)
+        self._poll.unregister(fd)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            agent, _ = self._listener.accept()
+            self._agents[agent.fileno()] = agent
+            self._watch(agent.fileno(), lambda: self._hear(agent))
+
+    def _hear(self, agent: socket.socket) -> None:
+        try:
+            request, fds = messages.receive(agent)
+        except OSError:
+            request, fds = None, []
+        if request is None:
+            self._forget(agent.fileno())
+            del self._agents[agent.fileno()]
+            agent.close()
+            return
+        reply: Message
+        try:
+            reply = self._answer(request, fds)
+        except Exception as error:  # One bad request must not end the node.
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            for fd in fds:
+                os.close(fd)
+        with contextlib.suppress(OSError):
+            messages.send(agent, {"n": request.get("n"), **reply})
+
+    def _answer(self, request: Message, fds: list[int]) -> Message:
+        match request["op"]:
+            case "run":
+                return {"pid": self._fork_supervisor(request, fds[0])}
+            case "hello":
+                return {
+                    "is_root": self._is_root,
+                    "has_single_id": self._has_single_id,
+                    "has_overlay": self._try_overlay(),
+                    "has_seccomp": bool(self._seccomp),
+                    "pid": os.getpid(),
+                }
+            case other:
+                raise ValueError(f"the fork server knows no request {other!r}")
+
+    def _try_overlay(self) -> bool:
+        """Whether this user may mount overlays: tried once, in a directory of the node."""
+        place = os.path.join(self._directory, "overlay-probe")
+        paths = [os.path.join(place, name) for name in ("lower", "upper", "work", "root")]
+        for path in paths:
+            os.makedirs(path, exist_ok=True)
+        try:
+            options = f"lowerdir={paths[0]},upperdir={paths[1]},workdir={paths[2]},userxattr"
+            linux.mount("overlay", paths[3], "overlay", 0, options)
+            linux.unmount(paths[3])
+        except OSError:
+            return False
+        finally:
+            for path in (os.path.join(paths[2], "work"), *paths, place):
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+        return True
+
+    def _fork_supervisor(self, request: Message, channel: int) -> int:
+        ours, theirs = messages.pair()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ours.close()
+                self._supervise(request, channel, theirs)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        theirs.close()
+        pidfd = os.pidfd_open(pid)
+        self._children[pidfd] = pid
+        self._watch(pidfd, lambda: self._reap(pidfd))
+        self._watch(ours.fileno(), lambda: self._connect_pod(request, pid, ours))
+        return pid
+
+    def _reap(self, pidfd: int) -> None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._children[pidfd], 0)
+        self._forget(pidfd)
+        del self._children[pidfd]
+        os.close(pidfd)
+
+    def _connect_pod(self, request: Message, pid: int, channel: socket.socket) -> None:
+        """Map the users of a new supervisor's namespaces, and lead a veth pair into its network."""
+        try:
+            message, _ = messages.receive(channel)
+            if message is not None:
+                if not self._is_root:
+                    for name in ("uid_map", "gid_map"):
+                        _write(f"/proc/{pid}/{name}", "0 0 1")
+                if request["address"]:
+                    assert self._netlink is not None
+                    self._netlink.add_veth(request["veth"], "eth0", peer_pid=pid, bridge=BRIDGE)
+                messages.send(channel, {"error": ""})
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                messages.send(channel, {"error": str(error)})
+        self._forget(channel.fileno())
+        channel.close()
+
+    # In the new supervisor
+
+    def _supervise(self, request: Message, channel: int, node: socket.socket) -> None:
+        agent = socket.socket(fileno=os.dup(channel))
+        os.set_inheritable(agent.fileno(), False)
+        self._leave_parent(request["directory"])
+        try:
+            self._enter_pod(request, node)
+            supervisor = PodSupervisor(
+                request["directory"], agent, seccomp=self._seccomp, has_single_id=self._has_single_id
+            )
+            if request["shares_processes"]:
+                supervisor.share_processes()
+            save_supervisor(request["directory"])
+        except Exception as error:
+            agent.setblocking(True)
+            messages.send(agent, {"event": "failed", "error": f"{type(error).__name__}: {error}"})
+            raise
+        messages.send(agent, {"event": "ready"})
+        supervisor.run()
+        os._exit(0)
+
+    def _leave_parent(self, directory: str) -> None:
+        linux.name_process("pinnace-pod")
+        os.setsid()
+        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        self._poll.close()
+        self._listener.close()
+        for agent in self._agents.values():
+            agent.close()
+        for pidfd in self._children:
+            os.close(pidfd)
+        assert self._netlink is not None
+        self._netlink.close()
+        null = os.open("/dev/null", os.O_RDWR)
+        log = os.open(os.path.join(directory, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for number, fd in ((0, null), (1, null), (2, log)):
+            os.dup2(fd, number)
+
+    def _enter_pod(self, request: Message, node: socket.socket) -> None:
+        flags = _POD_NAMESPACES if self._is_root else _POD_NAMESPACES | linux.CLONE_NEWUSER
+        flags |= 0 if request["host_ipc"] else linux.CLONE_NEWIPC
+        flags |= 0 if request["host_network"] else linux.CLONE_NEWNET
+        linux.unshare(flags)
+        messages.send(node, {"op": "connect"})
+        reply, _ = messages.receive(node)
+        node.close()
+        if reply is None or reply["error"]:
+            raise RuntimeError(f"the pod's network cannot be made: {reply['error'] if reply else 'no answer'}")
+        linux.mount("none", "/", "", linux.MS_REC | linux.MS_SLAVE)
+        socket.sethostname(request["hostname"])
+        if not request["host_network"]:
+            _configure_network(request)
+        for name, value in request["sysctls"].items():
+            _write("/proc/sys/" + name.replace(".", "/"), value)
+        for path, size in request["temporary_file_systems"]:
+            os.makedirs(path, exist_ok=True)
+            linux.mount("tmpfs", path, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"size={size}" if size else "")
+
+
+def _configure_network(request: Message) -> None:
+    netlink = Netlink()
+    netlink.set_up("lo")
+    if request["address"]:
+        netlink.add_address("eth0", IPv4Interface(request["address"]))
+        netlink.set_up("eth0")
+        for network in request["routes"]:
+            netlink.add_route(IPv4Network(network), gateway=request["gateway"])
+    if netlink.has_default_route():
+        raise RuntimeError("the network namespace of the pod has a default route; it must have none")
+    netlink.close()
+    groups = "0 0" if os.geteuid() else "0 2147483647"
+    for name, value in (("ip_unprivileged_port_start", "0"), ("ping_group_range", groups)):
+        with contextlib.suppress(OSError):
+            _write(f"/proc/sys/net/ipv4/{name}", value)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def main() -> None:
+    directory, options = sys.argv[1], json.loads(sys.argv[2])
+    if os.fork():
+        os._exit(0)  # No agent is its parent, since it outlives them.
+    linux.name_process("pinnace-node")
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    server = ForkServer(directory, options)
+    server.prepare()
+    print("ready", flush=True)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 1)
+    server.run()

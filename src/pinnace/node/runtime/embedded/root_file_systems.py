@@ -1,0 +1,140 @@
+"""The root file system of a container: overlays over the layers of its image, or copies where overlays are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinnace.node.images.roots import ImageRoot
+
+_HOST_DIRECTORIES = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
+"""The directories of this machine that the image `host` shows. The others exist and are empty: /home, /root and /var
+hold what belongs to the machine's users."""
+_EMPTY_DIRECTORIES = {
+    **{name: 0o755 for name in ("dev", "home", "mnt", "proc", "run", "srv", "sys", "var", "var/lib", "var/log")},
+    **{name: 0o1777 for name in ("tmp", "var/tmp")},
+    **{"root": 0o700, "var/cache": 0o755},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """One overlay mount: the lower directories as the kernel wants them, and the place below the root."""
+
+    lower: str
+    upper: str
+    work: str
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RootPlan:
+    """How the process of a container mounts its root."""
+
+    root: str
+    directory: str = "/"
+    """The directory from which the lower directories are named: the options of a mount have at most 4,095 bytes."""
+    overlays: Sequence[Overlay] = ()
+    binds: Sequence[tuple[str, str]] = ()
+    """Directories of this machine that are shown read-only, and their places below the root."""
+
+
+def plan_root(directory: Path, image: ImageRoot, *, has_overlay: bool) -> RootPlan:
+    """Make the directories of a container's root file system. This may copy an image: run it in a thread."""
+    root = directory / "root"
+    root.mkdir(mode=0o755)
+    if image.is_host:
+        return _plan_host(directory, root, has_overlay=has_overlay)
+    if has_overlay and image.layers:
+        above = os.path.commonpath([layer.parent for layer in image.layers])
+        lower = ":".join(_escape(os.path.relpath(layer, above)) for layer in image.layers)
+        return RootPlan(str(root), above, [_overlay(directory, lower)])
+    for layer in reversed(image.layers):
+        _copy_layer(layer, root)
+    return RootPlan(str(root))
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with everything in it, also directories that their owner cannot read."""
+    try:
+        with os.scandir(path) as entries:
+            children = list(entries)
+    except PermissionError:
+        path.chmod(0o700)
+        with os.scandir(path) as entries:
+            children = list(entries)
+    except FileNotFoundError:
+        return
+    for entry in children:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(Path(entry.path))
+        else:
+            _unlink(path, entry.name)
+    path.rmdir()
+
+
+def _unlink(parent: Path, name: str) -> None:
+    try:
+        os.unlink(parent / name)
+    except PermissionError:
+        parent.chmod(0o700)
+        os.unlink(parent / name)
+
+
+def _overlay(directory: Path, lower: str, at: str = "") -> Overlay:
+    upper, work = directory / "upper" / at, directory / "work" / at
+    upper.mkdir(mode=0o755, parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
+    return Overlay(lower, _escape(str(upper)), _escape(str(work)), at)
+
+
+def _plan_host(directory: Path, root: Path, *, has_overlay: bool) -> RootPlan:
+    overlays, binds = [], []
+    for name, mode in _EMPTY_DIRECTORIES.items():
+        (root / name).mkdir(exist_ok=True)
+        (root / name).chmod(mode)
+    (root / "var/run").symlink_to("/run")
+    for name in _HOST_DIRECTORIES:
+        source = Path("/") / name
+        if source.is_symlink():
+            (root / name).symlink_to(os.readlink(source))
+        elif source.is_dir():
+            (root / name).mkdir()
+            if has_overlay and not directory.is_relative_to(source):
+                overlays.append(_overlay(directory, _escape(str(source)), name))
+            else:
+                binds.append((str(source), name))
+    return RootPlan(str(root), "/", overlays, binds)
+
+
+def _copy_layer(layer: Path, root: Path) -> None:
+    """Copy a layer over those below it, and apply its whiteouts."""
+    for place, directories, files in os.walk(layer):
+        target = root / os.path.relpath(place, layer)
+        target.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError):
+            if os.getxattr(place, "user.overlay.opaque") == b"y":
+                for child in list(target.iterdir()):
+                    _remove_any(child)
+        shutil.copystat(place, target)
+        for name in [*files, *(name for name in directories if os.path.islink(os.path.join(place, name)))]:
+            source, copied = Path(place) / name, target / name
+            _remove_any(copied)
+            if stat.S_IFMT(source.lstat().st_mode) in (stat.S_IFREG, stat.S_IFLNK):
+                shutil.copy2(source, copied, follow_symlinks=False)
+
+
+def _remove_any(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _escape(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

@@ -1,0 +1,274 @@
+"""Containers of the embedded runtime: start, end, signals, logs, users and limits."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tests.node.runtime.embedded.conftest import HOST, Pods, log_of, until
+
+from pinnace.node.runtime.errors import ConfigRefused, NotThere, StartFailed
+from pinnace.node.runtime.runtime import (
+    ContainerConfig,
+    ContainerState,
+    Mount,
+    PidMode,
+    Resources,
+    SecurityContext,
+    TemporaryFileSystem,
+)
+
+
+async def test_a_container_runs_to_its_end(pods: Pods) -> None:
+    container = await pods.start("echo hello; exit 3")
+    status = await pods.end_of(container)
+    assert (status.exit_code, status.reason, log_of(status)) == (3, "Error", "hello\n")
+    assert status.created_at < status.started_at < status.finished_at
+
+
+async def test_a_container_that_ends_well_is_completed(pods: Pods) -> None:
+    status = await pods.end_of(await pods.start(["true"]))
+    assert (status.exit_code, status.reason) == (0, "Completed")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        pytest.param(
+            ["no-such-program"], 'exec: "no-such-program": executable file not found in $PATH', id="not in PATH"
+        ),
+        pytest.param(["/no/such"], 'exec: "/no/such": stat /no/such: no such file or directory', id="no such file"),
+        pytest.param(["/etc/passwd"], 'exec: "/etc/passwd": permission denied', id="not executable"),
+    ],
+)
+async def test_a_command_that_cannot_start_is_an_error(pods: Pods, command: list[str], message: str) -> None:
+    sandbox = await pods.sandbox()
+    config = ContainerConfig(name="main", image=HOST, command=command)
+    container = await pods.runtime.create_container(sandbox, config)
+    with pytest.raises(StartFailed, match=re.escape(message)):
+        await pods.runtime.start_container(container)
+    status = await pods.runtime.container(container)
+    assert (status.state, status.exit_code, status.reason) == (ContainerState.EXITED, 128, "StartError")
+
+
+async def test_a_container_without_a_command_is_refused(pods: Pods) -> None:
+    sandbox = await pods.sandbox()
+    with pytest.raises(ConfigRefused, match="no command specified"):
+        await pods.runtime.create_container(sandbox, ContainerConfig(name="main", image=HOST))
+    assert await pods.runtime.containers(sandbox) == []
+
+
+async def test_the_stop_signal_is_sent_before_the_kill(pods: Pods) -> None:
+    container = await pods.start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done")
+    await _wait_for_log(pods, container, "ready")
+    await pods.runtime.stop_container(container, 60)
+    status = await pods.runtime.container(container)
+    assert (status.exit_code, log_of(status)) == (7, "ready\nbye\n")
+
+
+async def test_a_container_that_ignores_the_signal_is_killed(pods: Pods) -> None:
+    container = await pods.start("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    await _wait_for_log(pods, container, "ready")
+    await pods.runtime.stop_container(container, 0.05)
+    assert (await pods.runtime.container(container)).exit_code == 137
+
+
+async def test_stopping_and_removing_may_be_repeated(pods: Pods) -> None:
+    container = await pods.start(["sleep", "1000"])
+    for _ in range(2):
+        await pods.runtime.stop_container(container, 0)
+    for _ in range(2):
+        await pods.runtime.remove_container(container)
+    with pytest.raises(NotThere):
+        await pods.runtime.container(container)
+    await pods.runtime.remove_sandbox("no such sandbox")
+
+
+async def test_containers_of_a_pod_share_hostname_network_and_ipc_but_not_processes(pods: Pods) -> None:
+    sandbox = await pods.sandbox(hostname="shared")
+    first = await pods.start("touch /dev/shm/mark; sleep 1000", sandbox, name="first")
+    namespaces = "for n in net ipc uts pid mnt; do readlink /proc/self/ns/$n; done"
+    one = (await pods.runtime.exec_sync(first, ["sh", "-c", namespaces], timeout=60)).output.decode().split()
+    two = (await pods.output(namespaces + "; hostname; ls /dev/shm; ps ax | grep -c sleep", sandbox)).split()
+    assert one[:3] == two[:3]
+    assert set(one[3:]).isdisjoint(two[3:5])
+    assert two[5:7] == ["shared", "mark"]
+
+
+async def test_a_pod_may_share_its_processes(pods: Pods) -> None:
+    sandbox = await pods.sandbox(shares_processes=True)
+    await pods.start(["sleep", "4321"], sandbox, name="first", pid_mode=PidMode.POD)
+    assert "sleep 4321" in await pods.output(["ps", "ax"], sandbox, pid_mode=PidMode.POD)
+
+
+async def test_a_container_may_see_the_processes_of_another(pods: Pods) -> None:
+    sandbox = await pods.sandbox()
+    target = await pods.start(["sleep", "4321"], sandbox, name="target")
+    assert "sleep 4321" in await pods.output(["ps", "ax"], sandbox, name="debugger", target=target)
+
+
+async def test_the_environment_and_the_working_directory_are_set(pods: Pods) -> None:
+    output = await pods.output(
+        "echo $GREETING $HOSTNAME $HOME; pwd", environment=[("GREETING", "hi there")], working_directory="/data/new"
+    )
+    assert output == "hi there web /root\n/data/new\n"
+
+
+async def test_writes_stay_in_the_container(pods: Pods) -> None:
+    name = f"/etc/pinnace-test-{os.getpid()}"
+    sandbox = await pods.sandbox()
+    assert await pods.output(f"echo mine > {name}; cat {name}", sandbox) == "mine\n"
+    assert not Path(name).exists()
+    assert "No such file" in await pods.output(f"cat {name} 2>&1", sandbox, name="other")
+
+
+async def test_a_read_only_root_refuses_writes(pods: Pods) -> None:
+    security = SecurityContext(read_only_root=True)
+    assert "Read-only" in await pods.output("touch /etc/x /y 2>&1", security=security)
+
+
+@pytest.mark.parametrize("uid", [0, 1000, 4_000_000])
+async def test_a_container_runs_as_its_user(pods: Pods, uid: int) -> None:
+    security = SecurityContext(user=uid, group=uid)
+    output = await pods.output(
+        "id -u; id -g; grep CapEff /proc/self/status; echo x > /tmp/file; stat -c %u /tmp/file", security=security
+    )
+    lines = output.splitlines()
+    assert lines[:2] == [str(uid), str(uid)]
+    assert (lines[2].split()[1].strip("0") == "") == (uid != 0)
+    assert lines[3] == str(uid)
+
+
+async def test_capabilities_are_the_ones_that_were_asked_for(pods: Pods) -> None:
+    few = await pods.output(
+        "grep -E 'CapEff|CapBnd' /proc/self/status", security=SecurityContext(capabilities=["CHOWN"])
+    )
+    assert {line.split()[1] for line in few.splitlines()} == {"0000000000000001"}
+    default = await pods.output("grep CapEff /proc/self/status")
+    assert default.split()[1] == "00000000a80425fb"
+
+
+async def test_no_new_privileges_is_set(pods: Pods) -> None:
+    security = SecurityContext(no_new_privileges=True)
+    assert (await pods.output("grep NoNewPrivs /proc/self/status", security=security)).split() == ["NoNewPrivs:", "1"]
+
+
+async def test_the_default_seccomp_profile_refuses_namespaces(pods: Pods) -> None:
+    if any("seccomp" in missing for missing in (await pods.runtime.status()).missing):
+        pytest.skip("this machine has no libseccomp")
+    security = SecurityContext(seccomp_default=True)
+    output = await pods.output("grep Seccomp: /proc/self/status; unshare -U true 2>&1; echo $?", security=security)
+    assert output.split()[:2] == ["Seccomp:", "2"]
+    assert output.split()[-1] == "1"
+
+
+async def test_masked_paths_are_empty_and_read_only_paths_refuse_writes(pods: Pods) -> None:
+    security = SecurityContext(masked_paths=["/proc/keys", "/sys/firmware", "/no/such"], read_only_paths=["/proc/sys"])
+    output = await pods.output(
+        "wc -c < /proc/keys; ls /sys/firmware; echo 1 > /proc/sys/kernel/domainname", security=security
+    )
+    assert output.splitlines()[0] == "0"
+    assert "Read-only" in output
+
+
+async def test_volumes_are_mounted(pods: Pods, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    (volume / "deep").mkdir(parents=True)
+    (volume / "deep" / "file").write_text("content")
+    os.chmod(tmp_path, 0o755)
+    mounts = [
+        Mount(container_path="/data", host_path=str(volume)),
+        Mount(container_path="/frozen", host_path=str(volume), read_only=True),
+        Mount(container_path="/one/file", host_path=str(volume), sub_path="deep/file"),
+        Mount(container_path="/new", host_path=str(volume), sub_path="made/here"),
+    ]
+    output = await pods.output(
+        "cat /data/deep/file /one/file; touch /data/made-inside /frozen/x 2>&1; touch /new/y", mounts=mounts
+    )
+    assert output.startswith("contentcontent")
+    assert "/frozen/x': Read-only" in output
+    assert (volume / "made-inside").exists()
+    assert (volume / "made/here/y").exists()
+
+
+@pytest.mark.parametrize("target", ["/etc", "../outside"])
+async def test_a_sub_path_never_leaves_its_volume(pods: Pods, tmp_path: Path, target: str) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (tmp_path / "outside").mkdir()
+    (volume / "link").symlink_to(target)
+    with pytest.raises(StartFailed, match="link"):
+        await pods.start(["true"], mounts=[Mount(container_path="/x", host_path=str(volume), sub_path="link")])
+
+
+async def test_a_pod_shares_memory_as_a_directory(pods: Pods, tmp_path: Path) -> None:
+    sandbox = await pods.sandbox(temporary_file_systems=[TemporaryFileSystem(str(tmp_path / "memory"), 1 << 20)])
+    mounts = [Mount(container_path="/cache", host_path=str(tmp_path / "memory"))]
+    await pods.output("echo shared > /cache/file", sandbox, mounts=mounts)
+    output = await pods.output("cat /cache/file; stat -fc %T /cache", sandbox, name="other", mounts=mounts)
+    assert output == "shared\ntmpfs\n"
+    assert list((tmp_path / "memory").iterdir()) == []
+
+
+async def test_long_lines_are_cut_and_the_last_line_needs_no_newline(pods: Pods) -> None:
+    container = await pods.start("head -c 40000 /dev/zero | tr '\\0' x; echo; printf end; printf bad >&2")
+    status = await pods.end_of(container)
+    lines = [line.split(" ", 3) for line in Path(status.log_file).read_text().splitlines()]
+    assert [(stream, tag, len(text)) for _, stream, tag, text in lines if stream == "stdout"] == [
+        ("stdout", "P", 16384),
+        ("stdout", "P", 16384),
+        ("stdout", "F", 7232),
+        ("stdout", "P", 3),
+    ]
+    assert [text for _, stream, _, text in lines if stream == "stderr"] == ["bad"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", lines[0][0])
+
+
+async def test_memory_beyond_the_limit_ends_with_oom_killed(pods: Pods) -> None:
+    await _need_limits(pods)
+    command = "python3 -c 'x = bytearray(200 << 20)' || head -c 200000000 /dev/zero | tail -c 199999999 | wc -c"
+    container = await pods.start(
+        ["sh", "-c", f"exec {command.split(' || ')[0]}"], resources=Resources(memory_bytes=32 << 20)
+    )
+    status = await pods.end_of(container)
+    assert (status.exit_code, status.reason) == (137, "OOMKilled")
+
+
+async def test_a_fork_bomb_is_held_by_the_limit_of_processes(pods: Pods) -> None:
+    await _need_limits(pods)
+    sandbox = await pods.sandbox()
+    command = "i=0; while [ $i -lt 60 ]; do sleep 1000 & i=$((i+1)); done 2>/dev/null; echo over"
+    container = await pods.start(command, sandbox, resources=Resources(pids=20))
+    status = await pods.end_of(container)
+    assert status.exit_code != 0
+    neighbour = await pods.output("echo fine", sandbox, name="neighbour")
+    assert neighbour == "fine\n"
+
+
+async def test_the_use_of_a_container_is_measured(pods: Pods) -> None:
+    await _need_limits(pods)
+    container = await pods.start("x=0; while [ $x -lt 20000 ]; do x=$((x+1)); done; echo done; sleep 1000")
+    await _wait_for_log(pods, container, "done")
+    stats = await pods.runtime.stats(container)
+    assert stats.cpu_nanoseconds
+    assert stats.memory_bytes
+    assert stats.processes in (1, 2)
+    await pods.runtime.update_resources(container, Resources(pids=7))
+    group = await pods.runtime.exec_sync(container, ["cat", "/proc/self/cgroup"], timeout=60)
+    assert container.encode() in group.output
+
+
+async def _need_limits(pods: Pods) -> None:
+    missing = [one for one in (await pods.runtime.status()).missing if "limits" in one]
+    if missing:
+        pytest.skip(missing[0])
+
+
+async def _wait_for_log(pods: Pods, container: str, text: str) -> None:
+    async def is_there() -> bool:
+        status = await pods.runtime.container(container)
+        return Path(status.log_file).exists() and text in log_of(status)
+
+    await until(is_there)
