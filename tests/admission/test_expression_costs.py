@@ -10,7 +10,7 @@ from pinnace.admission.expressions import (
     ConditionFailed,
     all_hold,
     read_conditions,
-    tried,
+    try_compile,
 )
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.policies import compile_policy_expression
@@ -41,7 +41,7 @@ def test_all_expressions_together_have_a_budget_too() -> None:
 
 def test_what_a_variable_costs_is_its_own() -> None:
     names = [f"variables.v{number}" for number in range(16)]
-    budget = Budget({"variables": {}}, dict.fromkeys(names, tried(LONG)))
+    budget = Budget({"variables": {}}, dict.fromkeys(names, try_compile(LONG)))
     program = compile_policy_expression(" && ".join(names), dict.fromkeys(names, DYN))
     assert budget.evaluate(program) is True
     assert budget.cost > MOST_COST_OF_ONE

@@ -101,7 +101,7 @@ class Review:
             self.afterwards.pop()()
 
     def forbidden(self, why: str) -> errors.Forbidden:
-        """The refusal that names what was asked for."""
+        """Return the 403 error, which names the object of the request."""
         return errors.Forbidden(why, group=self.resource.group, plural=self.resource.plural, name=self.name)
 
     @property
@@ -137,7 +137,7 @@ class Finding(Protocol):
     """A Validator whose errors come before, and together with, the other errors of an object."""
 
     async def errs(self, review: Review) -> list[FieldError]:
-        """Those for which it would refuse."""
+        """Return the field errors for which it rejects the object."""
 
 
 class AdmissionChain:
@@ -186,7 +186,7 @@ class AdmissionChain:
         return None
 
     async def errs(self, review: Review) -> list[FieldError]:
-        """The errors of such validators for an object that has other errors and so does not reach them."""
+        """Return the errors of such validators for an object that other errors keep from reaching them."""
         return [
             err for one in self._plugins_for(review)[1] if isinstance(one, Finding) for err in await one.errs(review)
         ]

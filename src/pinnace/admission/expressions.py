@@ -33,7 +33,7 @@ def bindings(
     params: Any = None,
     namespace: Any = None,
 ) -> dict[str, Any]:
-    """The variables of a review, whose objects the request shows."""
+    """Return the CEL variables of a review, with the objects as the request shows them."""
     authorizer = CelAuthorizer(oracles(review.user))
     resource = review.resource
     question = Question(
@@ -106,7 +106,7 @@ class Budget:
         return self._run.cost > self._limit
 
     def evaluate(self, program: Program) -> Any:
-        """Raises CelError. The cost of variables that the program reads is not counted as its own."""
+        """Evaluate a program. Raise CelError. The cost of variables that it reads is not counted as its own."""
         run, outer, before = self._run, self._of_one, self._run.cost
         self._of_one = min(self._limit, before + MOST_COST_OF_ONE)
         run.limit = min(self._of_one, self._inline_budget)
@@ -132,7 +132,7 @@ class ConditionFailed(Exception):
     """A match condition could not be evaluated, and the failure policy is Fail."""
 
 
-def tried(expression: str, more: Mapping[str, Variable] | None = None) -> Program | CompileError:
+def try_compile(expression: str, more: Mapping[str, Variable] | None = None) -> Program | CompileError:
     """Its compile error is raised when it is used."""
     try:
         return compile_policy_expression(expression, more)
@@ -141,7 +141,9 @@ def tried(expression: str, more: Mapping[str, Variable] | None = None) -> Progra
 
 
 def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
-    return tuple(Condition(one.get("name", ""), one["expression"], tried(one["expression"])) for one in said or ())
+    return tuple(
+        Condition(one.get("name", ""), one["expression"], try_compile(one["expression"])) for one in said or ()
+    )
 
 
 def all_hold(

@@ -81,7 +81,7 @@ class Matcher:
         )
 
     def target(self, scope: Scope, equivalents: Equivalents, *, name: str = "") -> Resource | None:
-        """The version in which the object is to be shown; None if the rules do not mean it."""
+        """Return the version in which the webhook or policy gets the object; None if its rules do not match."""
         if self._find(self.exclusions, scope, equivalents, name) is not None:
             return None
         return self._find(self.rules, scope, equivalents, name)
@@ -114,7 +114,7 @@ class Matcher:
 
 
 def namespace_labels(review: Review, namespaces: WatchedObjects) -> Mapping[str, str] | None:
-    """The labels of the namespace that a write is about; None where there is none."""
+    """Return the labels of the namespace of a write; None for cluster-scoped objects."""
     if is_namespace(review.resource):
         obj = review.new or review.old or {"metadata": {}}
         return obj["metadata"].get("labels") or {}
@@ -131,7 +131,7 @@ def is_namespace(resource: Resource) -> bool:
 
 
 def request_namespace(review: Review) -> str:
-    """A namespace is thought to lie in itself."""
+    """Return the namespace of a write; a Namespace counts as inside itself."""
     return review.name if is_namespace(review.resource) else review.namespace
 
 
@@ -157,7 +157,7 @@ def _has(values: Sequence[str] | None, wanted: str) -> bool:
 
 
 async def shown_in(obj: Object | None, resource: Resource, target: Resource) -> Object | None:
-    """A copy of a review's object in the version of the target."""
+    """Return a copy of a review's object in the version of the target."""
     if obj is None:
         return None
     shown = copied(obj)

@@ -24,7 +24,7 @@ class Permissions(Protocol):
         namespace: str = "",
         name: str = "",
     ) -> Awaitable[str]:
-        """The denial message; empty when allowed."""
+        """Return the denial message; empty when allowed."""
 
 
 class Kept:
@@ -36,7 +36,7 @@ class Kept:
         objects.on_change(self._forget)
 
     def all(self) -> list[Object]:
-        """Every object, by key. They are shared: look at them, and do not change them."""
+        """Return every object, by key. They are shared: do not change them."""
         if self._items is None:
             self._items = [obj for _, obj in sorted(self._objects.items())]
         return self._items
@@ -60,7 +60,7 @@ class KeptByNamespace:
         return namespace in self._keys
 
     def of(self, namespace: str) -> list[Object]:
-        """Those of one namespace, by name. They are shared: look at them, and do not change them."""
+        """Return the objects of one namespace, by name. They are shared: do not change them."""
         keys = self._keys.get(namespace)
         if not keys:
             return []

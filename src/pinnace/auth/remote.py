@@ -44,15 +44,15 @@ class Remote:
     timeout: float = TIMEOUT_SECONDS
 
     async def get(self) -> Any:
-        """The document at the URL. Raises RemoteError."""
+        """Return the document at the URL. Raise RemoteError."""
         return await asyncio.to_thread(self._exchange, "GET", None)
 
     async def post(self, document: Any) -> Any:
-        """The answer to a document. Raises RemoteError."""
+        """Return the answer to a document. Raise RemoteError."""
         return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document))
 
     async def send(self, document: bytes) -> None:
-        """Have a JSON document taken, whatever is answered to it. Raises RemoteError."""
+        """Have a JSON document taken, whatever is answered to it. Raise RemoteError."""
         await asyncio.to_thread(self._request, "POST", document)
 
     def _exchange(self, method: str, body: bytes | None) -> Any:
@@ -92,7 +92,7 @@ class Remote:
 
 
 def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:
-    """The server that a file in the form of a kubeconfig names, as webhooks are configured. RemoteConfigError."""
+    """Return the server in a kubeconfig file that configures a webhook. Raise RemoteConfigError."""
     try:
         config = yaml.safe_load(path.read_bytes())
         contexts = _named(config.get("contexts"), config.get("current-context"))
@@ -142,7 +142,7 @@ def _tls(path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl
 
 
 def _named(entries: Any, name: Any) -> Mapping[str, Any]:
-    """The entry of that name; the only one there is, if none is named."""
+    """Return the entry of that name; the only entry if no name is given."""
     for entry in entries or ():
         if name is None or entry.get("name") == name:
             found: Mapping[str, Any] = entry

@@ -24,14 +24,14 @@ ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
 
 def authenticated(user: User) -> User:
-    """The same user, a member of the group of all who have shown who they are."""
+    """Return the same user in the group system:authenticated."""
     if AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
     return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
 
 
 def service_account_name(namespace: str, name: str) -> str:
-    """The user name of a service account."""
+    """Return the user name of a service account."""
     return f"{_SERVICE_ACCOUNT}{namespace}:{name}"
 
 

@@ -36,7 +36,7 @@ class Loaded:
 def load(target: str) -> Loaded:
     """Load the operator of a file, and the modules beside it again. If that fails, the former modules stay."""
     root = file_of(target).resolve().parent
-    with _reimporting(root):
+    with _reimport(root):
         operator = operator_in(target)
         return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
 
@@ -75,7 +75,7 @@ async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
 
 
 @contextmanager
-def _reimporting(root: Path) -> Iterator[None]:
+def _reimport(root: Path) -> Iterator[None]:
     """Import the modules of a directory again within a block; restore the former ones if that fails."""
     before = {name: sys.modules.pop(name) for name in _local(root)}
     importlib.invalidate_caches()

@@ -53,7 +53,7 @@ def converse(
     access: Access | None = None
     try:
         access = find_access(path=kubeconfig, context=context)
-        code = asyncio.run(_talking(talk, access, namespace, field_manager))
+        code = asyncio.run(_talk(talk, access, namespace, field_manager))
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
@@ -115,7 +115,7 @@ def failing_with(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-async def _talking(talk: Talk, access: Access, namespace: str, field_manager: str) -> int | None:
+async def _talk(talk: Talk, access: Access, namespace: str, field_manager: str) -> int | None:
     client = Client(
         HttpTransport(access),
         namespace=namespace or access.namespace,

@@ -165,7 +165,7 @@ class Execution:
         self._session: CommandSession | None = None
 
     def __await__(self) -> Generator[Any, None, Completed]:
-        return self._completed().__await__()
+        return self._complete().__await__()
 
     async def __aenter__(self) -> CommandSession:
         self._session = CommandSession(await self._open_socket())
@@ -177,7 +177,7 @@ class Execution:
         assert self._session is not None, "it was entered"
         await self._session.close()
 
-    async def _completed(self) -> Completed:
+    async def _complete(self) -> Completed:
         async with self as session:
             stdout, stderr = await asyncio.gather(session.stdout.read(), session.stderr.read())
             return Completed(await session.wait(), stdout, stderr)

@@ -115,7 +115,7 @@ class Exchange:
 
 
 def decode_object(body: bytes) -> Object:
-    """The object that a server answered with. Raises Unavailable for anything else."""
+    """Return the object that a server answered with. Raise Unavailable for anything else."""
     try:
         decoded: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:

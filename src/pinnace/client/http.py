@@ -64,7 +64,7 @@ class HttpTransport:
             await session.close()
 
     async def _request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        http, session = await self._opened()
+        http, session = await self._open()
         timeout = http.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
         with translate_errors(http):
             async with session.request(
@@ -73,7 +73,7 @@ class HttpTransport:
                 return Answer(response.status, lower_names(response.headers), await response.read())
 
     async def _stream(self, target: str, headers: Mapping[str, str], silence: float) -> Stream | Answer:
-        http, session = await self._opened()
+        http, session = await self._open()
         timeout = http.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=silence)
         with translate_errors(http):
             response = await session.get(self._url(target), headers=self._headers(headers), **self._options(timeout))
@@ -85,7 +85,7 @@ class HttpTransport:
     async def _socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
         from pinnace.client.http_sockets import open_socket  # noqa: PLC0415 - needed by few, and imports aiohttp.
 
-        http, session = await self._opened()
+        http, session = await self._open()
         options = self._options(http.ClientTimeout(sock_connect=CONNECT_SECONDS))
         with translate_errors(http):
             return await open_socket(session, self._url(target), self._headers(headers), protocols, options)
@@ -96,10 +96,10 @@ class HttpTransport:
         Of many requests that were rejected together only the first renews them; the others use its result.
         """
         if used is None or self._identity == used:
-            await self._opened(afresh=True)
+            await self._open(afresh=True)
         return self._identity != used
 
-    async def _opened(self, *, afresh: bool = False) -> tuple[ModuleType, aiohttp.ClientSession]:
+    async def _open(self, *, afresh: bool = False) -> tuple[ModuleType, aiohttp.ClientSession]:
         """Return the session for the current identity: another certificate needs other connections."""
         import aiohttp  # noqa: PLC0415 - slow to import, and not needed in process.
 

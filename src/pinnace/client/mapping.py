@@ -137,7 +137,7 @@ class KindMapping:
 
 
 def resource_rows(answer: Any) -> list[Object]:
-    """The rows of an APIResourceList that name a resource and its kind. An aggregated server may send others."""
+    """Return the rows of an APIResourceList that name a resource and its kind. An aggregated server may send others."""
     rows = answer.get("resources") if isinstance(answer, dict) else None
     return [row for row in rows if _is_row(row)] if isinstance(rows, list) else []
 

@@ -42,8 +42,8 @@ def find_access_with(flags: Overrides, *, environment: Mapping[str, str] | None 
         found = find_access(path=flags.kubeconfig, context=flags.context, environment=environment)
         return replace(found, namespace=flags.namespace or found.namespace)
     context = _context(config, flags)
-    cluster = _named(config, "clusters", "cluster", flags.cluster or context.get("cluster") or "", flags.server)
-    user = _named(config, "users", "user", flags.user or context.get("user") or "", "any")
+    cluster = _find_by_name(config, "clusters", "cluster", flags.cluster or context.get("cluster") or "", flags.server)
+    user = _find_by_name(config, "users", "user", flags.user or context.get("user") or "", "any")
     namespace = str(flags.namespace or context.get("namespace") or "default")
     whole: Object = {
         "current-context": _NAME,
@@ -56,10 +56,10 @@ def find_access_with(flags: Overrides, *, environment: Mapping[str, str] | None 
 
 def _context(config: Object, flags: Overrides) -> Object:
     name = flags.context or config.get("current-context") or ""
-    return _named(config, "contexts", "context", name, "" if flags.context else flags.server or flags.cluster)
+    return _find_by_name(config, "contexts", "context", name, "" if flags.context else flags.server or flags.cluster)
 
 
-def _named(config: Object, section: str, inner: str, name: str, instead: str) -> Object:
+def _find_by_name(config: Object, section: str, inner: str, name: str, instead: str) -> Object:
     """Return the entry of a name. Without a name it may be missing if a flag gives its content `instead`."""
     known = {str(entry["name"]): entry[inner] for entry in config.get(section) or ()}
     if name in known:

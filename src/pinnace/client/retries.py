@@ -48,7 +48,7 @@ class Retries:
         return None
 
     def after_loss(self, loss: ConnectionLost, *, attempt: int, is_repeatable: bool) -> float | None:
-        """The same without an answer. A request that may have been executed is repeated only if that is harmless."""
+        """Return the same for a lost connection: a request that may have been executed is repeated only if harmless."""
         if attempt >= self.attempts or isinstance(loss, Untrusted) or (loss.was_sent and not is_repeatable):
             return None
         return self.backoff.delay(attempt)

@@ -76,7 +76,7 @@ def error_of(answer: Answer) -> ApiError:
 
 def error_of_status(status: Object, *, code: int = 0) -> ApiError:
     """Return the error for a Status, which may also be the last event of a watch."""
-    details = _well_formed(status.get("details"))
+    details = _sanitize(status.get("details"))
     code = code or _number(status.get("code")) or 500
     kind = _kind_of(str(status.get("reason") or ""), code, details)
     # Built without the subclass' constructor, which would format the message again.
@@ -91,8 +91,8 @@ def error_of_status(status: Object, *, code: int = 0) -> ApiError:
     return error
 
 
-def _well_formed(details: Any) -> Object:
-    """The details of a Status, whose causes are objects. An aggregated server may answer with anything."""
+def _sanitize(details: Any) -> Object:
+    """Return the details of a Status, whose causes are objects. An aggregated server may answer with anything."""
     if not isinstance(details, dict):
         return {}
     causes = details.get("causes")

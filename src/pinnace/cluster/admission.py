@@ -177,7 +177,7 @@ class _Shared:
         return AuthorizerOracle(self.authorizer, user)
 
     def equivalents(self, resource: Resource) -> Iterator[Resource]:
-        """All served versions of a stored resource."""
+        """Yield all served versions of a stored resource."""
         return (one for one in self.foundation.registry if one.prefix == resource.prefix)
 
     def kinds_revision(self) -> int:
@@ -188,7 +188,7 @@ class _Shared:
         return PolicyParameters(self.foundation.fanout, resource) if resource is not None else None
 
     def counted_objects(self, place: Place) -> CachedObjects | None:
-        """The objects of a namespaced resource that a quota counts; None if it is not served."""
+        """Return the objects of a namespaced resource that a quota counts; None if it is not served."""
         registry = self.foundation.registry
         found = next((one for one in registry if (one.group, one.plural) == place and one.namespaced), None)
         return CachedObjects(self.foundation.fanout, found.prefix) if found is not None else None

@@ -58,7 +58,7 @@ class StoredServices:
 
     def slices(self, namespace: str, name: str) -> Sequence[Object]:
         cache = self._fanout.cache(_SLICES)
-        found = [cache.entries[key].decode() for key in cache.keys_labelled({_OWNER: name}, namespace)]
+        found = [cache.entries[key].decode() for key in cache.keys_with_labels({_OWNER: name}, namespace)]
         if found:
             return found
         entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")

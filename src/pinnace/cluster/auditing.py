@@ -43,7 +43,7 @@ class _Receiver:
 
 
 def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> Auditor | None:
-    """The configured auditor, or None. Raises AuditPolicyError for incomplete settings, and RemoteConfigError."""
+    """Return the configured auditor, or None. Raise AuditPolicyError for incomplete settings, and RemoteConfigError."""
     if settings.policy_file is None and settings.log_path is None and settings.webhook is None:
         return None
     if settings.policy_file is None:

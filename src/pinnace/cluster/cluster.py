@@ -101,7 +101,7 @@ def _watch_stalls(plane: ControlPlane) -> None:
 
 
 def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
-    """The data directory; a temporary one, removed at the end, for a cluster in memory."""
+    """Return the data directory; for a cluster in memory a temporary one, removed at the end."""
     if settings.data_dir is None:
         scratch = Path(tempfile.mkdtemp(prefix="pinnace-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -129,7 +129,7 @@ async def _listen(
 
 
 def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
-    """The manager of the controllers and simulated nodes that the settings ask for; None for neither."""
+    """Return the manager of the configured controllers and simulated nodes; None for neither."""
     if not settings.controllers and not settings.nodes:
         return None
     manager = (

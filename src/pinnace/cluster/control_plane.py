@@ -72,7 +72,7 @@ class ControlPlane:
     """The served Kubernetes, such as 1.36."""
 
     def local(self, user: User = SYSTEM) -> LocalApi:
-        """The API for callers in this process."""
+        """Return the API for callers in this process."""
         return LocalApi(self.api, user)
 
     async def close(self) -> None:

@@ -82,11 +82,11 @@ async def controllers_at(
     files: CertificateFiles | None = None,
     clock: AlarmClock | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager with the controllers of the table, ready to run against a server; its connections close at the end.
+    """Yield a manager with the controllers of the table, ready to run against a server; connections close at the end.
 
     With `leads` they work only while this process holds the lease kube-system/kube-controller-manager. With
     `uses_accounts` each writes as its own service account, and else as the user of `access`. Controllers that need
-    `files` are left out without them. Raises UnknownController.
+    `files` are left out without them. Raise UnknownController.
     """
     check_names(only)
     transports: list[HttpTransport] = []
@@ -124,7 +124,7 @@ async def controllers_at(
 
 
 async def _served_kinds(client: Client) -> set[Kind]:
-    """Those of the kinds that rows depend on which the server has."""
+    """Return the served kinds among those that rows depend on."""
     served = set()
     for kind in {row.kind for row in CONTROLLERS if row.kind is not None}:
         try:

@@ -27,11 +27,11 @@ class Foundation:
     supervisor: Supervisor
 
     def objects(self, group: str, plural: str) -> CachedObjects:
-        """The cached objects of a built-in resource."""
+        """Return the cached objects of a built-in resource."""
         return CachedObjects(self.fanout, f"/registry/{group or 'core'}/{plural}/")
 
     def stored_resource(self, group: str, plural: str) -> Resource:
-        """The resource in the version that is stored. Raises LookupError if this minor does not have it."""
+        """Return the resource in the version that is stored. Raise LookupError if this minor does not have it."""
         for resource in self.registry:
             if (resource.group, resource.plural) == (group, plural) and resource.kind == resource.stored:
                 return resource

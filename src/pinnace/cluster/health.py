@@ -81,7 +81,7 @@ class Health:
         self._supervisor = supervisor
 
     def checks(self, page: str) -> dict[str, Check]:
-        """The checks of a page. /livez and /healthz fail only for what a new process may mend."""
+        """Return the checks of a page. /livez and /healthz fail only for errors that a restart may fix."""
         is_readyz = page == "readyz"
         start = self._check_start if is_readyz else _pass
         left_out = _READYZ_NEVER if is_readyz else _READYZ_ONLY

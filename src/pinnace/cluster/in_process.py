@@ -86,7 +86,7 @@ class _InProcessStream:
 def in_process_client(
     api: LocalApi, *, clock: AlarmClock | None = None, namespace: str = "default", field_manager: str = "pinnace"
 ) -> Client:
-    """A client of a server in this process, as the user of `api`."""
+    """Return a client of a server in this process, as the user of `api`."""
     return Client(InProcessTransport(api), clock=clock, namespace=namespace, field_manager=field_manager)
 
 

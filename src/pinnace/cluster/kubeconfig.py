@@ -53,7 +53,7 @@ class ClusterAccess:
 
 
 def kubeconfig_of(access: ClusterAccess) -> dict[str, Any]:
-    """A whole kubeconfig with this one cluster in it."""
+    """Return a whole kubeconfig with this one cluster in it."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -72,7 +72,7 @@ def write(path: Path, access: ClusterAccess) -> None:
 
 
 def user_kubeconfig(environment: Mapping[str, str] = os.environ) -> Path:
-    """The file that kubectl would change: the first that KUBECONFIG names, or ~/.kube/config."""
+    """Return the file that kubectl would change: the first that KUBECONFIG names, or ~/.kube/config."""
     for part in environment.get("KUBECONFIG", "").split(os.pathsep):
         if part:
             return Path(part)
@@ -90,7 +90,11 @@ def merge(into: Path, access: ClusterAccess, *, use: bool = False) -> None:
     config = _load(path)
     wanted = kubeconfig_of(access)
     clusters, users, contexts = (_entries(config, section, path) for section in ("clusters", "users", "contexts"))
-    cluster, user, context = _named(clusters, access.name), _named(users, access.name), _named(contexts, access.name)
+    cluster, user, context = (
+        _find_by_name(clusters, access.name),
+        _find_by_name(users, access.name),
+        _find_by_name(contexts, access.name),
+    )
     if cluster is not None:
         if not _is_ours(_inner(cluster, "cluster", path), access):
             raise KubeconfigWriteError(
@@ -186,7 +190,7 @@ def _entries(config: dict[str, Any], section: str, path: Path) -> list[dict[str,
     return entries
 
 
-def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+def _find_by_name(entries: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
     return next((entry for entry in entries if entry.get("name") == name), None)
 
 
@@ -212,7 +216,7 @@ def _points_at(context: dict[str, Any], cluster: str) -> bool:
 
 def _put(entries: list[dict[str, Any]], wanted: dict[str, Any], kind: str, *, replaced: tuple[str, ...]) -> None:
     """Add `wanted`, or bring the entry of its name up to date; fields that we do not know survive in it."""
-    entry = _named(entries, wanted["name"])
+    entry = _find_by_name(entries, wanted["name"])
     if entry is None:
         entries.append(wanted)
         return

@@ -39,7 +39,7 @@ class Nodes:
         self._own.pop(name, None)
 
     def find(self, node: str) -> NodeConnection:
-        """Raises KeyError if there is no such node, and NoAddress if it says nowhere how it is reached."""
+        """Return the connection to a node. Raise KeyError if there is no such node, NoAddress if it has no address."""
         own = self._own.get(node)
         if own is not None:
             return own

@@ -48,7 +48,7 @@ async def keep_config_map(client: Client, key: Key, complete: Complete) -> None:
 
 
 def trust_of(files: CertificateFiles) -> dict[str, str]:
-    """The entries of extension-apiserver-authentication: the CAs and headers that aggregated servers trust."""
+    """Return the entries of extension-apiserver-authentication: the CAs and headers that aggregated servers trust."""
     return {
         "client-ca-file": files.ca.certificate.read_text(),
         "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),

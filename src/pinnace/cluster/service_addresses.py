@@ -42,7 +42,7 @@ class ServedAddresses:
 
     def _of_slices(self, namespace: str, name: str, asked: Object) -> tuple[str, int] | None:
         cache = self._fanout.cache(_SLICES)
-        for key in cache.keys_labelled({_OWNER: name}, namespace):
+        for key in cache.keys_with_labels({_OWNER: name}, namespace):
             slice_ = cache.entries[key].decode()
             port = _port(slice_.get("ports"), asked)
             for endpoint in slice_.get("endpoints") or ():

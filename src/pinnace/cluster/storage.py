@@ -12,9 +12,9 @@ from pinnace.store.store import Store
 
 
 async def open_store(path: Path | None, *, key_file: Path | None, accept_data_loss: bool = False) -> Store:
-    """The store in the file, or in memory without one. With keys, all secrets are sealed with the newest on return.
+    """Open the store in the file, or in memory without one. With keys, seal all Secrets with the newest.
 
-    With `accept_data_loss` a file is opened though acknowledged writes are missing from it. Raises a StoreError that
+    With `accept_data_loss` a file is opened though acknowledged writes are missing from it. Raise a StoreError that
     says what to do: also if something is sealed and there is no key for it.
     """
     keys = read_keys(key_file) if key_file is not None else None

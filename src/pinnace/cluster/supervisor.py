@@ -103,7 +103,7 @@ class Supervisor:
             self._kept.remove(part)
 
     def down_seconds(self) -> dict[str, float]:
-        """The parts that do not work, by name, each with the seconds since its first failure."""
+        """Return the parts that do not work, by name, each with the seconds since its first failure."""
         now = self._clock.monotonic()
         down: dict[str, float] = {}
         for part in self._kept:

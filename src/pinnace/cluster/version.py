@@ -11,7 +11,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def version_of(minor: str) -> dict[str, str]:
-    """The answer of /version: the Kubernetes minor that is served, and the program that serves it."""
+    """Return the answer of /version: the Kubernetes minor that is served, and the program that serves it."""
     major, _, number = minor.partition(".")
     machine = platform.machine()
     return {

@@ -65,7 +65,7 @@ class HttpsWebhookClient:
             await self._session.close()
 
     def _address(self, endpoint: WebhookEndpoint, seconds: float) -> tuple[str, str, str]:
-        """The URL to call, its name in messages, and the host name that the certificate must have."""
+        """Return the URL to call, its name in messages, and the host name that the certificate must have."""
         if endpoint.service is None:
             return endpoint.url, f'Post "{endpoint.url}?timeout={seconds:g}s"', ""
         namespace, name, port = endpoint.service
@@ -92,7 +92,7 @@ def _trust(bundle: str) -> ssl.SSLContext:
 
 
 def _describe_failure(error: Exception, url: str) -> str:
-    """The reason in Go's words, which people search for."""
+    """Return the reason in Go's words, which people search for."""
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 443}"
     inner = getattr(error, "os_error", None) or error.__cause__ or error

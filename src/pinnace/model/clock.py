@@ -58,9 +58,9 @@ def enter_server_clock(clock: Clock) -> None:
 
 
 def server_now() -> datetime:
-    """The time of the server whose write is being prepared or validated; the machine's own outside of one.
+    """Return the time of the server whose write is being prepared or validated; the machine's own outside of one.
 
-    The few kinds that need the time ask here: a clock in every call would cost all the others.
+    The few kinds that need the time call this: a clock in every call would cost all the others.
     """
     return (_SERVER_CLOCK.get() or SystemClock()).now()
 

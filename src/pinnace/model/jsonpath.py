@@ -215,9 +215,9 @@ class _Reader:
         if name == "length" and separator:
             self._step(_field_step(f"length({separator})"), is_plain=True)
         elif name == "length":
-            self._step(_counting(is_plain=self._path.is_plain))
+            self._step(_count(is_plain=self._path.is_plain))
         else:
-            self._step(_joining(separator or ",", is_plain=self._path.is_plain))
+            self._step(_join(separator or ",", is_plain=self._path.is_plain))
 
     def _descent(self) -> None:
         if self._path.steps and self._path.steps[-1] is _everything:
@@ -254,7 +254,7 @@ class _Reader:
         if word in ("true", "false"):
             self._step(lambda found: [word == "true"] * len(found))
         else:
-            self._step(_failing(f"unrecognized identifier {word}"))
+            self._step(_fail(f"unrecognized identifier {word}"))
 
     def _brackets(self) -> None:
         end = self._text.find("]", self._at)
@@ -303,16 +303,16 @@ class _Reader:
         inside, self._at = self._text[start:at], at + 2
         comparison = _COMPARISON.fullmatch(inside)
         if comparison is None:
-            self._step(_existing(_Reader(inside).path().find))
+            self._step(_exists(_Reader(inside).path().find))
             return
         sides = (_Reader(comparison[1]).path().find, _Reader(comparison[3]).path().find)
         if comparison[2] in _COMPARISONS:
-            self._step(_comparing(*sides, comparison[2]))
+            self._step(_compare(*sides, comparison[2]))
         else:
-            self._step(_failing(f"unrecognized filter operator {comparison[2]}"))
+            self._step(_fail(f"unrecognized filter operator {comparison[2]}"))
 
 
-def _failing(why: str) -> _Step:
+def _fail(why: str) -> _Step:
     """Return a step that fails: the path is valid but unsupported, so that such a column exists and is empty."""
 
     def fail(found: list[Any]) -> list[Any]:
@@ -382,7 +382,7 @@ def _items_of(found: list[Any]) -> Iterable[Any]:
         yield from value
 
 
-def _existing(left: Find) -> _Step:
+def _exists(left: Find) -> _Step:
     def exists(item: Any) -> bool:
         try:
             return bool(left(item))
@@ -392,7 +392,7 @@ def _existing(left: Find) -> _Step:
     return lambda found: [item for item in _items_of(found) if exists(item)]
 
 
-def _comparing(left: Find, right: Find, operator: str) -> _Step:
+def _compare(left: Find, right: Find, operator: str) -> _Step:
     compare = _COMPARISONS[operator]
 
     def passes(item: Any) -> bool:
@@ -421,7 +421,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _counting(*, is_plain: bool) -> _Step:
+def _count(*, is_plain: bool) -> _Step:
     def count(found: list[Any]) -> list[Any]:
         if not is_plain:
             return [len(found)]
@@ -430,7 +430,7 @@ def _counting(*, is_plain: bool) -> _Step:
     return count
 
 
-def _joining(separator: str, *, is_plain: bool) -> _Step:
+def _join(separator: str, *, is_plain: bool) -> _Step:
     def join(found: list[Any]) -> list[Any]:
         if not is_plain:
             return [separator.join(map(text_of, found))]

@@ -79,7 +79,7 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
     if before.get("deletionTimestamp") is not None:
         extra = sorted(set(now.get("finalizers") or ()) - set(before.get("finalizers") or ()))
         if extra:
-            listed = ", ".join(map(_go_quoted, extra))
+            listed = ", ".join(map(_quote_go, extra))
             detail = (
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{listed}}}"
@@ -223,5 +223,5 @@ def _as_if_completed(prefix: str) -> str:
     return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
-def _go_quoted(value: Any) -> str:
+def _quote_go(value: Any) -> str:
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -9,4 +9,4 @@ class ServiceAddresses(Protocol):
     """Finds an endpoint of a service."""
 
     def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        """A host and a port. Raises LookupError with a sentence if the service has no endpoint that can be reached."""
+        """Return a host and a port. Raise LookupError with a sentence if the Service has no usable endpoint."""

@@ -35,7 +35,7 @@ class Tasks:
         return task
 
     def __iter__(self) -> Iterator[asyncio.Task[Any]]:
-        """The tasks that run."""
+        """Yield the tasks that run."""
         return iter(list(self._tasks))
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ class WatchedObjects(Protocol):
     """The current objects of one kind. Keys are namespace/name, or the name alone."""
 
     def get(self, key: str) -> Object | None:
-        """The object, which belongs to the caller, or None if there is none."""
+        """Return a copy of the object, or None if there is none."""
 
     def items(self) -> Iterable[tuple[str, Object]]: ...
 

@@ -38,7 +38,7 @@ class WebhookClient(Protocol):
     """Calls webhooks."""
 
     async def post(self, endpoint: WebhookEndpoint, review: Object, *, seconds: float, agent: str) -> Any:
-        """Return the JSON of the answer to a review. Raises WebhookCallError.
+        """Return the JSON of the answer to a review. Raise WebhookCallError.
 
         `agent` is the user agent by which the webhook knows the caller.
         """

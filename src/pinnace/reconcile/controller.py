@@ -110,7 +110,7 @@ class Controller:
         backoff: Backoff = RETRIES,
         resync: float = 0.0,
     ) -> None:
-        """Every `resync` seconds all objects are reconciled even if nothing has changed; 0 for never."""
+        """Reconcile all objects every `resync` seconds even if nothing has changed; 0 for never."""
         self.name = name
         self.workers = workers
         self._reconcile = reconcile

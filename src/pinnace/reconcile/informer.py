@@ -135,7 +135,7 @@ class Informer:
                     self.version = snapshot.version
                 self.error = None
             case Restarted():
-                self._unseen = {key for key, _ in self._reported()}
+                self._unseen = {key for key, _ in self._reported_objects()}
             case Synced(version):
                 with contextlib.suppress(errors.ApiError, ConnectionLost, NoCredentials):
                     self.namespaced = (await self._client.kinds.find(self.scope.kind)).namespaced
@@ -185,7 +185,7 @@ class Informer:
 
     def _finish_list(self, version: str) -> None:
         unseen, self._unseen = self._unseen or set(), None
-        reported = dict(self._reported())
+        reported = dict(self._reported_objects())
         for key in unseen:
             last = reported[key]
             self._remove(Snapshot(last.body, key, version))
@@ -199,7 +199,7 @@ class Informer:
                 self.cache.put(own.reported)
         self.version = version
 
-    def _reported(self) -> Iterator[tuple[Key, Snapshot]]:
+    def _reported_objects(self) -> Iterator[tuple[Key, Snapshot]]:
         """Yield the objects as the watch has reported them, without own writes that are ahead of it."""
         for snapshot in self.cache.snapshots():
             if snapshot.key not in self._own:
@@ -298,7 +298,7 @@ class Informer:
             return not len(self.cache)
         finally:
             await pages.aclose()
-        reported = {key: snapshot.version for key, snapshot in self._reported()}
+        reported = {key: snapshot.version for key, snapshot in self._reported_objects()}
         return all(key in reported and not is_older(reported[key], listed[key]) for key in listed) and all(
             key in listed or is_older(version, reported[key]) for key in reported
         )

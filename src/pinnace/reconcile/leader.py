@@ -112,7 +112,7 @@ class LeaderElection:
                 self._observe(lease)
                 if lease is not None and not self._is_free(lease):
                     return False
-                written = self._acquired(lease)
+                written = self._with_holder(lease)
                 if lease is None:
                     lease = await self._client.create(written)
                 else:
@@ -143,7 +143,7 @@ class LeaderElection:
         lasts = float(spec.get("leaseDurationSeconds") or 0)
         return self._clock.monotonic() - self._seen_at >= lasts
 
-    def _acquired(self, lease: Object | None) -> Object:
+    def _with_holder(self, lease: Object | None) -> Object:
         now = to_rfc3339_micro(self._clock.now())
         spec = dict((lease or {}).get("spec") or {})
         if spec.get("holderIdentity") != self.identity:

@@ -115,8 +115,8 @@ class LocalConnection:
     @classmethod
     async def begin(cls, takeover: Takeover) -> LocalConnection:
         ours, theirs = socket.socketpair()
-        reader, writer = await _opened(ours)
-        _, their_writer = await _opened(theirs)
+        reader, writer = await _open(ours)
+        _, their_writer = await _open(theirs)
         cast(asyncio.Transport, their_writer.transport).pause_reading()
         tasks = Tasks()
         tasks.start(_run(takeover, their_writer))
@@ -128,7 +128,7 @@ class LocalConnection:
         await self._tasks.close()
 
 
-async def _opened(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     is_unix = hasattr(socket, "AF_UNIX") and end.family == socket.AF_UNIX
     return await (asyncio.open_unix_connection(sock=end) if is_unix else asyncio.open_connection(sock=end))
 
@@ -155,9 +155,9 @@ class LocalStream:
         self._tasks = Tasks()
         started = stream.start(self)
         if started is not None:
-            self._tasks.start(self._finished(started))
+            self._tasks.start(self._finish(started))
 
-    async def _finished(self, work: Awaitable[None]) -> None:
+    async def _finish(self, work: Awaitable[None]) -> None:
         """Await the coroutine of a stream, then end the stream."""
         try:
             await work

@@ -16,7 +16,7 @@ from pinnace.server.read.watch_sockets import watch_over_websocket
 from pinnace.server.request.call import Call
 from pinnace.server.request.large_output import indented_in_slices, yaml_in_slices
 from pinnace.server.request.negotiation import PLAIN, Accepted, negotiate
-from pinnace.server.request.pretty import indented, wants_pretty
+from pinnace.server.request.pretty import indent_json, wants_pretty
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.request.yaml_output import as_yaml
 from pinnace.server.slices import SliceQueue
@@ -90,7 +90,7 @@ class Responses:
         return compress_whole(_join(body)) if _size(body) <= _THREAD_FROM else None
 
     def render_error(self, request: Request, error: errors.ApiError, warnings: list[str] | None = None) -> Response:
-        accepted = _accepted(request)
+        accepted = _accepted_format(request)
         head = self._head(_YAML if accepted.is_yaml else _JSON, warnings)
         if error.retry_after:
             head += b"Retry-After: %d\r\n" % error.retry_after
@@ -99,7 +99,7 @@ class Responses:
         body = orjson.dumps(error.status, option=orjson.OPT_APPEND_NEWLINE)
         # A client that accepts no format of the server is taken for a person.
         is_pretty = accepted.is_pretty or error.code == 406 or wants_pretty(request)
-        return Response(error.code, head, indented(body) if is_pretty else body)
+        return Response(error.code, head, indent_json(body) if is_pretty else body)
 
     def not_found_page(self) -> Response:
         """Return the answer for a path outside of every API group."""
@@ -108,7 +108,7 @@ class Responses:
     def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
         head = b"%b%012x%b%b\r\n" % (self._audit_prefix, next(self._audit_numbers), _NO_CACHE_AND_TYPE, content_type)
         if warnings:
-            head += b"".join(_warning(text) for text in _shortened(warnings))
+            head += b"".join(_format_warning(text) for text in _shorten(warnings))
         return head
 
 
@@ -118,11 +118,11 @@ def _format(request: Request, outcome: Outcome) -> tuple[bytes | list[bytes], by
     if accepted.is_yaml:
         return (as_yaml(orjson.loads(_join(body))), _YAML) if _size(body) <= _SLICES_FROM else None
     if accepted.is_pretty or ((request.head.is_browser or request.raw_query) and wants_pretty(request)):
-        return (indented(_join(body)), _JSON) if _size(body) <= _SLICES_FROM else None
+        return (indent_json(_join(body)), _JSON) if _size(body) <= _SLICES_FROM else None
     return body + b"\n" if type(body) is bytes else body, _JSON
 
 
-def _shortened(warnings: list[str]) -> list[str]:
+def _shorten(warnings: list[str]) -> list[str]:
     """Return each warning once. Beyond Kubernetes' limit on the total, long ones are cut and later ones dropped."""
     texts = [text for text in dict.fromkeys(warnings) if text]
     fitting = sum(total <= _MOST_WARNING_TEXT for total in itertools.accumulate(map(len, texts)))
@@ -138,14 +138,14 @@ def _shortened(warnings: list[str]) -> list[str]:
     return kept
 
 
-def _warning(text: str) -> bytes:
+def _format_warning(text: str) -> bytes:
     """RFC 7234's header with the agent and code that Kubernetes uses; control characters cannot smuggle a header."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     quoted = clean.replace("\\", "\\\\").replace('"', '\\"')
     return b'Warning: 299 - "%b"\r\n' % quoted.encode()
 
 
-def _accepted(request: Request) -> Accepted:
+def _accepted_format(request: Request) -> Accepted:
     """Return the format of an error."""
     try:
         accepted = negotiate(request.head.accept)

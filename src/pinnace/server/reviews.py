@@ -152,16 +152,16 @@ class Reviews:
         return self._issuer.issue(call.namespace, call.name, asked)
 
     async def _who_am_i(self, call: Call, asked: Object) -> Object:
-        return self._answered(call, asked, {"userInfo": user_info(call.user)})
+        return self._answer(call, asked, {"userInfo": user_info(call.user)})
 
     async def _may_i(self, call: Call, asked: Object) -> Object:
-        return self._answered(call, asked, await self._decision(call.user, asked.get("spec") or {}))
+        return self._answer(call, asked, await self._decision(call.user, asked.get("spec") or {}))
 
     async def _may_they(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
         extra = {name: tuple(values) for name, values in (spec.get("extra") or {}).items()}
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
-        return self._answered(call, asked, await self._decision(user, spec))
+        return self._answer(call, asked, await self._decision(user, spec))
 
     async def _what_may_i(self, call: Call, asked: Object) -> Object:
         rules = self._rules.rules_for(call.user, asked["spec"]["namespace"])
@@ -174,7 +174,7 @@ class Reviews:
         }
         if unknown:
             status["evaluationError"] = unknown
-        return self._answered(call, asked | {"spec": {}}, status)
+        return self._answer(call, asked | {"spec": {}}, status)
 
     async def _whose_token(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
@@ -186,9 +186,9 @@ class Reviews:
         except BadToken as error:
             bearer, why = None, str(error)
         if bearer is None:
-            return self._answered(call, asked, {"user": {}, "error": why})
+            return self._answer(call, asked, {"user": {}, "error": why})
         status = {"authenticated": True, "user": user_info(bearer.user), "audiences": list(bearer.audiences)}
-        return self._answered(call, asked, status)
+        return self._answer(call, asked, status)
 
     async def _decision(self, user: User, spec: Object) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
@@ -204,7 +204,7 @@ class Reviews:
             status["evaluationError"] = "; ".join(selected.ignored)
         return status
 
-    def _answered(self, call: Call, asked: Object, status: dict[str, Any]) -> Object:
+    def _answer(self, call: Call, asked: Object, status: dict[str, Any]) -> Object:
         kind = call.resource.kind
         metadata = dict(asked.get("metadata") or {}) if kind.name not in _WITHOUT_METADATA else {}
         if not call.resource.namespaced:

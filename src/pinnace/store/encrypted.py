@@ -42,14 +42,14 @@ class EncryptedStore:
     async def get(self, key: str) -> Record | None:
         """As `Store.get`. `MissingKey` or `Damaged` for what cannot be opened; the same holds for every read."""
         record = await self._inner.get(key)
-        return None if record is None else self._opened_now(record)
+        return None if record is None else self._unseal_current(record)
 
     async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
         """As `Store.list`."""
         page = await self._inner.list(prefix, start=start, limit=limit, revision=revision)
         if not any(record.value.startswith(SEALED) for record in page.records):
             return page
-        opened = self._opened if revision else self._opened_now
+        opened = self._unseal if revision else self._unseal_current
         return replace(page, records=[opened(record) for record in page.records])
 
     async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
@@ -59,13 +59,13 @@ class EncryptedStore:
             try:
                 return await self._inner.put(key, value, expected=expected)
             except Conflict as refused:
-                raise self._opened_conflict(refused) from None
+                raise self._unseal_conflict(refused) from None
         sealed = self._keys.seal(key, value)
         self._being_put[sealed] = value
         try:
             return await self._inner.put(key, sealed, expected=expected)
         except Conflict as refused:
-            raise self._opened_conflict(refused) from None
+            raise self._unseal_conflict(refused) from None
         finally:
             del self._being_put[sealed]
 
@@ -74,7 +74,7 @@ class EncryptedStore:
         try:
             return await self._inner.delete(key, expected=expected)
         except Conflict as refused:
-            raise self._opened_conflict(refused) from None
+            raise self._unseal_conflict(refused) from None
 
     def follow(self, follower: Follower) -> None:
         """As `Store.follow`."""
@@ -82,7 +82,7 @@ class EncryptedStore:
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
         """As `Store.watch`."""
-        return self._opened_batches(self._inner.watch(prefix, since=since))
+        return self._unseal_batches(self._inner.watch(prefix, since=since))
 
     async def compact(self, revision: int) -> None:
         """As `Store.compact`."""
@@ -108,7 +108,7 @@ class EncryptedStore:
             if self._keys.is_newest(record.value) if wanted else not record.value.startswith(SEALED):
                 continue
             try:
-                await self.put(record.key, self._opened(record).value, expected=record.revision)
+                await self.put(record.key, self._unseal(record).value, expected=record.revision)
             except Conflict:
                 continue  # Another write came first, and it used the newest key.
             count += 1
@@ -118,7 +118,7 @@ class EncryptedStore:
 
     # Opening.
 
-    def _opened(self, record: Record) -> Record:
+    def _unseal(self, record: Record) -> Record:
         if not record.value.startswith(SEALED):
             return record
         known = self._open.get(record.key)
@@ -126,9 +126,9 @@ class EncryptedStore:
             return known
         return replace(record, value=self._text(record.key, record.value))
 
-    def _opened_now(self, record: Record) -> Record:
-        """As `_opened`, for what the key holds at present: opened once, however often it is read."""
-        opened = self._opened(record)
+    def _unseal_current(self, record: Record) -> Record:
+        """As `_unseal`, for what the key holds at present: opened once, however often it is read."""
+        opened = self._unseal(record)
         if opened is not record:
             self._open[opened.key] = opened
         return opened
@@ -137,31 +137,31 @@ class EncryptedStore:
         known = self._being_put.get(sealed)
         return self._keys.open(key, sealed) if known is None else known
 
-    def _opened_conflict(self, refused: Conflict) -> Conflict:
-        current = None if refused.current is None else self._opened(refused.current)
+    def _unseal_conflict(self, refused: Conflict) -> Conflict:
+        current = None if refused.current is None else self._unseal(refused.current)
         return Conflict(refused.key, expected=refused.expected, current=current)
 
-    def _opened_change(self, change: Change) -> Change:
+    def _unseal_change(self, change: Change) -> Change:
         value, previous = change.value, change.previous
         if value is not None and value.startswith(SEALED):
             known = self._open.get(change.key)
             is_known = known is not None and known.revision == change.revision
             value = known.value if known is not None and is_known else self._text(change.key, value)
         if previous is not None:
-            previous = self._opened(previous)
+            previous = self._unseal(previous)
         if value is change.value and previous is change.previous:
             return change
         return replace(change, value=value, previous=previous)
 
-    async def _opened_batches(self, batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
+    async def _unseal_batches(self, batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
         async for batch in batches:
-            yield [self._opened_change(change) for change in batch]
+            yield [self._unseal_change(change) for change in batch]
 
     def _publish(self, batch: Batch) -> None:
         self._published = changes = []
         for change in batch:
             try:
-                opened = self._opened_change(change)
+                opened = self._unseal_change(change)
             except StoreError as error:
                 # Written by another server with a key that is not here. Followers must not fail; reads will say so.
                 log.error("a change is not shown: %s", error)

@@ -60,13 +60,13 @@ class EncryptionKeys:
         return next(iter(self.keys))
 
     def seal(self, key: str, value: bytes) -> bytes:
-        """The value, readable only with the newest of these keys and only as what the store's `key` holds."""
+        """Encrypt a value with the newest key, bound to the store's `key`."""
         nonce = os.urandom(_NONCE_BYTES)  # Never used twice: a key is good for 2**32 writes, then it is to be rotated.
         name = self.newest
         return b"%b%b:%b%b" % (SEALED, name.encode(), nonce, self._ciphers[name].encrypt(nonce, value, key.encode()))
 
     def open(self, key: str, sealed: bytes) -> bytes:
-        """The opened value. Raises `MissingKey` if its key is unknown, `Damaged` if this key did not seal it so."""
+        """Decrypt a value. Raise `MissingKey` if its key is unknown, `Damaged` if it was not sealed with this key."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
         name = sealing_key(sealed)
@@ -89,13 +89,13 @@ class EncryptionKeys:
 
 
 def sealing_key(sealed: bytes) -> str:
-    """The name of the key that a sealed value needs."""
+    """Return the name of the key that a sealed value needs."""
     end = sealed.find(b":", len(SEALED))
     return sealed[len(SEALED) : end if end >= 0 else len(SEALED)].decode("utf-8", "replace")
 
 
 def read_keys(path: Path) -> EncryptionKeys:
-    """The keys of a file: lines of NAME:BASE64, the newest first; empty lines and #comments are skipped."""
+    """Return the keys of a file: lines of NAME:BASE64, the newest first; empty lines and #comments are skipped."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -16,7 +16,7 @@ def check_key(key: str) -> None:
 
 
 def end_of(prefix: str) -> str | None:
-    """The smallest text after all that begins with `prefix`; None if there is nothing after."""
+    """Return the smallest text after all that begins with `prefix`; None if there is nothing after."""
     stem = prefix.rstrip(chr(_LAST))
     if not stem:
         return None
@@ -50,7 +50,7 @@ class SortedKeys:
             self._settle()  # There may never be a read: removed keys must not pile up.
 
     def between(self, first: str, end: str | None) -> list[str]:
-        """The keys from `first` to before `end`, in order."""
+        """Return the keys from `first` to before `end`, in order."""
         self._settle()
         return self._keys[bisect_left(self._keys, first) : None if end is None else bisect_left(self._keys, end)]
 

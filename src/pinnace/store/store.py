@@ -60,12 +60,13 @@ class Store(Protocol):
         """History up to and including this revision is forgotten."""
 
     async def get(self, key: str) -> Record | None:
-        """The current record of a key."""
+        """Return the current record of a key."""
 
     async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
-        """The records whose key begins with `prefix` and is not before `start`; at most `limit`, 0 for all.
+        """Return the records whose key begins with `prefix` and is not before `start`; at most `limit`, 0 for all.
 
-        With a `revision`, as things were then: `Compacted` if that is forgotten, `FutureRevision` if it is yet to come.
+        With a `revision`, return the state at that revision. Raise `Compacted` if it was compacted, `FutureRevision` if
+        it does not exist yet.
         """
 
     async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
@@ -86,10 +87,10 @@ class Store(Protocol):
         """
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
-        """Every change after revision `since` to a key that begins with `prefix`: in order, each once, in batches.
+        """Yield every change after revision `since` to a key that begins with `prefix`: in order, each once.
 
-        A `since` that is yet to come just waits. `Compacted` when the next changes are forgotten, be it at the start
-        or because the reader was too slow; `StoreClosed` when the store closes.
+        A `since` in the future waits. Raise `Compacted` when the next changes were compacted, at the start or because
+        the reader was too slow, and `StoreClosed` when the store closes.
         """
 
     async def compact(self, revision: int) -> None:

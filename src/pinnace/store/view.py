@@ -27,11 +27,11 @@ class StoreView:
         self._keys.remove(key)
 
     def select(self, prefix: str, start: str) -> list[str]:
-        """The keys that begin with `prefix` and are not before `start`, in order."""
+        """Return the keys that begin with `prefix` and are not before `start`, in order."""
         return self._keys.between(max(prefix, start), end_of(prefix))
 
     def page(self, prefix: str, start: str, limit: int) -> RecordPage:
-        """The current records that `Store.list` asks for."""
+        """Return the current records that `Store.list` asks for."""
         keys, remaining = cut(self.select(prefix, start), limit)
         return RecordPage([self.records[key] for key in keys], self.revision, remaining > 0, remaining)
 
@@ -44,7 +44,7 @@ class StoreView:
 
 
 def cut(keys: list[str], limit: int) -> tuple[list[str], int]:
-    """The first `limit` keys (0: all of them), and how many follow."""
+    """Return the first `limit` keys (0: all of them), and how many follow."""
     if limit <= 0 or len(keys) <= limit:
         return keys, 0
     return keys[:limit], len(keys) - limit

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @async_fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    """A real server in this process, fresh for each test; `cluster.client` is its administrator."""
+    """Yield a real server in this process, new for each test; `cluster.client` is its administrator."""
     from pinnace.testing.cluster import running_cluster  # noqa: PLC0415 - only for tests that ask for it
 
     async with running_cluster() as fresh:

@@ -74,7 +74,7 @@ class CertificateSubjectRestriction:
 
 
 def subject_of(request: Object, attribute: str) -> list[str]:
-    """The organizations in the subject of a request; none if it cannot be parsed."""
+    """Return the organizations in the subject of a request; none if it cannot be parsed."""
     for block in pem_blocks(decoded((request.get("spec") or {}).get("request") or "")):
         subject = parse_request(block.der).subject
         return [str(one.value) for one in subject if one.oid.dotted_string == attribute]

@@ -44,7 +44,7 @@ class DefaultIngressClass:
 
 
 def newest_marked(classes: list[Object], marks: tuple[str, ...]) -> Object | None:
-    """The class that says it is the default; of several, the youngest, and of those the first by name."""
+    """Return the default class; of several, the newest, then the first by name."""
     marked = [one for one in classes if any(_annotations(one).get(mark) == "true" for mark in marks)]
     if not marked:
         return None

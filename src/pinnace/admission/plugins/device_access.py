@@ -34,7 +34,7 @@ class DeviceAccess:
 
     async def errs(self, review: Review) -> list[FieldError]:
         found: list[FieldError] = []
-        field = _newly_wanted(review)
+        field = _find_admin_access(review)
         if field and not self._is_let(review.namespace):
             found.append(_refusal(field))
         if self._permissions is not None and review.subresource == "status":
@@ -50,10 +50,10 @@ def _refusal(field: str) -> FieldError:
     return forbidden(field, f"admin access to devices requires the `{LABEL}: true` label on the containing namespace")
 
 
-def _newly_wanted(review: Review) -> str:
-    """The field that asks for admin access; empty if none does, or if it was admitted before."""
+def _find_admin_access(review: Review) -> str:
+    """Return the field that requests admin access; empty if none does, or if it was admitted before."""
     if review.subresource == "status":
-        return "" if _granted(review.old or {}) else _granted(review.changed)
+        return "" if _grant_of(review.old or {}) else _grant_of(review.changed)
     if review.subresource or review.old is not None:
         return ""  # The request does not change.
     spec = review.changed.get("spec") or {}
@@ -62,7 +62,7 @@ def _newly_wanted(review: Review) -> str:
     return _first(requests, "spec.devices.requests")
 
 
-def _granted(claim: Object) -> str:
+def _grant_of(claim: Object) -> str:
     devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
     return _first(devices.get("results") or (), "status.allocation.devices.results")
 

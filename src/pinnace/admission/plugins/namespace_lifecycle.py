@@ -31,7 +31,7 @@ class NamespaceLifecycle:
         if phase is None:
             raise errors.NotFound(group="", plural="namespaces", name=review.namespace)
         if phase == "Terminating":
-            raise _terminating(review)
+            raise _terminating_error(review)
 
 
 def _is_review(review: Review) -> bool:
@@ -39,7 +39,7 @@ def _is_review(review: Review) -> bool:
     return review.resource.group == "authorization.k8s.io"
 
 
-def _terminating(review: Review) -> errors.Forbidden:
+def _terminating_error(review: Review) -> errors.Forbidden:
     why = f"unable to create new content in namespace {review.namespace} because it is being terminated"
     error = errors.Forbidden(why, group=review.resource.group, plural=review.resource.plural, name=review.name)
     cause = FieldError(

@@ -99,7 +99,7 @@ class NodeRestriction:
                 raise review.forbidden(why)
 
     def _token(self, node: str, review: Review) -> Awaitable[None] | None:
-        """A token of an account is for a pod that runs there, and ends with it."""
+        """Admit a token only if it is bound to a pod that runs on the node."""
         if (review.operation, review.subresource) != ("CREATE", "token"):
             return None
         bound = (review.changed.get("spec") or {}).get("boundObjectRef") or {}
@@ -237,7 +237,7 @@ def _beside_capacity(claim: Object) -> tuple[Any, ...]:
 
 
 def _forbidden_labels(new: Object, old: Object) -> list[str]:
-    """The labels that the write changes and that a node may not."""
+    """Return the labels that the write changes and that a node may not."""
     after, before = new["metadata"].get("labels") or {}, old["metadata"].get("labels") or {}
     changed = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}
     return sorted(name for name in changed if not _is_own_label(name))

@@ -43,7 +43,7 @@ class OwnerReferencesPermissionEnforcement:
             name=review.name,
         ):
             raise review.forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>")
-        blocking = _newly_blocking(owners, before)
+        blocking = _find_newly_blocking(owners, before)
         if not blocking or not await self._permissions.forbidden_error(
             user, "update", group="*", resource="*", subresource="finalizers", name="*"
         ):
@@ -75,6 +75,6 @@ class OwnerReferencesPermissionEnforcement:
             )
 
 
-def _newly_blocking(owners: list[Object], before: list[Object]) -> list[Object]:
+def _find_newly_blocking(owners: list[Object], before: list[Object]) -> list[Object]:
     blocked = {one.get("uid") for one in before if one.get("blockOwnerDeletion")}
     return [one for one in owners if one.get("blockOwnerDeletion") and one.get("uid") not in blocked]

@@ -53,7 +53,7 @@ def projections_of(spec: Object) -> Iterator[Object]:
 
 
 def secrets_of(spec: Object) -> Iterator[str]:
-    """The names of all secrets that a pod refers to."""
+    """Yield the names of all secrets that a pod refers to."""
     for secret in spec.get("imagePullSecrets") or ():
         yield secret.get("name", "")
     yield from _of_containers(spec, "secretKeyRef", "secretRef")
@@ -80,7 +80,7 @@ def config_maps_of(spec: Object) -> Iterator[str]:
 
 
 def reference_of(spec: Object) -> str:
-    """The first sort of object that the pod needs from the API; empty if it needs none."""
+    """Return the first kind of object that the pod needs from the API; empty if it needs none."""
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
     if any(True for _ in secrets_of(spec)):

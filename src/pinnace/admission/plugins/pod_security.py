@@ -75,7 +75,7 @@ class PodSecurity:
                 _tell(review, policy, template)
 
     def _policy_of(self, namespace: str) -> NamespacePolicy | None:
-        """None where pods may do as they please."""
+        """Return the policy of a namespace; None if it does not restrict pods."""
         if namespace not in self._policies:
             found = self._namespaces.get(namespace)
             policy, errs = policy_of((found or {"metadata": {}})["metadata"].get("labels") or {})
@@ -107,10 +107,10 @@ class PodSecurity:
         )
         if policy.enforce == before.enforce or policy.enforce.name == "privileged" or is_weaker:
             return
-        review.warnings.extend(self._violating(review.name, policy.enforce))
+        review.warnings.extend(self._find_violating(review.name, policy.enforce))
 
-    def _violating(self, namespace: str, level: Level) -> list[str]:
-        """Warnings for existing pods that violate the new policy of their namespace."""
+    def _find_violating(self, namespace: str, level: Level) -> list[str]:
+        """Return warnings for existing pods that violate the new policy of their namespace."""
         pods = [pod for _, pod in self._pods.in_namespace(namespace)]
         found: dict[str, list[str]] = {}
         for pod in pods[:_MOST_PODS]:
@@ -129,7 +129,7 @@ class PodSecurity:
 
 
 def policy_of(labels: Mapping[str, str]) -> tuple[NamespacePolicy, list[FieldError]]:
-    """The policy in the labels of a namespace, and the labels that are invalid."""
+    """Return the policy in the labels of a namespace, and the labels that are invalid."""
     errs: list[FieldError] = []
     levels: dict[str, Level] = {}
     for mode in _MODES:
@@ -156,7 +156,7 @@ def policy_of(labels: Mapping[str, str]) -> tuple[NamespacePolicy, list[FieldErr
 
 
 def violations(pod: Object, level: Level) -> tuple[str, str]:
-    """The reasons why a pod (or a template) does not meet the level, short and in detail; empty for a good one."""
+    """Return why a pod or template does not meet the level, short and in detail; both empty if it does."""
     if level.name == "privileged":
         return "", ""
     minor = NEWEST if level.minor is None else min(level.minor, NEWEST)

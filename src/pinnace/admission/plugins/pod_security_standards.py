@@ -105,7 +105,7 @@ class Check(NamedTuple):
 
 @lru_cache(maxsize=128)
 def checks_of(level: str, minor: int) -> tuple[CheckPod, ...]:
-    """The checks of a level in a minor, in the order of their messages."""
+    """Return the checks of a level in a minor, in the order of their messages."""
     minor = min(minor, NEWEST)
     known = [check for check in _CHECKS if check.since <= minor]
     if level == "baseline":
@@ -123,7 +123,7 @@ def _names(spec: Object, is_bad: Callable[[Object], bool]) -> list[str]:
 
 
 def _offenders(spec: Object, found: Callable[[Object], set[str]]) -> tuple[list[str], list[str]]:
-    """The containers in which something is found, and all that is found in them."""
+    """Return the containers with findings, and all their findings."""
     names = _names(spec, lambda one: bool(found(one)))
     return names, sorted(set().union(*(found(one) for one in containers_of(spec))))
 
@@ -132,16 +132,16 @@ def _plural(word: str, count: int, more: str = "") -> str:
     return word if count == 1 else more or f"{word}s"
 
 
-def _quoted(items: Iterable[str]) -> str:
+def _quote(items: Iterable[str]) -> str:
     return ", ".join(f'"{item}"' for item in items)
 
 
 def _containers(names: list[str]) -> str:
-    return f"{_plural('container', len(names))} {_quoted(names)}"
+    return f"{_plural('container', len(names))} {_quote(names)}"
 
 
 def _setters(is_pod: bool, names: list[str]) -> str:
-    """The places that violate a check: the pod, some containers, or both."""
+    """Describe the places that violate a check: the pod, some containers, or both."""
     return " and ".join([*(["pod"] if is_pod else []), *([_containers(names)] if names else [])])
 
 
@@ -173,7 +173,7 @@ def _app_armor(annotations: Object, spec: Object, minor: int) -> Found:
     if not setters:
         return None
     reason = _plural("forbidden AppArmor profile", len(values))
-    return reason, f"{' and '.join(setters)} must not set AppArmor profile type to {_quoted(values)}"
+    return reason, f"{' and '.join(setters)} must not set AppArmor profile type to {_quote(values)}"
 
 
 def _all(spec: Object) -> Iterator[Object]:
@@ -190,7 +190,7 @@ def _capabilities_baseline(annotations: Object, spec: Object, minor: int) -> Fou
     names, bad = _offenders(spec, added)
     if not names:
         return None
-    detail = f"{_containers(names)} must not include {_quoted(bad)} in securityContext.capabilities.add"
+    detail = f"{_containers(names)} must not include {_quote(bad)} in securityContext.capabilities.add"
     return "non-default capabilities", detail
 
 
@@ -209,7 +209,7 @@ def _capabilities_restricted(annotations: Object, spec: Object, minor: int) -> F
         details.append(f'{_containers(keeping)} must set securityContext.capabilities.drop=["ALL"]')
     adding, bad = _offenders(spec, added)
     if adding:
-        details.append(f"{_containers(adding)} must not include {_quoted(bad)} in securityContext.capabilities.add")
+        details.append(f"{_containers(adding)} must not include {_quote(bad)} in securityContext.capabilities.add")
     return ("unrestricted capabilities", "; ".join(details)) if details else None
 
 
@@ -220,7 +220,7 @@ def _host_namespaces(annotations: Object, spec: Object, minor: int) -> Found:
 
 def _host_paths(annotations: Object, spec: Object, minor: int) -> Found:
     names = [volume.get("name", "") for volume in spec.get("volumes") or () if volume.get("hostPath") is not None]
-    return ("hostPath volumes", f"{_plural('volume', len(names))} {_quoted(names)}") if names else None
+    return ("hostPath volumes", f"{_plural('volume', len(names))} {_quote(names)}") if names else None
 
 
 def _host_ports(annotations: Object, spec: Object, minor: int) -> Found:
@@ -247,7 +247,7 @@ def _host_probes(annotations: Object, spec: Object, minor: int) -> Found:
         return None
     names = sorted(set(names))
     verb, noun = _plural("uses", len(names), "use"), _plural("probe or lifecycle host", len(found))
-    return "probe or lifecycle host", f"{_containers(names)} {verb} {noun} {_quoted(found)}"
+    return "probe or lifecycle host", f"{_containers(names)} {verb} {noun} {_quote(found)}"
 
 
 def _privileged(annotations: Object, spec: Object, minor: int) -> Found:
@@ -267,7 +267,7 @@ def _strict_proc_mount(annotations: Object, spec: Object, minor: int) -> Found:
     if not names:
         return None
     types = sorted({_context(one)["procMount"] for one in containers_of(spec) if is_bad(one)})
-    return "procMount", f"{_containers(names)} must not set securityContext.procMount to {_quoted(types)}"
+    return "procMount", f"{_containers(names)} must not set securityContext.procMount to {_quote(types)}"
 
 
 def _selinux(annotations: Object, spec: Object, minor: int) -> Found:
@@ -284,7 +284,7 @@ def _selinux(annotations: Object, spec: Object, minor: int) -> Found:
     if not names and not is_bad(spec):
         return None
     types = sorted({options(one).get("type", "") for one in _all(spec)} - allowed)
-    bad = [f"{_plural('type', len(types))} {_quoted(types)}"] if types else []
+    bad = [f"{_plural('type', len(types))} {_quote(types)}"] if types else []
     bad += [f"{what} may not be set" for what in ("user", "role") if any(options(one).get(what) for one in _all(spec))]
     setters = _setters(is_bad(spec), names)
     return "seLinuxOptions", f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(bad)}"
@@ -320,7 +320,7 @@ def _bad_seccomp(spec: Object) -> str:
     if not names and not is_bad(spec):
         return ""
     values = sorted({_seccomp(one).get("type", "") for one in _all(spec) if is_bad(one)})
-    return f"{_setters(is_bad(spec), names)} must not set securityContext.seccompProfile.type to {_quoted(values)}"
+    return f"{_setters(is_bad(spec), names)} must not set securityContext.seccompProfile.type to {_quote(values)}"
 
 
 def _seccomp_restricted(annotations: Object, spec: Object, minor: int) -> Found:
@@ -371,9 +371,9 @@ def _volumes(annotations: Object, spec: Object, minor: int) -> Found:
     if not bad:
         return None
     types = sorted({next((kind for kind in _OTHER_VOLUMES if kind in volume), "unknown") for volume in bad})
-    volumes = f"{_plural('volume', len(bad))} {_quoted(volume.get('name', '') for volume in bad)}"
+    volumes = f"{_plural('volume', len(bad))} {_quote(volume.get('name', '') for volume in bad)}"
     verb, noun = _plural("uses", len(bad), "use"), _plural("restricted volume type", len(types))
-    return "restricted volume types", f"{volumes} {verb} {noun} {_quoted(types)}"
+    return "restricted volume types", f"{volumes} {verb} {noun} {_quote(types)}"
 
 
 def _non_root(annotations: Object, spec: Object, minor: int) -> Found:

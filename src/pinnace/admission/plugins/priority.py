@@ -65,6 +65,6 @@ class Priority:
         spec["preemptionPolicy"] = policy
 
     def _default(self) -> Object | None:
-        """The lowest, should a race have made two."""
+        """Return the default priority class; the lowest if a race has created two."""
         marked = (one for one in self._all.all() if one.get("globalDefault"))
         return min(marked, key=lambda one: int(one.get("value", 0)), default=None)

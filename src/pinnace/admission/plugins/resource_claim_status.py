@@ -24,7 +24,7 @@ _ACCOUNT = ["system", "serviceaccount"]
 
 
 async def status_refusals(review: Review, permissions: Permissions) -> list[FieldError]:
-    """The parts of a claim's status that its writer has changed without permission."""
+    """Return the parts of a claim's status that its writer has changed without permission."""
     new, old = review.changed.get("status") or {}, (review.old or {}).get("status") or {}
     found: list[FieldError] = []
     if _is_bound_otherwise(new, old):
@@ -74,7 +74,7 @@ def _is_bound_otherwise(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
 
 
 def _changed_drivers(new: Mapping[str, Any], old: Mapping[str, Any]) -> set[str]:
-    """The drivers whose device statuses were changed or removed."""
+    """Return the drivers whose device statuses were changed or removed."""
     before = dict(_by_device(old))
     after = dict(_by_device(new))
     return {
@@ -103,7 +103,7 @@ def _runs_there(user: Requester, node: str) -> bool:
 
 
 def _node(allocation: Mapping[str, Any]) -> str:
-    """The only node that the devices are on; empty if they are on several, or may be."""
+    """Return the only node of the devices; empty if there are or may be several."""
     match (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms"):
         case [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [str() as node]}], **others}]:
             return "" if others.get("matchExpressions") else node

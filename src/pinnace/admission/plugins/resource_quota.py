@@ -65,7 +65,7 @@ class ResourceQuota:
         """Call back with the key of a quota of which a stored write uses more than before."""
         self._on_raise.append(raised)
 
-    def raised_status(self, key: str, quota: Object) -> Object | None:
+    def raise_status(self, key: str, quota: Object) -> Object | None:
         """Return the status of a quota with at least the usage of its account; None if its controller has none yet."""
         account = self._accounts.get(key.partition("/")[0], {}).get(key)
         status = quota.get("status") or {}

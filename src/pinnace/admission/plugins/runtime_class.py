@@ -68,12 +68,12 @@ def _schedule(review: Review, spec: Object, scheduling: Object) -> None:
         selector[key] = value
     if selector:
         spec["nodeSelector"] = selector
-    merged = merged_tolerations([*(spec.get("tolerations") or []), *(scheduling.get("tolerations") or [])])
+    merged = merge_tolerations([*(spec.get("tolerations") or []), *(scheduling.get("tolerations") or [])])
     if merged:
         spec["tolerations"] = merged
 
 
-def merged_tolerations(tolerations: list[Object]) -> list[Object]:
+def merge_tolerations(tolerations: list[Object]) -> list[Object]:
     """Without those that another one implies; of equals the first stays."""
     merged: list[Object] = []
     for index, one in enumerate(tolerations):

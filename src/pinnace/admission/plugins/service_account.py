@@ -48,7 +48,7 @@ class ServiceAccount:
         return None
 
     async def _mutate_later(self, review: Review, spec: Object) -> None:
-        """A namespace that was just made gets its default account in a moment."""
+        """Wait for the default account of a namespace that was just created, then mutate."""
         key = f"{review.namespace}/{DEFAULT}"
         coming = self._awaited.get(key)
         if coming is None:
@@ -138,7 +138,7 @@ def _mount_token(spec: Object) -> None:
 
 
 def token_projection() -> Object:
-    """A token that is renewed, the certificate of its issuer, and the namespace."""
+    """Return the projected volume: a renewed token, the CA certificate and the namespace."""
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     return {
         "sources": [

@@ -36,7 +36,7 @@ class TokenAudiences:
         self._permissions = permissions
 
     async def check(self, review: Review, pod: Object) -> None:
-        """Refuse a token of the pod's account that is for others. Raises Forbidden."""
+        """Refuse a token of the pod's account that is for others. Raise Forbidden."""
         audiences = (review.changed.get("spec") or {}).get("audiences") or [""]
         if len(audiences) > 1:
             raise review.forbidden("node may only request 0 or 1 audiences")
@@ -61,7 +61,7 @@ class TokenAudiences:
     def _is_named(self, pod: Object, audience: str) -> bool:
         errs = []
         for volume in (pod.get("spec") or {}).get("volumes") or ():
-            if audience in _projected(volume):
+            if audience in _projected_audiences(volume):
                 return True
             try:
                 driver = self._driver_of(pod, volume)
@@ -98,7 +98,7 @@ class TokenAudiences:
         return (one.get("audience", "") for one in (found.get("spec") or {}).get("tokenRequests") or ())
 
 
-def _projected(volume: Object) -> Iterator[str]:
+def _projected_audiences(volume: Object) -> Iterator[str]:
     for source in (volume.get("projected") or {}).get("sources") or ():
         if (token := source.get("serviceAccountToken")) is not None:
             yield token.get("audience", "")

@@ -12,7 +12,7 @@ from pinnace.admission.expressions import (
     Oracles,
     bindings,
     read_conditions,
-    tried,
+    try_compile,
 )
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_namespace, is_question, shown_in
 from pinnace.admission.webhooks.reviews import request_of
@@ -46,7 +46,7 @@ class Parameters(Protocol):
     def get(self, key: str) -> Object | None: ...
 
     def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]:
-        """Those of one namespace; all, where the namespace is empty."""
+        """Return the objects of one namespace, or all if it is empty."""
 
 
 ParametersOf = Callable[[str, str], Parameters | None]
@@ -92,7 +92,7 @@ class Policy:
         types: dict[str, Variable] = {}
         for variable in spec.get("variables") or ():
             name = own_variable(variable["name"])
-            program = programs[name] = tried(variable["expression"], types)
+            program = programs[name] = try_compile(variable["expression"], types)
             types[name] = program.result_type if isinstance(program, Program) else DYN
         return cls(
             name=obj["metadata"]["name"],
@@ -134,7 +134,7 @@ class PolicyTable(Generic[Compiled]):
         bound.on_change(self._forget)
 
     def of(self, review: Review) -> list[tuple[Policy, Compiled, Resource]]:
-        """Those whose constraints mean this write, each with the version in which it wants the object."""
+        """Return the policies whose constraints match this write, each with the version that it wants the object in."""
         everything = self._all if self._all is not None else self._read()
         if not everything:
             return []
@@ -178,7 +178,9 @@ class PolicyTable(Generic[Compiled]):
             return
         for policy, program in everything:
             matcher = policy.matcher
-            wide = Matcher(_unnamed(matcher.rules), (), matcher.namespaces, matcher.objects, matcher.takes_equivalents)
+            wide = Matcher(
+                _drop_resource_names(matcher.rules), (), matcher.namespaces, matcher.objects, matcher.takes_equivalents
+            )
             target = (wide if matcher.names_matter else matcher).target(scope, self._equivalents)
             if target is not None:
                 yield policy, program, target
@@ -204,12 +206,12 @@ def _first(item: tuple[str, Object]) -> str:
     return item[0]
 
 
-def _unnamed(rules: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def _drop_resource_names(rules: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     return tuple({name: value for name, value in rule.items() if name != "resourceNames"} for rule in rules)
 
 
 def parameters_of(policy: Policy, binding: Binding, review: Review, kinds: ParametersOf) -> list[Object | None]:
-    """The parameters to evaluate the policy with, one by one; [None] if it has none. Raises NotConfigured."""
+    """Return the parameters to evaluate the policy with, one by one; [None] if it has none. Raise NotConfigured."""
     kind, reference = policy.parameter_kind, binding.reference
     if kind is None or reference is None:
         return [None]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import Review
-from pinnace.admission.expressions import Budget, ConditionFailed, Oracles, all_hold, tried
+from pinnace.admission.expressions import Budget, ConditionFailed, Oracles, all_hold, try_compile
 from pinnace.admission.policies.bindings import (
     Binding,
     NotConfigured,
@@ -55,7 +55,7 @@ def compile_mutations(policy: Policy) -> Mutations:
     for one in policy.spec.get("mutations") or ():
         is_json_patch = one.get("patchType") == "JSONPatch"
         expression = (one.get("jsonPatch" if is_json_patch else "applyConfiguration") or {}).get("expression", "")
-        steps.append(Mutation(is_json_patch, expression, tried(expression, policy.types)))
+        steps.append(Mutation(is_json_patch, expression, try_compile(expression, policy.types)))
     return Mutations(tuple(steps), policy.spec.get("reinvocationPolicy") == "IfNeeded")
 
 
@@ -129,7 +129,7 @@ class MutatingPolicies:
         return is_changed
 
     async def _is_selected(self, policy: Policy, situation: Situation, param: Object | None) -> bool:
-        """Whether the policy's conditions hold. Raises ConditionFailed."""
+        """Whether the policy's conditions hold. Raise ConditionFailed."""
         if not policy.conditions:
             return True
 
@@ -140,7 +140,7 @@ class MutatingPolicies:
         return await self._executor.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
 
     async def _value(self, policy: Policy, step: Mutation, situation: Situation, param: Object | None) -> Any:
-        """The value of a mutation's expression. Raises NotMutated."""
+        """Return the value of a mutation's expression. Raise NotMutated."""
         program = step.program
 
         def evaluated(oracles: Oracles, inline_budget: int | None) -> Any:
@@ -155,9 +155,9 @@ class MutatingPolicies:
             raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {err}") from None
 
     def _step(self, step: Mutation, shown: Object, target: Resource, value: Any) -> Object:
-        """The object after one mutation. Raises NotMutated."""
+        """Return the object after one mutation. Raise NotMutated."""
         try:
-            changed = copied(_patched(shown, value) if step.is_json_patch else _merged(shown, value, target))
+            changed = copied(_apply_patch(shown, value) if step.is_json_patch else _merge(shown, value, target))
             if is_message(shown, target):
                 return changed
             self._read(target, changed)
@@ -190,7 +190,7 @@ class Unmutated(errors.ApiError):
         super().__init__(message, details={**kept, "causes": [{"message": message}]})
 
 
-def _patched(shown: Object, operations: Any) -> Object:
+def _apply_patch(shown: Object, operations: Any) -> Object:
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise NotMutated("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
     patched = json_and_merge.json_patch(shown, operations)
@@ -199,7 +199,7 @@ def _patched(shown: Object, operations: Any) -> Object:
     return patched
 
 
-def _merged(shown: Object, configuration: Any, target: Resource) -> Object:
+def _merge(shown: Object, configuration: Any, target: Resource) -> Object:
     if not isinstance(configuration, dict):
         raise NotMutated("ApplyConfiguration expressions must evaluate to an Object")
     if found := list(_atomics(structure(target.schema), configuration, "")):
@@ -212,7 +212,7 @@ def _merged(shown: Object, configuration: Any, target: Resource) -> Object:
 
 
 def _atomics(node: MergeNode, value: Any, path: str) -> Iterator[str]:
-    """The paths of atomic values in an apply configuration: setting a part of one would drop the rest."""
+    """Yield the paths of atomic values in an apply configuration: setting a part of one would drop the rest."""
     if not isinstance(value, dict | list):
         return
     if node.view_for(value).shape == ATOMIC:

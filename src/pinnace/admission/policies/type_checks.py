@@ -15,7 +15,7 @@ from pinnace.schema.cel.types import DYN
 
 
 def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]:
-    """The type errors of a validating policy's expressions for the kinds that it names."""
+    """Return the type errors of a validating policy's expressions for the kinds that it names."""
     spec = policy.get("spec") or {}
     found: dict[str, list[str]] = {}
     without = frozenset() if spec.get("paramKind") else NO_PARAMS

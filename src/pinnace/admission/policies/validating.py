@@ -10,7 +10,7 @@ import orjson
 
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import Review
-from pinnace.admission.expressions import OUT_OF_BUDGET, Budget, ConditionFailed, Oracles, all_hold, tried
+from pinnace.admission.expressions import OUT_OF_BUDGET, Budget, ConditionFailed, Oracles, all_hold, try_compile
 from pinnace.admission.policies.bindings import (
     Binding,
     NotConfigured,
@@ -96,15 +96,17 @@ def compile_validations(policy: Policy) -> Validations:
     checks = tuple(
         Validation(
             expression=one["expression"],
-            program=tried(one["expression"], policy.types),
+            program=try_compile(one["expression"], policy.types),
             message=one.get("message", ""),
-            message_program=tried(one["messageExpression"], policy.types) if one.get("messageExpression") else None,
+            message_program=try_compile(one["messageExpression"], policy.types)
+            if one.get("messageExpression")
+            else None,
             reason=one.get("reason") or "Invalid",
         )
         for one in policy.spec.get("validations") or ()
     )
     annotations = tuple(
-        Annotation(one["key"], one["valueExpression"], tried(one["valueExpression"], policy.types))
+        Annotation(one["key"], one["valueExpression"], try_compile(one["valueExpression"], policy.types))
         for one in policy.spec.get("auditAnnotations") or ()
     )
     return Validations(checks, annotations)
@@ -162,7 +164,7 @@ class ValidatingPolicies:
         for param in params:
 
             def judged(oracles: Oracles, inline_budget: int | None, param: Object | None = param) -> Judgement:
-                return _judged(policy, validations, situation.variables(oracles, param), inline_budget)
+                return _evaluate_policy(policy, validations, situation.variables(oracles, param), inline_budget)
 
             judgement = await self._executor.evaluate(f"validating/{policy.name}", policy, judged, self._oracles)
             for failure in judgement.failures:
@@ -179,12 +181,13 @@ class ValidatingPolicies:
         return denied
 
 
-def _judged(
+def _evaluate_policy(
     policy: Policy, validations: Validations, variables: dict[str, Any], inline_budget: int | None
 ) -> Judgement:
-    """The judgement of the policy, without effect yet. Raises ExceedsInlineBudget.
+    """Return the judgement of the policy. Raise ExceedsInlineBudget.
 
-    An expression that costs too much has no value, and the rest go on; once all together do, nothing of it counts.
+    An expression that costs too much has no value, and the others are still evaluated. When all together cost too much,
+    the whole policy fails.
     """
     try:
         if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, inline_budget=inline_budget):
@@ -201,7 +204,7 @@ def _judged(
 
 
 def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[Failure]:
-    """The validations that are false, and those without a value if the policy fails closed. Raises _OutOfBudget."""
+    """Return false validations and, if the policy fails closed, those without a value. Raise _OutOfBudget."""
     found: list[tuple[int, Validation, str]] = []
     for index, check in enumerate(validations.checks):
         try:
@@ -222,7 +225,7 @@ def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[
 
 
 def _value(program: Program | CompileError, expression: str, budget: Budget) -> Any:
-    """Raises CelError with all that is to be said, and _OutOfBudget."""
+    """Return the value of an expression. Raise CelError with the whole message, or _OutOfBudget."""
     if isinstance(program, CompileError):
         raise CelError(f"compilation error: {program}")
     try:
@@ -249,7 +252,7 @@ def _message(check: Validation, budget: Budget) -> str:
 def _annotations(
     policy: Policy, validations: Validations, variables: dict[str, Any], inline_budget: int | None
 ) -> Iterator[tuple[str, str] | Failure]:
-    """They have a budget of their own. Raises _OutOfBudget."""
+    """They have a budget of their own. Raise _OutOfBudget."""
     if not validations.annotations:
         return
     budget = Budget(variables, policy.variables, inline_budget=inline_budget)

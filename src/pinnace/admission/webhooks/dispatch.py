@@ -91,7 +91,7 @@ class HookTable:
         configurations.on_change(self._forget)
 
     def of(self, resource: Resource, subresource: str, operation: str) -> tuple[tuple[Hook, Resource], ...]:
-        """Those whose rules mean this write, each with the version in which it wants the object."""
+        """Return the webhooks whose rules match this write, each with the version in which it wants the object."""
         hooks = self._hooks if self._hooks is not None else self._read()
         if not hooks:
             return ()
@@ -149,7 +149,7 @@ class _Webhooks:
         return bool(self._table.of(resource, "", "CREATE"))
 
     async def _question(self, review: Review, hook: Hook, target: Resource) -> Object | None:
-        """The review to send; None if this webhook is not called."""
+        """Return the review to send; None if this webhook is not called."""
         if not hook.matcher.selects(review, self._namespaces):
             return None
         new = await shown_in(review.new, review.resource, target)
@@ -172,7 +172,7 @@ class _Webhooks:
     async def _ask(
         self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str
     ) -> WebhookAnswer | None:
-        """The answer, which allows it; None where a failure is to be overlooked, which is noted under `note`."""
+        """Return the webhook's answer if it allows the write; None for an ignored failure, recorded under `note`."""
         if review.is_dry_run and hook.has_side_effects:
             raise errors.BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         version = hook.review_version
@@ -220,7 +220,7 @@ class MutatingWebhooks(_Webhooks):
 
     async def _mutate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
         reinvocation = review.reinvocation
-        if reinvocation.is_second and reinvocation.last_seen != _seen(review.new):
+        if reinvocation.is_second and reinvocation.last_seen != _encode_sorted(review.new):
             reinvocation.require_previous()  # A built-in gate has changed what the webhooks had left.
         for hook, target in meant:
             if reinvocation.is_second and hook.uid not in reinvocation.due:
@@ -239,7 +239,7 @@ class MutatingWebhooks(_Webhooks):
                     reinvocation.is_wanted = True
             if hook.is_reinvoked:
                 reinvocation.previous.add(hook.uid)
-        reinvocation.last_seen = _seen(review.new)
+        reinvocation.last_seen = _encode_sorted(review.new)
 
     async def _patch(self, review: Review, hook: Hook, target: Resource, request: Object, patch: Any) -> bool:
         """Whether anything is other than before."""
@@ -306,12 +306,12 @@ def _note_patch(review: Review, hook: Hook, note: str, patch: Any) -> None:
     review.audit[f"{PATCH_NOTE}{note}"] = orjson.dumps(said).decode()
 
 
-def _seen(obj: Object | None) -> bytes:
+def _encode_sorted(obj: Object | None) -> bytes:
     return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
 
 
 def _keep_identity(review: Review, patched: Object) -> None:
-    """Which object it is, is not the webhook's to say."""
+    """Restore the identity fields of the object: a webhook may not change them."""
     metadata, before = patched["metadata"], review.changed["metadata"]
     for name in ("name", "namespace"):
         if metadata.get(name) != before.get(name):

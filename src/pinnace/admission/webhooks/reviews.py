@@ -57,7 +57,7 @@ class WebhookAnswer:
 
 
 def request_of(review: Review, target: Resource, new: Object | None, old: Object | None, *, uid: str) -> Object:
-    """The request as webhooks and policies see it; the objects are in the target's version."""
+    """Return the request as webhooks and policies see it; the objects are in the target's version."""
     user, resource = review.user, review.resource
     asked: Object = {
         "uid": uid,
@@ -107,7 +107,7 @@ def _resource(resource: Resource) -> Object:
 
 
 def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> WebhookAnswer:
-    """Raises InvalidAnswer, in Kubernetes' words."""
+    """Parse a webhook's answer. Raise InvalidAnswer, in Kubernetes' words."""
     if not isinstance(body, dict):
         raise InvalidAnswer("webhook response was absent")
     response = body.get("response")

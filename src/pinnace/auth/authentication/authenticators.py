@@ -50,7 +50,7 @@ class Credentials(Protocol):
 
 class Authenticator(Protocol):
     def authenticate(self, credentials: Credentials) -> User | Awaitable[User | None] | None:
-        """The user, or None if this way of telling does not apply. Raises Unauthorized for a bad credential."""
+        """Return the user, or None if this authenticator does not apply. Raise Unauthorized for a bad credential."""
 
 
 class _Known(dict[bytes, _Seen]):
@@ -152,7 +152,7 @@ class BearerAuthenticator:
             return found.user
         if found is None:
             raise errors.Unauthorized()
-        return _once_found(found)
+        return _await_user(found)
 
 
 class FirstOf:
@@ -233,7 +233,7 @@ def _is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certific
     return False
 
 
-async def _once_found(pending: Awaitable[Bearer | None]) -> User:
+async def _await_user(pending: Awaitable[Bearer | None]) -> User:
     try:
         bearer = await pending
     except BadToken:

@@ -64,13 +64,13 @@ class Impersonator:
     def __init__(self, authorizer: Authorizer, *, constrained: bool = True) -> None:
         """Without `constrained`, as before Kubernetes 1.36, there is one way alone."""
         self._authorizer = authorizer
-        self._constrained = constrained
+        self._constrain = constrained
         self._last: dict[str, str] = {}
 
     async def become(self, asker: User, wanted: User, action: Action) -> Way:
-        """The way that is open. Raises Forbidden, which tells of the first that is not."""
+        """Return the permission that allows it. Raise Forbidden, which names the first that is missing."""
         first: errors.Forbidden | None = None
-        ways = list(ways_to(wanted, asker, action, constrained=self._constrained))
+        ways = list(ways_to(wanted, asker, action, constrained=self._constrain))
         last = self._last.get(asker.name)
         for way in sorted(ways, key=lambda one: one.name != last):
             error = await self._refusal(way)
@@ -100,7 +100,7 @@ class Impersonator:
 
 
 def wanted_user(headers: Iterable[tuple[bytes, bytes]]) -> User | None:
-    """The identity that the headers (names in lower case) ask for, or None. Raises BadRequest if it is incomplete."""
+    """Return the user that the headers (names in lower case) ask for, or None. Raise BadRequest if it is incomplete."""
     name = uid = ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
@@ -124,37 +124,37 @@ def wanted_user(headers: Iterable[tuple[bytes, bytes]]) -> User | None:
 
 
 def ways_to(wanted: User, asker: User, action: Action, *, constrained: bool) -> Iterator[Way]:
-    """Every way to be `wanted` while doing `action`, the narrowest first."""
+    """Yield the permissions that allow `action` as the `wanted` user, the narrowest first."""
     node, account = _node_of(wanted.name), split_service_account(wanted.name)
     if constrained:
         is_plain = not (wanted.uid or wanted.groups or wanted.extra)
         if node and is_plain and split_service_account(asker.name) and asker.extra.get(_NODE_NAME) == (node,):
             # Whichever node it is on: so that all of a daemon's pods are asked about as one.
             anywhere = User(asker.name, asker.groups, asker.uid, {_NODE_KEYS: tuple(sorted(asker.extra))})
-            yield _constrained("associated-node", wanted, anywhere, action, resource="nodes", name="*")
+            yield _constrain("associated-node", wanted, anywhere, action, resource="nodes", name="*")
         if node and is_plain:
-            yield _constrained("arbitrary-node", wanted, asker, action, resource="nodes", name=node)
+            yield _constrain("arbitrary-node", wanted, asker, action, resource="nodes", name=node)
         if account is not None and is_plain:
             namespace, name = account
-            yield _constrained(
+            yield _constrain(
                 "serviceaccount", wanted, asker, action, resource="serviceaccounts", name=name, namespace=namespace
             )
         if not node and account is None:
-            yield _constrained("user-info", wanted, asker, action, resource="users", name=wanted.name)
+            yield _constrain("user-info", wanted, asker, action, resource="users", name=wanted.name)
     if account is not None:
         first = Action("impersonate", resource="serviceaccounts", namespace=account[0], name=account[1])
     else:
         first = Action("impersonate", resource="users", name=wanted.name)
-    yield Way("", _settled(wanted), asker, (Step(first), *_other_steps(wanted, "impersonate", group="")))
+    yield Way("", _complete(wanted), asker, (Step(first), *_other_steps(wanted, "impersonate", group="")))
 
 
-def _constrained(
+def _constrain(
     mode: str, wanted: User, asker: User, action: Action, *, resource: str, name: str, namespace: str = ""
 ) -> Way:
     verb = f"impersonate:{mode}"
     on = action._replace(verb=f"impersonate-on:{mode}:{action.verb}")
     who = Action(verb, group=_AUTHENTICATION, resource=resource, namespace=namespace, name=name)
-    user = _settled(User(wanted.name, (NODES,)) if resource == "nodes" else wanted)
+    user = _complete(User(wanted.name, (NODES,)) if resource == "nodes" else wanted)
     steps = [Step(on), Step(who)]
     for step in _other_steps(wanted, verb, group=_AUTHENTICATION):
         steps += [*_errs(wanted, step.action), step]
@@ -199,13 +199,13 @@ def _check_extra(key: str, values: tuple[str, ...]) -> str:
 
 
 def _node_of(name: str) -> str:
-    """The node that a user is; empty for others."""
+    """Return the node name of a node's user; empty for others."""
     node = name.removeprefix(_NODE)
     return node if node != name and node and not names.dns_subdomain(node) else ""
 
 
-def _settled(user: User) -> User:
-    """With the groups that everybody of the kind has."""
+def _complete(user: User) -> User:
+    """Return the user with the groups that every user of its kind has."""
     account = split_service_account(user.name)
     if account is not None and not user.groups:
         user = User(user.name, service_account_groups(account[0]), user.uid, user.extra)

@@ -50,26 +50,26 @@ class Token:
 
 
 def key_id(key: PublicKey) -> str:
-    """The name of a key: its hash, as Kubernetes makes it."""
+    """Return the name of a key: its hash, as Kubernetes makes it."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return _encoded(hashlib.sha256(der).digest())
+    return _encode(hashlib.sha256(der).digest())
 
 
 def sign(claims: Claims, key: ec.EllipticCurvePrivateKey) -> str:
-    """A token signed with ES256; the key must be on the curve P-256."""
+    """Return a token signed with ES256; the key must be on the curve P-256."""
     header = {"alg": "ES256", "kid": key_id(key.public_key())}
-    signed = f"{_encoded(orjson.dumps(header))}.{_encoded(orjson.dumps(claims))}"
+    signed = f"{_encode(orjson.dumps(header))}.{_encode(orjson.dumps(claims))}"
     r, s = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-    return f"{signed}.{_encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+    return f"{signed}.{_encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
 
 def read(text: str) -> Token | None:
-    """The parts of a token; None if this is no JSON web token."""
+    """Return the parts of a token; None if it is not a JSON web token."""
     parts = text.split(".")
     if len(parts) != 3 or len(text) > _LONGEST:
         return None
     try:
-        header, claims, signature = (_decoded(part) for part in parts)
+        header, claims, signature = (_decode(part) for part in parts)
         head, body = orjson.loads(header), orjson.loads(claims)
     except ValueError:
         return None
@@ -112,7 +112,7 @@ def audiences_of(claims: Claims) -> tuple[str, ...]:
 
 
 def to_jwk(key: ec.EllipticCurvePublicKey) -> Claims:
-    """The key as others read it to verify tokens."""
+    """Return the public key as a JWK, with which others verify tokens."""
     numbers = key.public_numbers()
     return {
         "use": "sig",
@@ -120,13 +120,13 @@ def to_jwk(key: ec.EllipticCurvePublicKey) -> Claims:
         "kid": key_id(key),
         "crv": "P-256",
         "alg": "ES256",
-        "x": _encoded(numbers.x.to_bytes(32, "big")),
-        "y": _encoded(numbers.y.to_bytes(32, "big")),
+        "x": _encode(numbers.x.to_bytes(32, "big")),
+        "y": _encode(numbers.y.to_bytes(32, "big")),
     }
 
 
 def from_jwk(jwk: Claims) -> PublicKey | None:
-    """A key that signs tokens; None for one of another kind, or for another use."""
+    """Return the key of a JWK; None for an unsupported type, or for another use."""
     if jwk.get("use") not in (None, "sig"):
         return None
     try:
@@ -140,7 +140,7 @@ def from_jwk(jwk: Claims) -> PublicKey | None:
                     return None
                 return ec.EllipticCurvePublicNumbers(_number(jwk["x"]), _number(jwk["y"]), curve()).public_key()
             case "OKP" if jwk.get("crv") == "Ed25519":
-                return ed25519.Ed25519PublicKey.from_public_bytes(_decoded(jwk["x"]))
+                return ed25519.Ed25519PublicKey.from_public_bytes(_decode(jwk["x"]))
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
     return None
@@ -179,12 +179,12 @@ def _signed_on_curve(key: ec.EllipticCurvePublicKey, algorithm: str, token: Toke
     return True
 
 
-def _encoded(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _decoded(text: str) -> bytes:
-    """Decode URL-safe base64 without padding. Raises ValueError for anything else, which the library would skip."""
+def _decode(text: str) -> bytes:
+    """Decode URL-safe base64 without padding. Raise ValueError for anything else, which the library would skip."""
     data = text.encode("ascii")
     if data.translate(None, _BASE64):
         raise ValueError("not base64")
@@ -192,4 +192,4 @@ def _decoded(text: str) -> bytes:
 
 
 def _number(text: str) -> int:
-    return int.from_bytes(_decoded(text), "big")
+    return int.from_bytes(_decode(text), "big")

@@ -84,7 +84,7 @@ class TokenIssuer:
         request["spec"] = spec
 
     def issue(self, namespace: str, name: str, request: Object) -> Object:
-        """The TokenRequest with its token. Raises NotFound, Invalid, BadRequest or Conflict."""
+        """Return the TokenRequest with its token. Raise NotFound, Invalid, BadRequest or Conflict."""
         metadata = dict(request.get("metadata") or {})
         _check_same(metadata, "name", name, name)
         if metadata.get("namespace", "") not in ("", namespace):
@@ -142,7 +142,7 @@ class TokenIssuer:
         return jwt.sign(claims, self._key)
 
     def _bound(self, namespace: str, account: str, reference: Object | None) -> dict[str, Object]:
-        """The claims about the object that the token dies with."""
+        """Return the claims about the object that the token is bound to."""
         if reference is None:
             return {}
         kind, name = reference.get("kind", ""), reference.get("name", "")
@@ -180,7 +180,7 @@ class TokenIssuer:
 
 
 def legacy_token(account: Object, secret: Object, key: ec.EllipticCurvePrivateKey) -> str:
-    """The token of an account that is kept in a secret, without an end of its own."""
+    """Return the token of an account that is kept in a Secret and does not expire."""
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     claims = {
         "iss": LEGACY_ISSUER,
@@ -228,7 +228,7 @@ class ServiceAccountTokens:
         given = jwt.audiences_of(claims)
         good_for = tuple(one for one in wanted if one in given)
         if not good_for:
-            raise BadToken(f"token audiences {_listed(given)} is invalid for the target audiences {_listed(wanted)}")
+            raise BadToken(f"token audiences {_join(given)} is invalid for the target audiences {_join(wanted)}")
         jwt.check_times(claims, self._clock.now())
         user, relied_on = self._user(claims)
         bearer = Bearer(user, good_for)
@@ -249,7 +249,7 @@ class ServiceAccountTokens:
             self._good.pop(digest, None)
 
     def _claims(self, token: str, digest: bytes) -> jwt.Claims | None:
-        """The claims of a token of this issuer; None for a token of another."""
+        """Return the claims of a token of this issuer; None for another issuer's."""
         known = self._verified.get(digest)
         if known is not None:
             return known
@@ -298,7 +298,7 @@ class ServiceAccountTokens:
         return sources.get(what) or accounts.nodes
 
     def _check_there(self, what: str, key: str, claimed: Mapping[str, Any]) -> bool:
-        """Raises BadToken if it is not there, or has been on its way out for too long. Whether it is on its way."""
+        """Raise BadToken if the object is gone, or was deleted too long ago. Return whether it is being deleted."""
         found = self._source(what).get(key)
         if found is None or found["metadata"].get("uid") != claimed.get("uid"):
             raise BadToken(f"the {what} of the token is gone")
@@ -308,7 +308,7 @@ class ServiceAccountTokens:
         return bool(deleted)
 
     def _legacy_user(self, token: str, claims: jwt.Claims) -> User:
-        """A token kept in a secret has no expiry: it lives as long as the secret that holds it."""
+        """Return the user of a token that is kept in a Secret: it is valid as long as its Secret exists."""
         namespace, name, uid, holder = (
             str(claims.get(_LEGACY + part, ""))
             for part in ("namespace", "service-account.name", "service-account.uid", "secret.name")
@@ -359,5 +359,5 @@ def _part(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
-def _listed(values: Sequence[str]) -> str:
+def _join(values: Sequence[str]) -> str:
     return "[" + " ".join(f'"{value}"' for value in values) + "]"

@@ -30,7 +30,7 @@ class Bearer(NamedTuple):
 
 class Tokens(Protocol):
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
-        """Whose token this is; None if it is not one of these. Raises BadToken for one that may not be used.
+        """Whose token this is; None if it is not one of these. Raise BadToken for one that may not be used.
 
         Without `audiences`, it must be good for this API.
         """
@@ -105,7 +105,7 @@ class AnyOf:
 
 
 def read_token_file(path: Path) -> dict[str, User]:
-    """The users of a file with a line for each: token, name, uid, and groups as one quoted list. TokenFileError."""
+    """Return the users of a file, one per line: token, name, uid, groups as one quoted list. Raise TokenFileError."""
     users: dict[str, User] = {}
     try:
         text = path.read_text(encoding="utf-8")
@@ -125,5 +125,5 @@ def read_token_file(path: Path) -> dict[str, User]:
 
 @cache_short_texts(1024, longest=4096)
 def token_hash(token: str) -> bytes:
-    """By which a token is remembered. Those who come back need it again with each request."""
+    """Return the hash under which a token is cached; cheap, since every request needs it."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -8,8 +8,8 @@ from pinnace.model import selectors
 from pinnace.model.objects import Object
 
 
-def gathered_rules(role: Object, roles: Iterable[Object]) -> list[Object] | None:
-    """The rules of all roles that the role's selectors choose, each once, in order of name; None if it gathers none.
+def aggregate_rules(role: Object, roles: Iterable[Object]) -> list[Object] | None:
+    """Return the rules of all roles that the role's selectors match, each once, by role name; None without selectors.
 
     `roles` may contain the role itself, which is left out.
     """

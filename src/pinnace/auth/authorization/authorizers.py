@@ -46,7 +46,7 @@ NO_OPINION = Decision("no opinion")
 
 class Authorizer(Protocol):
     def decide(self, user: User, action: Action) -> Decision | Awaitable[Decision]:
-        """The decision itself where it can be made at once."""
+        """Return the decision; it is awaitable only if it cannot be made at once."""
 
 
 class Masters:
@@ -72,7 +72,7 @@ class InOrder:
                 return decision
             if decision.reason:
                 reasons.append(decision.reason)
-        return _refused(reasons)
+        return _no_opinion(reasons)
 
     async def _rest(
         self, user: User, action: Action, pending: Awaitable[Decision], index: int, reasons: list[str]
@@ -87,7 +87,7 @@ class InOrder:
             decision = next_one if isinstance(next_one, Decision) else await next_one
         if decision.verdict != "no opinion":
             return decision
-        return _refused([*reasons, decision.reason] if decision.reason else reasons)
+        return _no_opinion([*reasons, decision.reason] if decision.reason else reasons)
 
 
 def forbidden_error(user: User, action: Action, reason: str = "") -> errors.Forbidden:
@@ -101,5 +101,5 @@ def forbidden_error(user: User, action: Action, reason: str = "") -> errors.Forb
     return errors.Forbidden(why, group=action.group, plural=action.resource, name=action.name)
 
 
-def _refused(reasons: list[str]) -> Decision:
+def _no_opinion(reasons: list[str]) -> Decision:
     return Decision("no opinion", "\n".join(reasons)) if reasons else NO_OPINION

@@ -49,7 +49,7 @@ class NoEscalation:
         self._check_held(review, user, rules_of(role))
         gathers = any(_gathers(one) for one in (role, review.old or {}))
         if gathers and missing_from(self._rbac.rules_for(user, review.namespace), _EVERYTHING):
-            raise _refused(review, "must have cluster-admin privileges to use the aggregationRule")
+            raise _forbid(review, "must have cluster-admin privileges to use the aggregationRule")
 
     async def _check_binding(self, review: WriteAttributes, user: User, binding: Object) -> None:
         role = binding.get("roleRef") or {}
@@ -68,7 +68,7 @@ class NoEscalation:
         missing = missing_from(self._rbac.rules_for(user, review.namespace), rules)
         if missing:
             told = "\n".join(dict.fromkeys(str(rule) for rule in missing))
-            raise _refused(
+            raise _forbid(
                 review,
                 f'user "{user.name}" (groups={quoted(user.groups)}) is attempting to grant RBAC permissions '
                 f"not currently held:\n{told}",
@@ -83,7 +83,7 @@ def _gathers(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _refused(review: WriteAttributes, why: str) -> errors.Forbidden:
+def _forbid(review: WriteAttributes, why: str) -> errors.Forbidden:
     return errors.Forbidden(why, group=GROUP, plural=review.resource.plural, name=review.name)
 
 

@@ -68,7 +68,7 @@ def _is_for_everything(rules: tuple[Rule, ...]) -> bool:
 
 
 def _breadth(rules: tuple[Rule, ...]) -> int:
-    """How much a role gives away, roughly."""
+    """Return a rough measure of how much a role allows."""
     many = 1000
     return sum(
         (many if "*" in rule.verbs else len(rule.verbs)) * (many if "*" in rule.resources else len(rule.resources) or 1)

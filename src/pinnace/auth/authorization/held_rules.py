@@ -19,7 +19,7 @@ class HeldRules:
         return self._rbac.rules_for(user, namespace)
 
     def unknown_for(self, user: User) -> str:
-        """Why there may be more than the rules; empty if there is not."""
+        """Return why the rules may be incomplete; empty if they are complete."""
         others = ["node"] if node_name(user) is not None else []
         others += ["webhook"] if self._has_webhook else []
         told = [f"{other} authorizer does not support user rule resolution" for other in others]

@@ -23,7 +23,7 @@ _NEEDED = frozenset(
 
 
 def node_name(user: User) -> str | None:
-    """The node name of a user; None if the user is no node."""
+    """Return the node name of a user; None if the user is no node."""
     if not user.name.startswith(_NAME) or GROUP not in user.groups:
         return None
     return user.name[len(_NAME) :] or None
@@ -44,7 +44,7 @@ class NodeAuthorizer:
         if node is None:
             return NO_OPINION
         if action.group in ("", "resource.k8s.io") and action.resource in _NEEDED:
-            return self._needed(node, action)
+            return self._decide_needed(node, action)
         match action.group, action.resource:
             case "", "nodes":
                 return _on_nodes(node, action)
@@ -54,7 +54,7 @@ class NodeAuthorizer:
                 return _on_own(node, action)
         return ALLOWED if any(rule.allows(action) for rule in self._rules) else NO_OPINION
 
-    def _needed(self, node: str, action: Action) -> Decision:
+    def _decide_needed(self, node: str, action: Action) -> Decision:
         is_token = action.resource == "serviceaccounts" and action.subresource == "token" and action.verb == "create"
         is_status = action.resource == "persistentvolumeclaims" and action.subresource == "status"
         readable = _READ if action.resource in ("secrets", "configmaps") else ("get",)
@@ -170,7 +170,7 @@ class _Needs:
 
 
 def _needs_of(pod: Object) -> Iterator[tuple[str, str]]:
-    """The objects that a pod refers to: resource and name."""
+    """Yield the objects that a pod refers to: resource and name."""
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
         yield "serviceaccounts", spec["serviceAccountName"]
@@ -180,9 +180,9 @@ def _needs_of(pod: Object) -> Iterator[tuple[str, str]]:
         yield from _needs_of_volume(volume, pod["metadata"]["name"])
     for container in (one for kind in _CONTAINERS for one in spec.get(kind) or ()):
         for source in container.get("envFrom") or ():
-            yield from _named(source, "secretRef", "configMapRef")
+            yield from _names_in(source, "secretRef", "configMapRef")
         for variable in container.get("env") or ():
-            yield from _named(variable.get("valueFrom") or {}, "secretKeyRef", "configMapKeyRef")
+            yield from _names_in(variable.get("valueFrom") or {}, "secretKeyRef", "configMapKeyRef")
     for claim in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
         yield "resourceclaims", claim.get("resourceClaimName") or ""
     for claim in spec.get("resourceClaims") or ():
@@ -204,15 +204,15 @@ def _needs_of_volume(volume: Object, pod: str) -> Iterator[tuple[str, str]]:
                 yield "persistentvolumeclaims", f"{pod}-{volume['name']}"
             case "projected":
                 for part in source.get("sources") or ():
-                    yield from _named(part, "secret", "configMap")
+                    yield from _names_in(part, "secret", "configMap")
             case _:
-                yield from _named(source, "secretRef", "")
-                yield from _named(source, "nodePublishSecretRef", "")
+                yield from _names_in(source, "secretRef", "")
+                yield from _names_in(source, "nodePublishSecretRef", "")
                 if kind == "azureFile" and source.get("secretName"):
                     yield "secrets", source["secretName"]
 
 
-def _named(source: Object, secret: str, config_map: str) -> Iterator[tuple[str, str]]:
+def _names_in(source: Object, secret: str, config_map: str) -> Iterator[tuple[str, str]]:
     for resource, field in (("secrets", secret), ("configmaps", config_map)):
         name = (source.get(field) or {}).get("name") if field else None
         if name:

@@ -70,7 +70,7 @@ class _Held:
                 self._by_resource.setdefault(resource, []).append((self._count, grant, rule))
 
     def about(self, action: Action) -> Iterator[tuple[Grant, Rule]]:
-        """The rules that may apply to an action, in the order in which they were bound."""
+        """Yield the rules that may apply to an action, in the order of their bindings."""
         if not action.resource:
             places: tuple[str, ...] = ("",)
         elif action.subresource:
@@ -137,7 +137,7 @@ class Rbac:
         return NO_OPINION
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """The bindings of a user, cluster-wide and in a namespace."""
+        """Yield the bindings of a user, cluster-wide and in a namespace."""
         subjects = (("User", user.name), *(("Group", group) for group in user.groups))
         for where in ("", namespace) if namespace else ("",):
             for subject in subjects:
@@ -151,7 +151,7 @@ class Rbac:
                 yield from bindings.values()
 
     def rules_of_grant(self, grant: Grant) -> tuple[Rule, ...] | None:
-        """The rules of a granted role; None if there is no such role."""
+        """Return the rules of a granted role; None if there is no such role."""
         return self.rules_of_role(grant.role_kind, grant.role_key)
 
     def rules_of_role(self, kind: str, key: str) -> tuple[Rule, ...] | None:
@@ -162,11 +162,11 @@ class Rbac:
         return self._rules[place]
 
     def rules_for(self, user: User, namespace: str) -> list[Rule]:
-        """Every rule that holds for a user in a namespace."""
+        """Return every rule that applies to a user in a namespace."""
         return [rule for grant in self.grants(user, namespace) for rule in self.rules_of_grant(grant) or ()]
 
     def roles(self) -> Iterator[tuple[str, str, tuple[Rule, ...]]]:
-        """Every role with its kind, key and rules."""
+        """Yield every role with its kind, key and rules."""
         for kind, source in self._roles.items():
             for key, role in source.items():
                 yield kind, key, rules_of(role)
@@ -193,7 +193,7 @@ class Rbac:
         return [*by_name, (frozenset(), refused)] if by_name else refused
 
     def _held(self, user: User, namespace: str) -> Iterator[_Held]:
-        """The rules of each of a user's subjects, cluster-wide and in a namespace."""
+        """Yield the rules of each of a user's subjects, cluster-wide and in a namespace."""
         subjects = (("User", user.name), *(("Group", group) for group in user.groups))
         for where in ("", namespace) if namespace else ("",):
             for subject in subjects:

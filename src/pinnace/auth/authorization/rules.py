@@ -104,7 +104,7 @@ def rules_of(role: Object) -> tuple[Rule, ...]:
 
 
 def missing_from(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """The wanted rules that are not held, one resource or path at a time, in the order of messages."""
+    """Return the wanted rules that are not held, one resource or path at a time, in the order of messages."""
     missing: dict[tuple[str, str, str], list[str]] = {}
     paths: list[Rule] = []
     for rule in wanted:
@@ -124,12 +124,12 @@ def missing_from(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 
 def quoted(values: Iterable[str]) -> str:
-    """A list of texts as Go prints it with %q."""
+    """Return a list of texts as Go prints it with %q."""
     return "[" + " ".join(json.dumps(value, ensure_ascii=False) for value in values) + "]"
 
 
 def _parts(rule: Rule) -> Iterable[Rule]:
-    """The rule taken apart: one verb on one resource and name, or on one path."""
+    """Yield the parts of the rule: one verb on one resource and name, or on one path."""
     for url in rule.urls:
         for verb in rule.verbs:
             yield Rule((verb,), urls=(url,))

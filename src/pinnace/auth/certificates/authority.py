@@ -178,7 +178,7 @@ def ensure_certificates(
 
 
 def load_pair(files: PairFiles) -> KeyPair:
-    """Read a certificate and its key. Raises CertificateError if they are not there, broken, or not of one another."""
+    """Read a certificate and its key. Raise CertificateError if they are not there, broken, or not of one another."""
     pair = _load_pair(files)
     if pair is None:
         raise CertificateError(f"{files.certificate} and {files.key} are not there")
@@ -186,7 +186,7 @@ def load_pair(files: PairFiles) -> KeyPair:
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read a private key. Raises CertificateError."""
+    """Read a private key. Raise CertificateError."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
@@ -199,7 +199,7 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as PEM, not encrypted."""
+    """Return a private key as PEM, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -279,7 +279,7 @@ def _public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _load_pair(files: PairFiles) -> KeyPair | None:
-    """The pair on disk; None if either file is missing, since half a pair is of no use to anyone."""
+    """Return the key pair on disk; None if either file is missing, since half a pair is useless."""
     if not files.certificate.exists() or not files.key.exists():
         return None
     try:

@@ -66,10 +66,10 @@ class RequestSigner:
         self._clock = clock
 
     def sign(self, request: bytes, *, usages: Sequence[str], lifetime: timedelta) -> bytes:
-        """The certificate (PEM) for a request (DER), good for `usages` and for nothing else; never for signing others.
+        """Return the certificate (PEM) for a request (DER), for `usages` only, and never for signing others.
 
-        Of what the request wants to be said, only subject and names are. Raises ValueError for what cannot be signed,
-        CertificateError if the authority can sign nothing any more.
+        Only subject and names are taken from the request. Raise ValueError if it cannot be signed, and CertificateError
+        if the authority can no longer sign.
         """
         asked = x509.load_der_x509_csr(request)
         if not asked.is_signature_valid:
@@ -101,7 +101,7 @@ class RequestSigner:
 
 
 def _subject(asked: x509.Name) -> x509.Name:
-    """The parts that mean something, in the usual order. Of several common names the last counts, as everywhere."""
+    """Return the subject with the supported attributes in the usual order. Of several common names the last counts."""
     parts: list[x509.NameAttribute[str | bytes]] = []
     for kind in _SUBJECT:
         found = asked.get_attributes_for_oid(kind)

@@ -56,7 +56,7 @@ class ClassWriter:
     # Types
 
     def annotation(self, schema: Schema, hint: str, within: str) -> Code:
-        """The type of a value, its checks included."""
+        """Return the type of a value, its checks included."""
         kind, arguments, extra = self._type(schema, hint, within)
         rules = self.rules(schema) if not _is_model(schema) else ()
         if not arguments and not extra and not rules:
@@ -66,7 +66,7 @@ class ClassWriter:
         return subscript("Annotated", kind, *field, *rules)
 
     def _type(self, schema: Schema, hint: str, within: str) -> tuple[Code, list[Code], Object]:
-        """A type, the arguments of Field that check it, and what stands beside these in the schema."""
+        """Return a type, the arguments of Field that check it, and the rest of the schema."""
         if _is_model(schema):
             return Code(self.model(schema, hint, within)), [], {}
         extra: Object = {name: value for name, value in schema.items() if name.startswith("x-kubernetes-")}
@@ -163,7 +163,7 @@ class ClassWriter:
     # Classes
 
     def model(self, schema: Schema, hint: str, within: str) -> str:
-        """The class for an object with fields of its own, written if it is not there yet."""
+        """Return the name of the class for an object with fields, and write the class if it is new."""
         content = {name: value for name, value in schema.items() if name not in _NOT_CONTENT}
         key = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         known = self._known.get(key)
@@ -175,7 +175,7 @@ class ClassWriter:
         return name
 
     def named_model(self, schema: Schema, name: str, *, optional: bool = False, raw: Object | None = None) -> None:
-        """A class of this name. With `optional` no field is required, whatever the schema says."""
+        """Write a class of this name. With `optional` no field is required, whatever the schema says."""
         content = {key: value for key, value in schema.items() if key not in _NOT_CONTENT}
         if optional:
             content.pop("required", None)
@@ -210,7 +210,7 @@ class ClassWriter:
     def fields(
         self, names: dict[str, str], fields: dict[str, Schema], within: str, required: set[str]
     ) -> Iterator[str]:
-        """The lines of the fields of a class, `names` by their names on the wire."""
+        """Yield the lines of the fields of a class, `names` by their names on the wire."""
         for wire, inner in fields.items():
             yield from self._property(names[wire], wire, inner, within, is_required=wire in required)
 
@@ -251,7 +251,7 @@ class ClassWriter:
         if needs_alias(wire, name):
             first.append(keyword("alias", literal(wire)))
         arguments = [*first, *arguments, *self._extra(extra)]
-        yield from self._assigned(f"{name}: ", kind, arguments)
+        yield from self._assign(f"{name}: ", kind, arguments)
         yield from docstring(schema.get("description", "") if not _is_model(schema) else "", indent=4)
 
     def _maybe(self, kind: Code, extra: Object) -> Code:
@@ -261,7 +261,7 @@ class ClassWriter:
         self.needs.add("Maybe")
         return subscript("Maybe", kind)
 
-    def _assigned(self, before: str, kind: Code, arguments: list[Code]) -> list[str]:
+    def _assign(self, before: str, kind: Code, arguments: list[Code]) -> list[str]:
         if not arguments:
             return laid_out(before, kind, indent=4)
         plain = arguments[0].flat.removeprefix("default=") if len(arguments) == 1 else ""
@@ -277,7 +277,7 @@ class ClassWriter:
 
 
 def docstring(description: str, *, indent: int) -> list[str]:
-    """A description below a class or a field, wrapped."""
+    """Return a description below a class or a field, wrapped."""
     if not description.strip():
         return []
     pad = " " * indent
@@ -295,7 +295,7 @@ def docstring(description: str, *, indent: int) -> list[str]:
 
 
 def _is_model(schema: Schema) -> bool:
-    """An object with fields, or one that is closed: not a map, and not anything."""
+    """Whether a schema is an object with fields, or a closed one: neither a map nor any value."""
     if schema.get("type") != "object" or schema.get("x-kubernetes-embedded-resource"):
         return False
     if schema.get("properties"):

@@ -17,7 +17,7 @@ _KNOWN = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 
 
 def module_of(definitions: list[Object], *, source: str) -> str:
-    """The source of a module with the classes of these definitions."""
+    """Return the source of a module with the classes of these definitions."""
     writer = ClassWriter()
     kinds = [class_name(definition["spec"]["names"]["kind"]) for definition in definitions]
     named = [
@@ -82,7 +82,7 @@ class _Resource:
         self._comments: list[str] = []
 
     def lines(self) -> list[str]:
-        """The class, when the classes of its parts are written."""
+        """Return the lines of the class; the classes of its parts must be written already."""
         spec, status = self._spec(), self._status()
         base = subscript("CustomResource", Code(spec), Code(status))
         lines = laid_out("class ", call(self._name, base, *self._options()), ":")

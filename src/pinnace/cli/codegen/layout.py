@@ -34,7 +34,7 @@ def keyword(name: str, value: Code) -> Code:
 
 
 def literal(value: Any) -> Code:
-    """A JSON value as Python writes it."""
+    """Return a JSON value as Python writes it."""
     match value:
         case dict():
             pairs = (literal(inner) for inner in value.values())
@@ -51,7 +51,7 @@ def literal(value: Any) -> Code:
 
 
 def text(value: str) -> str:
-    """A string in double quotes, unless it has some itself and no single ones."""
+    """Return a string in double quotes, unless it has some itself and no single ones."""
     if "\\" in value and '"' not in value and value.isprintable() and not value.endswith("\\"):
         return f'r"{value}"'
     written = repr(value)
@@ -61,7 +61,7 @@ def text(value: str) -> str:
 
 
 def laid_out(before: str, code: Code, after: str = "", *, indent: int = 0) -> list[str]:
-    """The lines of a statement: `before` stands in front of the code, `after` behind it."""
+    """Return the lines of a statement: `before`, the code, and `after`."""
     line = " " * indent + before + code.flat + after
     if len(line) <= WIDTH or not code.inside:
         return [line]

@@ -16,7 +16,7 @@ from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.kubectl.formats import Printer
 from pinnace.cli.kubectl.read import Read, ReadRequest, pages, requests_for, tables
 from pinnace.cli.kubectl.resource_types import ResourceTypes
-from pinnace.cli.kubectl.sort import NoSuchField, sorted_by
+from pinnace.cli.kubectl.sort import NoSuchField, sort_items
 from pinnace.cli.kubectl.tables import TableOptions, TablePrinter
 from pinnace.cli.kubectl.watch import watch_requests
 from pinnace.cli.session import CommandError, converse, raise_all
@@ -230,7 +230,7 @@ def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
     if not path or (is_all and len(rows) < 2) or any(table.get("kind") != "Table" for table in found):
         return found
     try:
-        return [{**table, "rows": sorted_by(rows, path, lambda row: row["object"])} for table in found[:1]]
+        return [{**table, "rows": sort_items(rows, path, lambda row: row["object"])} for table in found[:1]]
     except NoSuchField:
         if is_all:
             return []  # For one list without the field kubectl prints that it is empty; else it prints the error.
@@ -251,7 +251,7 @@ async def _show_in_full(client: Client, requests: list[ReadRequest], wanted: Wan
     if is_single and failures:
         raise failures[0]
     if wanted.sort_by and not is_single:
-        items = sorted_by(items, wanted.sort_by, lambda obj: obj)
+        items = sort_items(items, wanted.sort_by, lambda obj: obj)
     if not wanted.show_managed_fields:
         for item in items:
             item.get("metadata", {}).pop("managedFields", None)

@@ -13,7 +13,7 @@ import typer
 
 from pinnace.cli.flags import Context, Kubeconfig, Labels, Namespace
 from pinnace.cli.kubectl.durations import seconds_of
-from pinnace.cli.kubectl.pods import container_for, containers_of, object_named, pods_of
+from pinnace.cli.kubectl.pods import container_for, containers_of, find_object, pods_of
 from pinnace.cli.session import CommandError, converse, failing_with
 from pinnace.client.client import Client
 from pinnace.model import errors
@@ -139,7 +139,7 @@ async def _pods(client: Client, word: str, selector: str, *, all_pods: bool) -> 
     if selector:
         return await client.list("v1/Pod", namespace=client.namespace, labels=selector)
     try:
-        named = await object_named(client, word)
+        named = await find_object(client, word)
     except errors.NotFound as missing:
         raise CommandError(
             f"error from server (NotFound): {missing.message} in namespace {quote(client.namespace)}"

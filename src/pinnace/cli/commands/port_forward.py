@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pinnace.cli.flags import Context, Kubeconfig, Namespace
-from pinnace.cli.kubectl.pods import object_named, pods_of
+from pinnace.cli.kubectl.pods import find_object, pods_of
 from pinnace.cli.session import CommandError, converse, failing_with
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
@@ -43,7 +43,7 @@ def port_forward(
         )
 
     async def talk(client: Client) -> None:
-        obj = await object_named(client, target)
+        obj = await find_object(client, target)
         pod = (await pods_of(client, obj))[0]
         name = pod["metadata"]["name"]
         if (pod.get("status") or {}).get("phase") != "Running":

@@ -91,7 +91,7 @@ def format_explanation(user: User, action: Action, explanation: Explanation) -> 
         yield from (f"  {_binding_command(user, action, kind, role)}" for kind, role in explanation.bindable)
     yield "The least rule that would allow it, in a role that is bound to the user:"
     rule = explanation.rule.on_the_wire
-    yield from (f"  {name}: {_listed(values)}" for name, values in rule.items())
+    yield from (f"  {name}: {_join(values)}" for name, values in rule.items())
 
 
 def _binding_command(user: User, action: Action, kind: str, role: str) -> str:
@@ -115,7 +115,7 @@ def _what(action: Action) -> str:
     )
 
 
-def _listed(values: Iterable[str]) -> str:
+def _join(values: Iterable[str]) -> str:
     return "[" + ", ".join(f'"{value}"' for value in values) + "]"
 
 

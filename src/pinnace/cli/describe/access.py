@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pinnace.cli.describe.parts import Description, heading, labelled
+from pinnace.cli.describe.parts import Description, describe_labels, heading
 from pinnace.cli.kubectl.formats import format_value
 from pinnace.model.objects import Object
 
@@ -30,10 +30,10 @@ def role(page: Description, obj: Object) -> None:
             elif verb not in verbs.setdefault(allowed, []):
                 verbs[allowed].append(verb)
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.line("PolicyRule:")
     rows = [
-        (_resource(allowed), _listed(allowed.url), _listed(allowed.name), format_value(several))
+        (_resource(allowed), _bracket(allowed.url), _bracket(allowed.name), format_value(several))
         for allowed, several in sorted([*of_urls, *verbs.items()], key=_order)
     ]
     page.table(("Resources", "Non-Resource URLs", "Resource Names", "Verbs"), rows)
@@ -41,7 +41,7 @@ def role(page: Description, obj: Object) -> None:
 
 def binding(page: Description, obj: Object) -> None:
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.line("Role:")
     page.pairs(("Kind", obj["roleRef"]["kind"]), ("Name", obj["roleRef"]["name"]), level=1)
     page.line("Subjects:")
@@ -51,7 +51,7 @@ def binding(page: Description, obj: Object) -> None:
 
 
 def _single(rule: Object) -> Iterator[tuple[_Allowed, str]]:
-    """A rule taken apart: one verb on one thing each."""
+    """Yield the parts of a rule: one verb on one resource, name or URL each."""
     verbs = rule.get("verbs") or ()
     for group in rule.get("apiGroups") or ():
         for resource in rule.get("resources") or ():
@@ -68,16 +68,16 @@ def _resource(allowed: _Allowed) -> str:
     return resource + (f".{allowed.group}" if allowed.group else "") + slash + subresource
 
 
-def _listed(value: str | None) -> str:
+def _bracket(value: str | None) -> str:
     return "[]" if value is None else f"[{value}]"
 
 
 def _order(row: tuple[_Allowed, list[str]]) -> str:
-    """By verbs first, compared as text: so kubectl sorts them."""
+    """Return the sort key: by verbs first, compared as text, as kubectl does."""
     allowed, verbs = row
     of_url = allowed.url is not None
     return (
-        f"Verbs:{format_value(verbs)},APIGroups:{'[]' if of_url else _listed(allowed.group)},"
-        f"Resources:{'[]' if of_url else _listed(allowed.resource)},ResourceNames:{_listed(allowed.name)},"
-        f"NonResourceURLs:{_listed(allowed.url)},"
+        f"Verbs:{format_value(verbs)},APIGroups:{'[]' if of_url else _bracket(allowed.group)},"
+        f"Resources:{'[]' if of_url else _bracket(allowed.resource)},ResourceNames:{_bracket(allowed.name)},"
+        f"NonResourceURLs:{_bracket(allowed.url)},"
     )

@@ -33,7 +33,7 @@ _OTHER_NAMES = (
 
 def signing_request(page: Description, obj: Object) -> None:
     metadata, spec = obj["metadata"], obj["spec"]
-    request = _parsed(spec["request"])
+    request = _parse(spec["request"])
     seconds = spec.get("expirationSeconds")
     heading(page, obj, namespaced=False)
     page.pairs(
@@ -49,15 +49,15 @@ def signing_request(page: Description, obj: Object) -> None:
     for title, kind in (("Common Name", NameOID.COMMON_NAME), ("Serial Number", NameOID.SERIAL_NUMBER)):
         page.line(f"\t{title}:\t{(_values(request.subject, kind) or [''])[-1]}")
     for title, kind in _SUBJECT:
-        _listed(page, title, _values(request.subject, kind))
+        _write_list(page, title, _values(request.subject, kind))
     names = _other_names(request)
     if names is not None:
         page.line("Subject Alternative Names:")
         for title, form in _OTHER_NAMES:
-            _listed(page, title, map(str, names.get_values_for_type(form)))
+            _write_list(page, title, map(str, names.get_values_for_type(form)))
 
 
-def _parsed(encoded: str) -> x509.CertificateSigningRequest:
+def _parse(encoded: str) -> x509.CertificateSigningRequest:
     try:
         return x509.load_pem_x509_csr(base64.b64decode(encoded))
     except ValueError as error:
@@ -75,7 +75,7 @@ def _other_names(request: x509.CertificateSigningRequest) -> x509.SubjectAlterna
         return None
 
 
-def _listed(page: Description, title: str, values: Iterable[str]) -> None:
+def _write_list(page: Description, title: str, values: Iterable[str]) -> None:
     """Nothing at all for no values, and a column of its own for several."""
     several = list(values)
     if several:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 
-from pinnace.cli.describe.parts import NONE, Description, heading, labelled
+from pinnace.cli.describe.parts import NONE, Description, describe_labels, heading
 from pinnace.model.objects import Object
 
 
 def config_map(page: Description, obj: Object) -> None:
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.line("\nData\n====")
     for key in sorted(obj.get("data") or {}):
         page.line(f"{key}:\n----\n{obj['data'][key]}\n")
@@ -23,7 +23,7 @@ def config_map(page: Description, obj: Object) -> None:
 def secret(page: Description, obj: Object) -> None:
     """Only how long the values are: what a terminal shows, others see."""
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.line(f"\nType:\t{obj.get('type', '')}")
     page.line("\nData\n====")
     for key in sorted(obj.get("data") or {}):
@@ -32,7 +32,7 @@ def secret(page: Description, obj: Object) -> None:
 
 def service_account(page: Description, obj: Object) -> None:
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     names = [one.get("name", "") for one in obj.get("imagePullSecrets") or ()]
     for place, name in enumerate(names or [NONE]):
         page.line(f"{'Image pull secrets:' if place == 0 else ' ' * 19}\t{name}")

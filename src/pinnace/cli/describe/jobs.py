@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, controlled, heading, labelled, long_time, yes
+from pinnace.cli.describe.parts import (
+    NONE,
+    UNSET,
+    Description,
+    describe_controller,
+    describe_labels,
+    heading,
+    long_time,
+    yes,
+)
 from pinnace.cli.describe.pods import template
 from pinnace.kinds.cells import format_duration, format_selector
 from pinnace.model.objects import Object
@@ -16,8 +25,8 @@ def job(page: Description, obj: Object) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
     page.pair("Selector", format_selector(spec.get("selector")))
-    labelled(page, obj)
-    controlled(page, obj)
+    describe_labels(page, obj)
+    describe_controller(page, obj)
     page.pairs(
         ("Parallelism", spec.get("parallelism")),
         ("Completions", spec.get("completions", UNSET)),
@@ -46,7 +55,7 @@ def cron_job(page: Description, obj: Object) -> None:
     wanted = (spec.get("jobTemplate") or {}).get("spec") or {}
     last = status.get("lastScheduleTime")
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pairs(
         ("Schedule", spec.get("schedule", "")),
         ("Concurrency Policy", spec.get("concurrencyPolicy", "")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinnace.cli.describe.parts import Description, heading, labelled, long_time
+from pinnace.cli.describe.parts import Description, describe_labels, heading, long_time
 from pinnace.client.client import Client
 from pinnace.model import quantity
 from pinnace.model.objects import Object
@@ -27,7 +27,7 @@ _LIMIT_FIELDS = ("min", "max", "defaultRequest", "default", "maxLimitRequestRati
 async def namespace(client: Client, obj: Object, events: list[Object] | None) -> str:
     page = Description()
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     status = obj.get("status") or {}
     page.pair("Status", status.get("phase", ""))
     if status.get("conditions"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.cli.describe.parts import NONE, Description, created, heading, labelled
+from pinnace.cli.describe.parts import NONE, Description, created, describe_labels, heading
 from pinnace.kinds.cells import format_selector
 from pinnace.model.objects import Object
 
@@ -19,7 +19,7 @@ def network_policy(page: Description, obj: Object) -> None:
     types = spec.get("policyTypes") or []
     heading(page, obj)
     page.pair("Created on", created(obj))
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.line("Spec:")
     everything = f"{NONE} (Allowing the specific traffic to all pods in this namespace)"
     page.line(f"PodSelector:     {format_selector(spec.get('podSelector')) or everything}", 1)

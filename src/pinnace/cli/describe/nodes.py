@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time, since, timed_conditions
+from pinnace.cli.describe.parts import (
+    NONE,
+    UNSET,
+    Description,
+    describe_labels,
+    heading,
+    long_time,
+    since,
+    timed_conditions,
+)
 from pinnace.client.client import Client
 from pinnace.kinds.pods.resource_amounts import sum_of
 from pinnace.model import errors, quantity
@@ -20,7 +29,7 @@ async def node(client: Client, obj: Object, events: list[Object] | None) -> str:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     heading(page, obj, namespaced=False)
     page.pair("Roles", ",".join(_roles(metadata.get("labels") or {})) or NONE)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("CreationTimestamp", long_time(metadata.get("creationTimestamp")))
     taints = sorted(spec.get("taints") or (), key=lambda one: f"{one.get('effect')},{one.get('key')}")
     page.listed("Taints", [_taint(one) for one in taints])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pinnace.cli.kubectl.alignment import aligned
+from pinnace.cli.kubectl.alignment import align_columns
 from pinnace.cli.kubectl.formats import format_value
 from pinnace.kinds.cells import format_duration
 from pinnace.model.objects import Object
@@ -32,7 +32,7 @@ class Description:
         self.line(f"{title}:\t{value}", level)
 
     def pairs(self, *pairs: tuple[str, object], level: int = 0) -> None:
-        """Those of the pairs that have a value."""
+        """Write the pairs that have a value."""
         for title, value in pairs:
             if value is not None:
                 self.pair(title, value if isinstance(value, str) else format_value(value), level)
@@ -48,7 +48,7 @@ class Description:
             self.line("\t".join(map(str, row)), level)
 
     def listed(self, title: str, values: Iterable[str], *, indent: str = "") -> None:
-        """A title and values below each other, or <none>."""
+        """Write a title and values below each other, or <none>."""
         lines = list(values) or [NONE]
         self.line(f"{indent}{title}:\t{lines[0]}")
         for value in lines[1:]:
@@ -64,7 +64,7 @@ class Description:
                 continue
             value = (annotations or {})[key].removesuffix("\n")
             if len(value) + len(key) + 2 > _LONG_ANNOTATION or "\n" in value:
-                lines += [f"{key}:", *(f"  {_shortened(line)}" for line in value.split("\n"))]
+                lines += [f"{key}:", *(f"  {_shorten(line)}" for line in value.split("\n"))]
             else:
                 lines.append(f"{key}: {value}")
         self.listed(title, lines)
@@ -81,7 +81,7 @@ class Description:
         self.table(("Type", "Reason", "Age", "From", "Message"), rows, rule=rule)
 
     def __str__(self) -> str:
-        return aligned("".join(self._text), min_width=0, padding=2)
+        return align_columns("".join(self._text), min_width=0, padding=2)
 
 
 def heading(page: Description, obj: Object, *, namespaced: bool = True) -> None:
@@ -92,7 +92,7 @@ def heading(page: Description, obj: Object, *, namespaced: bool = True) -> None:
         page.pair("Namespace", metadata.get("namespace", ""))
 
 
-def labelled(page: Description, obj: Object) -> None:
+def describe_labels(page: Description, obj: Object) -> None:
     page.labels("Labels", obj["metadata"].get("labels"))
     page.annotations("Annotations", obj["metadata"].get("annotations"))
 
@@ -117,7 +117,7 @@ def timed_conditions(page: Description, conditions: list[Object], first_time: st
 
 
 def long_time(moment: str | None) -> str:
-    """A moment as mail writes it: Mon, 02 Jan 2006 15:04:05 +0000."""
+    """Return a time as in mail headers: Mon, 02 Jan 2006 15:04:05 +0000."""
     at = _moment(moment)
     return at.astimezone().strftime("%a, %d %b %Y %H:%M:%S %z") if at is not None else "Mon, 01 Jan 0001 00:00:00 +0000"
 
@@ -141,7 +141,7 @@ def controller_of(obj: Object) -> Object | None:
     return None
 
 
-def controlled(page: Description, obj: Object) -> None:
+def describe_controller(page: Description, obj: Object) -> None:
     owner = controller_of(obj)
     if owner is not None:
         page.pair("Controlled By", f"{owner['kind']}/{owner['name']}")
@@ -151,7 +151,7 @@ def generic(obj: Object, events: list[Object] | None) -> str:
     """Any kind: every field of it, with titles made of their names."""
     page = Description()
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     metadata = {
         key: value
         for key, value in obj["metadata"].items()
@@ -223,7 +223,7 @@ def _moment(moment: str | None) -> datetime | None:
     return datetime.fromisoformat(moment) if moment else None
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LONG_ANNOTATION - 2 else text[: _LONG_ANNOTATION - 2] + "..."
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, controlled, heading, labelled, long_time, since, yes
+from pinnace.cli.describe.parts import (
+    NONE,
+    UNSET,
+    Description,
+    describe_controller,
+    describe_labels,
+    heading,
+    long_time,
+    since,
+    yes,
+)
 from pinnace.cli.describe.volumes import volumes
 from pinnace.kinds.cells import format_selector
 from pinnace.kinds.pods.resource_amounts import qos_class
@@ -23,7 +33,7 @@ def pod(page: Description, obj: Object) -> None:
     page.pair("Node", f"{spec['nodeName']}/{status.get('hostIP', '')}" if spec.get("nodeName") else NONE)
     if status.get("startTime"):
         page.pair("Start Time", long_time(status["startTime"]))
-    labelled(page, obj)
+    describe_labels(page, obj)
     if metadata.get("deletionTimestamp") and status.get("phase") not in ("Failed", "Succeeded"):
         page.pair("Status", f"Terminating (lasts {since(metadata['deletionTimestamp'])})")
         page.pair("Termination Grace Period", f"{metadata.get('deletionGracePeriodSeconds', 0)}s")
@@ -33,7 +43,7 @@ def pod(page: Description, obj: Object) -> None:
     _seccomp(page, spec.get("securityContext"), 0)
     page.pair("IP", status.get("podIP", ""))
     _addresses(page, status.get("podIPs") or ())
-    controlled(page, obj)
+    describe_controller(page, obj)
     _pairs_if_set(page, status, ("nominatedNodeName", "NominatedNodeName"))
     if spec.get("resources"):
         page.line("Resources:")
@@ -51,7 +61,7 @@ def pod(page: Description, obj: Object) -> None:
 
 
 def template(page: Description, obj: Object | None) -> None:
-    """The pods of a workload."""
+    """Describe the pod template of a workload."""
     page.line("Pod Template:")
     if obj is None:
         page.line(UNSET, 1)

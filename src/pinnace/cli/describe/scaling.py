@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time
+from pinnace.cli.describe.parts import NONE, UNSET, Description, describe_labels, heading, long_time
 from pinnace.kinds.cells import format_labels, format_selector
 from pinnace.model.objects import Object
 from pinnace.schema.golang.text import quote
@@ -16,7 +16,7 @@ def autoscaler(page: Description, obj: Object) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     target = spec["scaleTargetRef"]
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
     page.pair("Reference", f"{target['kind']}/{target['name']}")
     page.pair("Metrics", "( current / target )")
@@ -51,7 +51,7 @@ def _metric(metric: Object, measured: Object) -> str:
             where = f'resource {source["name"]} of container "{source["container"]}" on pods'
             return where + _of_request(target, current)
         case "Pods":
-            return f"{quote(source['metric']['name'])} on pods:\t{_compared('averageValue', target, current)}"
+            return f"{quote(source['metric']['name'])} on pods:\t{_format_target('averageValue', target, current)}"
         case "Object":
             described = source["describedObject"]
             named = f'"{source["metric"]["name"]}" on {described["kind"]}/{described["name"]}'
@@ -61,7 +61,7 @@ def _metric(metric: Object, measured: Object) -> str:
 
 def _of_request(target: Object, current: Object | None) -> str:
     if "averageValue" in target:
-        return f":\t{_compared('averageValue', target, current)}"
+        return f":\t{_format_target('averageValue', target, current)}"
     now, wanted = (current or {}).get("averageUtilization"), target.get("averageUtilization")
     measured = _UNKNOWN if now is None else f"{now}% ({_amount(current or {}, 'averageValue')})"
     return f"  (as a percentage of request):\t{measured} / {'<auto>' if wanted is None else f'{wanted}%'}"
@@ -69,11 +69,11 @@ def _of_request(target: Object, current: Object | None) -> str:
 
 def _of_value(target: Object, current: Object | None, *, is_average: bool) -> str:
     if is_average:
-        return f" (target average value):\t{_compared('averageValue', target, current)}"
-    return f" (target value):\t{_compared('value', target, current)}"
+        return f" (target average value):\t{_format_target('averageValue', target, current)}"
+    return f" (target value):\t{_format_target('value', target, current)}"
 
 
-def _compared(field: str, target: Object, current: Object | None) -> str:
+def _format_target(field: str, target: Object, current: Object | None) -> str:
     return f"{_UNKNOWN if current is None else _amount(current, field)} / {_amount(target, field)}"
 
 

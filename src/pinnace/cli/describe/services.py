@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time
+from pinnace.cli.describe.parts import NONE, UNSET, Description, describe_labels, heading, long_time
 from pinnace.cli.kubectl.formats import format_value
 from pinnace.client.client import Client
 from pinnace.kinds.cells import format_labels
@@ -16,7 +16,7 @@ async def service(client: Client, obj: Object, events: list[Object] | None) -> s
     page = Description()
     spec = obj["spec"]
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("Selector", format_labels(spec.get("selector")))
     page.pair("Type", spec.get("type", ""))
     if spec.get("ipFamilyPolicy"):
@@ -100,7 +100,7 @@ def _places(one: Object, port_name: str) -> Iterable[str]:
 
 def endpoints(page: Description, obj: Object) -> None:
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.line("Subsets:")
     for subset in obj.get("subsets") or ():
         for field, title in (("addresses", "Addresses"), ("notReadyAddresses", "NotReadyAddresses")):
@@ -113,7 +113,7 @@ def endpoints(page: Description, obj: Object) -> None:
 
 def endpoint_slice(page: Description, obj: Object) -> None:
     heading(page, obj)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("AddressType", obj.get("addressType", ""))
     page.line("Ports:" if obj.get("ports") else f"Ports: {UNSET}")
     if obj.get("ports"):
@@ -175,7 +175,7 @@ async def ingress(client: Client, obj: Object, events: list[Object] | None) -> s
 def ingress_class(page: Description, obj: Object) -> None:
     spec = obj["spec"]
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("Controller", spec.get("controller", ""))
     chosen = spec.get("parameters")
     if chosen:
@@ -184,9 +184,9 @@ def ingress_class(page: Description, obj: Object) -> None:
 
 
 def service_range(page: Description, obj: Object) -> None:
-    """Where the addresses of services come from: a ServiceCIDR."""
+    """Describe a ServiceCIDR."""
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("CIDRs", ", ".join(obj["spec"].get("cidrs") or ()))
     conditions = (obj.get("status") or {}).get("conditions") or ()
     if conditions:
@@ -200,9 +200,9 @@ def service_range(page: Description, obj: Object) -> None:
 
 
 def address(page: Description, obj: Object) -> None:
-    """An IPAddress, and what it was given to."""
+    """Describe an IPAddress and the object that holds it."""
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     parent = obj["spec"].get("parentRef")
     if parent is not None:
         page.line("Parent Reference:")

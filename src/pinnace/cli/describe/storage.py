@@ -8,8 +8,8 @@ from pinnace.cli.describe.parts import (
     NONE,
     UNSET,
     Description,
+    describe_labels,
     heading,
-    labelled,
     long_time,
     since,
     timed_conditions,
@@ -42,7 +42,7 @@ _NOT_SOURCES = frozenset(
 def persistent_volume(page: Description, obj: Object) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     claim = spec.get("claimRef")
     page.pairs(
         ("Finalizers", obj["metadata"].get("finalizers") or []),
@@ -67,7 +67,7 @@ async def claim(client: Client, obj: Object, events: list[Object] | None) -> str
     is_bound = bool(spec.get("volumeName"))
     heading(page, obj)
     page.pairs(("StorageClass", _class(obj)), ("Status", _phase(obj)), ("Volume", spec.get("volumeName", "")))
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pairs(
         ("Finalizers", metadata.get("finalizers") or []),
         ("Capacity", (status.get("capacity") or {}).get("storage", "0") if is_bound else ""),
@@ -117,7 +117,7 @@ def attributes_class(page: Description, obj: Object) -> None:
 def node_drivers(page: Description, obj: Object) -> None:
     """Describe a CSINode: the volumes that a node can attach."""
     heading(page, obj, namespaced=False)
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
     page.line("Spec:")
     drivers = obj["spec"].get("drivers")

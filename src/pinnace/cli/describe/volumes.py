@@ -31,7 +31,7 @@ def volumes(page: Description, found: Iterable[Object], *, indent: str = "") -> 
 
 
 def source(page: Description, kind: str, content: Object, *, is_persistent: bool = False) -> None:
-    """Where what is in a volume comes from."""
+    """Describe the source of a volume."""
     text = _OF_PERSISTENT.get(kind) if is_persistent else None
     title, fields = text or _KNOWN.get(kind, ("", ()))
     if not title:
@@ -92,12 +92,12 @@ def _csi(source: Object) -> Lines:
         ("ReadOnly", format_value(bool(source.get("readOnly")))),
     ]
     attributes = source.get("volumeAttributes") or {}
-    text = [_shortened(f"{key}={attributes[key]}") for key in sorted(attributes)] or [NONE]
+    text = [_shorten(f"{key}={attributes[key]}") for key in sorted(attributes)] or [NONE]
     lines.append(("VolumeAttributes", "    " + text[0] if attributes else text[0]))
     return lines + [("", f"\t    {one}") for one in text[1:]]
 
 
-def _shortened(attribute: str) -> str:
+def _shorten(attribute: str) -> str:
     return attribute if len(attribute) <= _LONG_ATTRIBUTE else attribute[:_LONG_ATTRIBUTE] + "..."
 
 
@@ -125,7 +125,7 @@ def _projected(source: Object) -> Lines:
 
 
 def _ephemeral(source: Object) -> Lines:
-    """The claim that is made for one pod. Its values stand where kubectl's nested writer puts them."""
+    """Describe the claim of an ephemeral volume. Its values stand where kubectl's nested writer puts them."""
     template = source.get("volumeClaimTemplate")
     if template is None:
         return []

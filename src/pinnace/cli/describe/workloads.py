@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import copy
 
-from pinnace.cli.describe.parts import NONE, Description, controlled, controller_of, heading, labelled, long_time
+from pinnace.cli.describe.parts import (
+    NONE,
+    Description,
+    controller_of,
+    describe_controller,
+    describe_labels,
+    heading,
+    long_time,
+)
 from pinnace.cli.describe.pods import template
 from pinnace.client.client import Client
 from pinnace.kinds.cells import format_labels, format_selector
@@ -17,7 +25,7 @@ async def deployment(client: Client, obj: Object, events: list[Object] | None) -
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("Selector", format_selector(spec.get("selector")))
     counts = [f"{spec.get('replicas', 0)} desired"]
     for field in ("updatedReplicas", "replicas", "availableReplicas", "unavailableReplicas"):
@@ -35,8 +43,8 @@ async def deployment(client: Client, obj: Object, events: list[Object] | None) -
     _conditions(page, status)
     old, new = await _replica_sets(client, obj)
     if old or new:
-        page.pair("OldReplicaSets", _counted(old))
-        page.pair("NewReplicaSet", _counted(new))
+        page.pair("OldReplicaSets", _format_counts(old))
+        page.pair("NewReplicaSet", _format_counts(new))
     page.events(events)
     return str(page)
 
@@ -45,8 +53,8 @@ async def replica_set(client: Client, obj: Object, events: list[Object] | None) 
     page = Description()
     heading(page, obj)
     page.pair("Selector", format_selector(obj["spec"].get("selector")))
-    labelled(page, obj)
-    controlled(page, obj)
+    describe_labels(page, obj)
+    describe_controller(page, obj)
     return await _copies(page, client, obj, events)
 
 
@@ -55,7 +63,7 @@ async def replication_controller(client: Client, obj: Object, events: list[Objec
     heading(page, obj)
     selected = obj["spec"].get("selector")
     page.pair("Selector", format_labels(selected))
-    labelled(page, obj)
+    describe_labels(page, obj)
     obj = {**obj, "spec": {**obj["spec"], "selector": {"matchLabels": selected}}}
     return await _copies(page, client, obj, events)
 
@@ -77,7 +85,7 @@ async def stateful_set(client: Client, obj: Object, events: list[Object] | None)
     heading(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
     page.pair("Selector", format_selector(spec.get("selector")))
-    labelled(page, obj)
+    describe_labels(page, obj)
     page.pair("Replicas", f"{spec.get('replicas', 0)} desired | {status.get('replicas', 0)} total")
     strategy = spec.get("updateStrategy") or {}
     page.pair("Update Strategy", strategy.get("type", ""))
@@ -99,7 +107,7 @@ async def daemon_set(client: Client, obj: Object, events: list[Object] | None) -
     heading(page, obj)
     page.pair("Selector", format_selector(spec.get("selector")))
     page.pair("Node-Selector", format_labels(((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")))
-    labelled(page, obj)
+    describe_labels(page, obj)
     for title, field in (
         ("Desired Number of Nodes Scheduled", "desiredNumberScheduled"),
         ("Current Number of Nodes Scheduled", "currentNumberScheduled"),
@@ -138,7 +146,7 @@ def _claims(page: Description, claims: list[Object]) -> None:
 
 
 async def _pods_of(client: Client, obj: Object) -> str:
-    """How many pods of a workload are in which phase."""
+    """Return how many pods of a workload are in which phase."""
     selector = str(selectors.from_object(obj["spec"].get("selector")))
     pods = await client.list("v1/Pod", namespace=obj["metadata"]["namespace"], labels=selector)
     uid = obj["metadata"].get("uid")
@@ -148,7 +156,7 @@ async def _pods_of(client: Client, obj: Object) -> str:
 
 
 async def _replica_sets(client: Client, obj: Object) -> tuple[list[Object], list[Object]]:
-    """The replica sets of older templates, and the one of today's."""
+    """Return the ReplicaSets of older templates, and that of the current one."""
     try:
         selector = str(selectors.from_object(obj["spec"].get("selector")))
         found = await client.list("apps/v1/ReplicaSet", namespace=obj["metadata"]["namespace"], labels=selector)
@@ -167,7 +175,7 @@ def _without_hash(pod_template: Object) -> Object:
     return plain
 
 
-def _counted(replica_sets: list[Object]) -> str:
+def _format_counts(replica_sets: list[Object]) -> str:
     told = [
         f"{one['metadata']['name']} ({(one.get('status') or {}).get('replicas', 0)}/{one['spec'].get('replicas', 0)} "
         "replicas created)"

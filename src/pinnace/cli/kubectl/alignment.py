@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-def aligned(text: str, *, min_width: int, padding: int) -> str:
-    """The text with its tabs turned into spaces. A column ends where a line has no cell in it."""
+def align_columns(text: str, *, min_width: int, padding: int) -> str:
+    """Replace tabs with spaces so that columns align. A column ends where a line has no cell in it."""
     lines = [line.split("\t") for line in text.split("\n")]
     written: list[str] = []
     _write(lines, 0, len(lines), [], written, min_width, padding)

@@ -46,8 +46,8 @@ class _Applying:
         }
         return target_of(served.path(namespace=namespace, name=name), options)
 
-    def _placed(self, types: ResourceTypes, document: Document, only_namespace: str) -> tuple[ServedKind, str, Object]:
-        """Where the document belongs, and the document with its namespace said."""
+    def _place(self, types: ResourceTypes, document: Document, only_namespace: str) -> tuple[ServedKind, str, Object]:
+        """Return the kind and namespace of a document, and the document with its namespace set."""
         served = served_for(types, document)
         obj: Object = copy.deepcopy(document.object)
         metadata = obj.setdefault("metadata", {})
@@ -76,7 +76,7 @@ class ServerSide(_Applying):
         self._force = force
 
     async def apply(self, types: ResourceTypes, document: Document, *, only_namespace: str) -> tuple[Object, str]:
-        served, namespace, obj = self._placed(types, document, only_namespace)
+        served, namespace, obj = self._place(types, document, only_namespace)
         target = self._target(served, namespace, obj["metadata"]["name"], force=self._force)
         try:
             answer = await self._client.send("PATCH", target, obj, content_type="application/apply-patch+yaml")
@@ -92,20 +92,20 @@ class ClientSide(_Applying):
     """kubectl's own apply: what was applied the last time is kept on the object, and three states are compared."""
 
     async def apply(self, types: ResourceTypes, document: Document, *, only_namespace: str) -> tuple[Object, str]:
-        served, namespace, obj = self._placed(types, document, only_namespace)
-        modified = _remembering(obj)
+        served, namespace, obj = self._place(types, document, only_namespace)
+        modified = _with_last_applied(obj)
         name = obj["metadata"]["name"]
         for attempt in range(1, _ATTEMPTS + 1):
             current = await self._current(served, namespace, name)
             if current is None:
-                return await self._created(served, namespace, modified, document), "created"
+                return await self._create(served, namespace, modified, document), "created"
             if LAST_APPLIED not in (current["metadata"].get("annotations") or {}) and attempt == 1:
                 _warn_of_strangers(served, name)
             content_type, patch = _patch(served, modified, current)
             if not patch:
                 return current, "unchanged"
             if self._dry_run == "client":
-                return _patched(served, current, patch), "configured"
+                return _apply_locally(served, current, patch), "configured"
             try:
                 target = self._target(served, namespace, name)
                 return await self._client.send("PATCH", target, patch, content_type=content_type), "configured"
@@ -125,7 +125,7 @@ class ClientSide(_Applying):
             return None
         return found
 
-    async def _created(self, served: ServedKind, namespace: str, modified: Object, document: Document) -> Object:
+    async def _create(self, served: ServedKind, namespace: str, modified: Object, document: Document) -> Object:
         obj: Object = _without_nulls(modified)
         if self._dry_run == "client":
             return obj
@@ -137,8 +137,8 @@ class ClientSide(_Applying):
             raise _retold(error, f"error when creating {quote(document.source)}: {error.message}") from None
 
 
-def _remembering(obj: Object) -> Object:
-    """The object with what it says noted on it, for the next time."""
+def _with_last_applied(obj: Object) -> Object:
+    """Return the object with its own configuration in the last-applied annotation."""
     metadata = obj["metadata"]
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
     plain = {**obj, "metadata": {**metadata, "annotations": annotations}}
@@ -155,7 +155,7 @@ def _patch(served: ServedKind, modified: Object, current: Object) -> tuple[str, 
     return _STRATEGIC, strategic_patch(original, modified, current, schema)
 
 
-def _patched(served: ServedKind, current: Object, patch: Object) -> Object:
+def _apply_locally(served: ServedKind, current: Object, patch: Object) -> Object:
     """Return the object as the server would patch it, as far as the client can compute that."""
     schema = _schema_of(served)
     return json_merge_patch(current, patch) if schema is None else strategic_merge(current, patch, schema)
@@ -165,7 +165,7 @@ _definitions: list[Definitions] = []
 
 
 def _schema_of(served: ServedKind) -> Schema | None:
-    """How the lists of a built-in kind are merged; None for custom ones, which do not say."""
+    """Return the schema that says how to merge the lists of a built-in kind; None for custom kinds."""
     if not _definitions:
         _definitions.append(Definitions.load(minors()[-1]))
     return _definitions[0].of_kind(served.kind)

@@ -26,7 +26,7 @@ class Document:
 
 
 def read_documents(files: Sequence[str], *, recursive: bool = False) -> list[Document]:
-    """Every object in the files, in order; a List is its items. Raises CommandError."""
+    """Return every object in the files, in order; a List is replaced by its items. Raise CommandError."""
     if list(files).count("-") > 1:
         raise CommandError("standard input cannot be used for multiple arguments")
     return [document for name in files for path in _paths(name, recursive=recursive) for document in _read(path)]

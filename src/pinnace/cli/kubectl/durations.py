@@ -7,7 +7,7 @@ from pinnace.schema.cel.values import NANOS
 
 
 def seconds_of(text: str) -> float:
-    """How many seconds a duration is. Raises ValueError."""
+    """Return the seconds of a duration. Raise ValueError."""
     try:
         return parse_duration(text).nanos / NANOS
     except ValueError:

@@ -92,7 +92,7 @@ class Printer:
     """Writes objects in one of the forms. Of a watch they come one by one: titles are written once."""
 
     def __init__(self, form: str, write: Write, *, headers: bool = True) -> None:
-        """Raises CommandError for a form that is not known, or that cannot be read."""
+        """Parse an output format. Raise CommandError if it is unknown or malformed."""
         self._write = write
         name, _, argument = form.partition("=")
         if name.endswith("-file"):
@@ -166,7 +166,7 @@ class Template:
 
     def text(self, obj: Any) -> str:
         try:
-            return "".join(_filled(self._nodes, obj))
+            return "".join(_fill(self._nodes, obj))
         except JsonPathError as error:
             raise CommandError(f"error executing jsonpath {quote(self._text)}: {error}") from None
 
@@ -219,17 +219,17 @@ def _nodes(pieces: Iterator[tuple[bool, str]], *, ending: bool) -> Iterator[_Nod
 
 def _action(piece: str) -> Iterator[_Node]:
     if piece[:1] in ("'", '"'):
-        yield "text", _unquoted(piece), []
+        yield "text", _unquote(piece), []
     else:
         yield "path", compile_path(piece if piece[:1] in (".", "[", "$", "@") else f".{piece}"), []
 
 
-def _unquoted(piece: str) -> str:
+def _unquote(piece: str) -> str:
     inner = piece[1:-1] if len(piece) > 1 and piece[-1] == piece[0] else piece[1:]
     return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1]), inner)
 
 
-def _filled(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
+def _fill(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
     for kind, value, inner in nodes:
         if kind == "text":
             yield value
@@ -237,7 +237,7 @@ def _filled(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
             yield " ".join(format_in_path(found) for found in value(obj))
         else:
             for found in value(obj):
-                yield from _filled(inner, found)
+                yield from _fill(inner, found)
 
 
 def format_in_path(value: Any) -> str:
@@ -256,8 +256,8 @@ def format_value(value: Any) -> str:
     return text_of(value)
 
 
-def relaxed_path(text: str) -> Find:
-    """The path of `--sort-by` and of a column: metadata.name, .metadata.name, {.metadata.name}."""
+def parse_relaxed_path(text: str) -> Find:
+    """Parse the path of `--sort-by` or of a column: metadata.name, .metadata.name or {.metadata.name}."""
     found = _PATH.match(text)
     if found is None:
         raise CommandError(
@@ -274,13 +274,15 @@ def _columns(argument: str) -> list[tuple[str, Find]]:
         raise CommandError("custom-columns format specified but no custom columns given")
     lines = argument.split("\n")
     if len(lines) > 1:
-        return [(title, relaxed_path(path)) for title, path in zip(lines[0].split(), lines[1].split(), strict=False)]
+        return [
+            (title, parse_relaxed_path(path)) for title, path in zip(lines[0].split(), lines[1].split(), strict=False)
+        ]
     columns = []
     for part in argument.split(","):
         title, colon, path = part.partition(":")
         if not colon:
             raise CommandError(f"unexpected custom-columns spec: {part}, expected <header>:<json-path-expr>")
-        columns.append((title, relaxed_path(path)))
+        columns.append((title, parse_relaxed_path(path)))
     return columns
 
 

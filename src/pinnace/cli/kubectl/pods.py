@@ -14,8 +14,8 @@ from pinnace.schema.golang.text import quote
 _DEFAULT = "kubectl.kubernetes.io/default-container"
 
 
-async def object_named(client: Client, word: str) -> Object:
-    """The pod of that name, or what TYPE/NAME names."""
+async def find_object(client: Client, word: str) -> Object:
+    """Return the pod of that name, or the object that TYPE/NAME names."""
     if "/" not in word:
         return await client.get("v1/Pod", word)
     types = await ResourceTypes.load(client)
@@ -24,7 +24,7 @@ async def object_named(client: Client, word: str) -> Object:
 
 
 async def pods_of(client: Client, obj: Object) -> list[Object]:
-    """The pods that an object stands for, those that run first."""
+    """Return the pods that an object selects, running ones first."""
     if obj["kind"] == "Pod":
         return [obj]
     selector = (obj.get("spec") or {}).get("selector")
@@ -39,8 +39,8 @@ async def pods_of(client: Client, obj: Object) -> list[Object]:
 
 
 async def one_pod(client: Client, word: str) -> Object:
-    """The pod that is named, or the best of those that something stands for."""
-    return (await pods_of(client, await object_named(client, word)))[0]
+    """Return the named pod, or the first of the pods that the named object selects."""
+    return (await pods_of(client, await find_object(client, word)))[0]
 
 
 def containers_of(pod: Object) -> list[str]:
@@ -50,7 +50,7 @@ def containers_of(pod: Object) -> list[str]:
 
 
 def container_for(pod: Object, wanted: str, *, says: bool = True) -> str:
-    """The container that is meant. Of several the pod may name one; else it is the first, and that is said."""
+    """Return the container to use: the named one, that of the pod's annotation, or else the first, with a notice."""
     known = containers_of(pod)
     if wanted:
         if wanted not in known:

@@ -60,7 +60,7 @@ class ReadRequest:
 
 
 def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[ReadRequest]:
-    """One request for each object that is named, else one for each kind. Raises CommandError."""
+    """Return one request for each named object, else one for each kind. Raise CommandError."""
     if read.documents:
         return [_request_of(types, document, namespace, read) for document in read.documents]
     asked = parse_resources(types, read.words)
@@ -102,7 +102,7 @@ def _request_of(types: ResourceTypes, document: Document, namespace: str, read: 
 
 
 def served_for(types: ResourceTypes, document: Document) -> ServedKind:
-    """Where a document's kind is served. Raises CommandError, in kubectl's words, where it is not."""
+    """Return the served kind of a document. Raise CommandError, in kubectl's words, if it is not served."""
     kind = kind_of(document.object)
     served = types.find_kind(kind)
     if served is None:
@@ -117,7 +117,7 @@ def served_for(types: ResourceTypes, document: Document) -> ServedKind:
 
 
 async def tables(client: Client, request: ReadRequest) -> AsyncIterator[Object]:
-    """The answer to a request as Tables, or as whole objects where the server has no Table."""
+    """Yield the answer to a request as Tables, or as whole objects if the server has no Table."""
     token = ""
     while True:
         with progress(f"waiting for the server to answer with {request.served.plural}"):
@@ -129,7 +129,7 @@ async def tables(client: Client, request: ReadRequest) -> AsyncIterator[Object]:
 
 
 async def pages(client: Client, request: ReadRequest) -> AsyncIterator[list[Object]]:
-    """The answer to a request as whole objects."""
+    """Yield the answer to a request as whole objects."""
     token = ""
     while True:
         with progress(f"waiting for the server to answer with {request.served.plural}"):

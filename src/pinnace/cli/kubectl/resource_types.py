@@ -40,12 +40,12 @@ class ResourceTypes:
                 answer = orjson.loads(await client.read(root, accept=_AGGREGATED))
             if answer.get("kind") != "APIGroupDiscoveryList":
                 return cls(await client.kinds.all())
-            served += _discovered(answer)
+            served += _discover(answer)
         return cls(served)
 
     def find(self, name: str) -> ServedKind:
         """Return the kind of a plural, singular, short name or kind; .GROUP or .VERSION.GROUP may follow."""
-        for served in self._matching(name):
+        for served in self._match(name):
             return served
         raise CommandError(f"the server doesn't have a resource type {quote(name.partition('.')[0])}")
 
@@ -59,13 +59,13 @@ class ResourceTypes:
     def find_all(self, name: str) -> list[ServedKind]:
         """Return the kinds of a category such as `all`, or the one that the name stands for."""
         found: dict[tuple[str, str], ServedKind] = {}
-        if not any(self._matching(name)):
+        if not any(self._match(name)):
             for served in self._served:
                 if name in served.categories:
                     found.setdefault((served.kind.group, served.plural), served)
         return list(found.values()) or [self.find(name)]
 
-    def _matching(self, name: str) -> Iterable[ServedKind]:
+    def _match(self, name: str) -> Iterable[ServedKind]:
         word, _, rest = name.partition(".")
         version, _, group = rest.partition(".")
         lowered = word.lower()
@@ -88,7 +88,7 @@ def parse_resources(
             "You must specify the type of resource to get. pinnace get --help shows how, and which types there are."
         )
     if any("/" in word for word in words):
-        return [_named(types, word, alone=len(words) == 1) for word in words]
+        return [_parse_name(types, word, alone=len(words) == 1) for word in words]
     kinds = [served for word in words[0].split(",") for served in types.find_all(word)]
     if len(words) == 1:
         if names_needed:
@@ -97,7 +97,7 @@ def parse_resources(
     return [ResourceArgument(served, name) for served in kinds for name in words[1:]]
 
 
-def _named(types: ResourceTypes, word: str, *, alone: bool) -> ResourceArgument:
+def _parse_name(types: ResourceTypes, word: str, *, alone: bool) -> ResourceArgument:
     kind, slash, name = word.partition("/")
     if not slash:
         raise CommandError(
@@ -125,7 +125,7 @@ def _with_group(word: str, group: str) -> str:
     return f"{word}.{group}" if group else word
 
 
-def _discovered(answer: Object) -> Iterable[ServedKind]:
+def _discover(answer: Object) -> Iterable[ServedKind]:
     for group in answer.get("items") or ():
         group_name = (group.get("metadata") or {}).get("name", "")
         for version in group.get("versions") or ():

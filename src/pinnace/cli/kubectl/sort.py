@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any, TypeVar
 
-from pinnace.cli.kubectl.formats import relaxed_path
+from pinnace.cli.kubectl.formats import parse_relaxed_path
 from pinnace.cli.session import CommandError
 from pinnace.model import quantity
 from pinnace.model.jsonpath import JsonPathError
@@ -21,12 +21,12 @@ class NoSuchField(CommandError):
     """None of the objects has what they are to be sorted by."""
 
 
-def sorted_by(items: list[Item], path: str, object_of: Callable[[Item], Object]) -> list[Item]:
-    """The items in the order of what the path finds in each. Raises NoSuchField, or CommandError if it makes no sense.
+def sort_items(items: list[Item], path: str, object_of: Callable[[Item], Object]) -> list[Item]:
+    """Return the items sorted by the value at the path. Raise NoSuchField, or CommandError for values without an order.
 
-    Those without it come first, the last of them at the top: so kubectl leaves them, if they are few.
+    Items without a value come first, the last of them at the top, as in kubectl's output.
     """
-    find = relaxed_path(path)
+    find = parse_relaxed_path(path)
     try:
         found = [(find(object_of(item)) or [None])[0] for item in items]
     except JsonPathError as error:
@@ -35,12 +35,12 @@ def sorted_by(items: list[Item], path: str, object_of: Callable[[Item], Object])
     if items and not with_it:
         shown = path.strip("{}").removeprefix(".")
         raise NoSuchField(f"couldn't find any field with path {quote('{.' + shown + '}')} in the list of objects")
-    with_it.sort(key=lambda pair: cmp_to_key(_compared)(pair[0]))
+    with_it.sort(key=lambda pair: cmp_to_key(_compare)(pair[0]))
     without = [item for value, item in zip(found, items, strict=True) if value is None]
     return [*reversed(without), *(item for _, item in with_it)]
 
 
-def _compared(one: Any, other: Any) -> int:
+def _compare(one: Any, other: Any) -> int:
     if isinstance(one, str) and isinstance(other, str):
         with contextlib.suppress(quantity.InvalidQuantity):
             one, other = quantity.parse(one), quantity.parse(other)

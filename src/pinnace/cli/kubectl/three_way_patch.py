@@ -20,8 +20,8 @@ _RETAIN = "$retainKeys"
 
 
 def merge_patch(original: Object, modified: Object, current: Object) -> Object:
-    """A JSON merge patch: for kinds that say nothing of how their lists are merged."""
-    return _joined(_removals(original, modified), _additions(current, modified))
+    """Return a JSON merge patch, for kinds whose schema does not say how to merge lists."""
+    return _join(_removals(original, modified), _additions(current, modified))
 
 
 def _additions(current: Object, modified: Object) -> Object:
@@ -53,10 +53,10 @@ def _removals(original: Object, modified: Object) -> Object:
 
 
 def strategic_patch(original: Object, modified: Object, current: Object, schema: Schema) -> Object:
-    """A strategic merge patch: lists are merged by the keys that the schema names."""
+    """Return a strategic merge patch: lists are merged by the keys that the schema names."""
     added = _Difference(removes=False).of_maps(current, modified, schema)
     removed = _Difference(removes=True).of_maps(original, modified, schema)
-    return _joined(removed, added, schema)
+    return _join(removed, added, schema)
 
 
 class _Difference:
@@ -125,24 +125,24 @@ class _Difference:
         return items
 
 
-def _joined(first: Object, second: Object, schema: Schema | None = None) -> Object:
-    """One patch of two that do not contradict each other."""
+def _join(first: Object, second: Object, schema: Schema | None = None) -> Object:
+    """Join two patches that do not contradict each other."""
     joined = dict(first)
     for key, value in second.items():
         known = joined.get(key)
         field = _field(schema, key)
         if isinstance(known, dict) and isinstance(value, dict):
-            joined[key] = _joined(known, value, field)
+            joined[key] = _join(known, value, field)
         elif isinstance(known, list) and isinstance(value, list) and field is not None and field.patch_merge_key:
-            joined[key] = _joined_items(known, value, field.patch_merge_key, field.items)
+            joined[key] = _join_items(known, value, field.patch_merge_key, field.items)
         else:
             joined[key] = value
     return joined
 
 
-def _joined_items(first: list[Object], second: list[Object], by: str, schema: Schema | None) -> list[Object]:
+def _join_items(first: list[Object], second: list[Object], by: str, schema: Schema | None) -> list[Object]:
     known = {item.get(by): item for item in first}
-    joined = [_joined(known.pop(item.get(by), {}), item, schema) for item in second]
+    joined = [_join(known.pop(item.get(by), {}), item, schema) for item in second]
     return [*joined, *known.values()]
 
 

@@ -104,7 +104,7 @@ def _version(obj: Object) -> str:
 
 
 def _by_name(request: ReadRequest) -> ReadRequest:
-    """A watch of one object is a watch of the collection that selects it."""
+    """Return the watch of the collection that selects one object by name."""
     if not request.name:
         return request
     return ReadRequest(

@@ -66,7 +66,7 @@ def _version_priority(api_version: str) -> int:
 
 
 def local_api_services(resources: Iterable[Resource], now: datetime) -> Iterable[Object]:
-    """One for each built-in group and version among the resources, always available."""
+    """Return an APIService for each built-in group and version of the resources, always available."""
     served = dict.fromkeys((resource.group, resource.version) for resource in resources)
     for group, version in served:
         if group not in _GROUP_PRIORITY:

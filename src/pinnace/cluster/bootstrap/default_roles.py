@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from pinnace.auth.authorization.aggregation import gathered_rules
+from pinnace.auth.authorization.aggregation import aggregate_rules
 from pinnace.auth.authorization.rules import missing_from, rules_of
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
@@ -58,7 +58,7 @@ async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store,
 
 
 def completion(present: Object, wanted: Object) -> Object | None:
-    """The present object with all required rules; None if it has them, or is protected from updates."""
+    """Return the current object with all required rules; None if it has them, or is protected from updates."""
     metadata = present["metadata"]
     if (metadata.get("annotations") or {}).get(AUTOMATIC) == "false":
         return None
@@ -80,18 +80,18 @@ def completion(present: Object, wanted: Object) -> Object | None:
 
 
 def default_role(name: str, minor: str) -> Object:
-    """One of the cluster roles, as it is made. Raises StopIteration for one that this minor does not have."""
+    """Return one of the default cluster roles. Raise StopIteration if this minor does not have it."""
     text = TABLE.read_text()
     block = next(block for block in text.split("\n\n") if re.match(rf"ClusterRole {re.escape(name)}(?: \[|\n)", block))
     return next(obj for obj in _read(f"\n\n{block}", minor) if obj["kind"] == "ClusterRole")
 
 
 def default_roles(minor: str) -> list[Object]:
-    """All that a minor of Kubernetes has, new; those that gather rules have gathered them."""
+    """Return all default roles of a Kubernetes minor, aggregated rules included."""
     objects = list(_read(TABLE.read_text(), minor))
     roles = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ClusterRole"}
     for name in ("view", "edit", "admin"):  # Each gathers the one before it, too.
-        roles[name]["rules"] = gathered_rules(roles[name], roles.values())
+        roles[name]["rules"] = aggregate_rules(roles[name], roles.values())
     return objects
 
 
@@ -129,7 +129,7 @@ def _read(text: str, minor: str) -> Iterator[Object]:
 
 
 def _in_minor(line: str, number: int) -> str:
-    """The line without its mark; empty if this minor does not have it."""
+    """Return the line without its minor mark; empty if this minor does not have it."""
     if not line.endswith("]"):
         return line
     line, _, mark = line[:-1].partition(" [")

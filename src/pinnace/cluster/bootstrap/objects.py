@@ -60,7 +60,7 @@ def _objects(
 
 
 def default_storage_class(path: str) -> Object:
-    """The class of claims that name none: directories below `path` on the node."""
+    """Return the default storage class: directories below `path` on the node."""
     annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
     return {
         "apiVersion": "storage.k8s.io/v1",
@@ -157,7 +157,7 @@ def _address_of_service(address: IPv4Address | IPv6Address) -> Object:
 
 
 def api_endpoints(address: str, port: int) -> Iterator[Object]:
-    """Where the kubernetes Service leads: to this server. Nowhere, if it is reached by name only or by any address."""
+    """Yield the endpoints of the kubernetes Service: this server, unless it has no address that others can use."""
     try:
         reached = ip_address(address)
     except ValueError:

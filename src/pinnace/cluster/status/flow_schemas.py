@@ -13,7 +13,7 @@ _DANGLING = "Dangling"
 
 
 def flow_schema_status_writer(foundation: Foundation) -> StatusWriter:
-    """The background part that checks a schema when it changes, and when a priority level is created or deleted."""
+    """Return the writer that checks a schema when it changes, and when a priority level is created or deleted."""
     schema_kind = foundation.stored_resource(GROUP, "flowschemas")
     level_kind = foundation.stored_resource(GROUP, "prioritylevelconfigurations")
     schemas = CachedObjects(foundation.fanout, schema_kind.prefix)
@@ -53,7 +53,7 @@ class _DanglingChecks:
 
 
 def dangling(level: str, *, exists: bool) -> Object:
-    """The Dangling condition without its lastTransitionTime."""
+    """Return the Dangling condition without its lastTransitionTime."""
     named = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
     if exists:
         return {"type": _DANGLING, "status": "False", "reason": "Found", "message": f"{named} and it exists"}

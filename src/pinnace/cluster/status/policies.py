@@ -15,7 +15,7 @@ _MOST_KINDS = 10
 
 
 def policy_status_writer(foundation: Foundation) -> StatusWriter | None:
-    """The background part that checks each generation of a policy once; None before 1.30, which has none."""
+    """Return the background part that checks each generation of a policy once; None before 1.30, which has none."""
     resource = foundation.registry.find(GROUP, "v1", "validatingadmissionpolicies")
     if resource is None:
         return None
@@ -38,7 +38,7 @@ class _TypeChecks:
         return status
 
     def _kinds(self, policy: Object) -> Iterator[Resource]:
-        """The kinds that the policy names. A wildcard names none: it is not checked."""
+        """Yield the kinds that the policy names. A wildcard names none: it is not checked."""
         found: dict[object, Resource] = {}
         constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
         for rule in constraints.get("resourceRules") or ():

@@ -8,8 +8,8 @@ from pinnace.cluster.status.writer import StatusWriter
 
 
 def quota_status_writer(foundation: Foundation, quotas: ResourceQuota) -> StatusWriter:
-    """The background part that raises usage. It never lowers it: the controller of quotas counts what is freed."""
+    """Return the writer that raises usage. It never lowers it: the quota controller counts what is freed."""
     resource = foundation.stored_resource("", "resourcequotas")
-    writer = StatusWriter(foundation.fanout, foundation.store, resource, quotas.raised_status)
+    writer = StatusWriter(foundation.fanout, foundation.store, resource, quotas.raise_status)
     quotas.on_raise(writer.note)
     return writer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pinnace.auth.authorization.aggregation import gathered_rules
+from pinnace.auth.authorization.aggregation import aggregate_rules
 from pinnace.model.resources import Resource
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.write.versions import encode
@@ -21,7 +21,7 @@ class RoleAggregation:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Write rules until cancelled. Raises StoreError if the store takes no writes."""
+        """Write rules until cancelled. Raise StoreError if the store takes no writes."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -39,7 +39,7 @@ class RoleAggregation:
         entries = dict(self._fanout.cache(self._resource.prefix).entries)
         roles = {key: entry.decode() for key, entry in entries.items()}
         for key, role in roles.items():
-            rules = gathered_rules(role, roles.values())
+            rules = aggregate_rules(role, roles.values())
             if rules is None or rules == (role.get("rules") or []):
                 continue
             value = encode({**role, "rules": rules or None}, self._resource)

@@ -35,7 +35,7 @@ class StatusWriter:
         self._noted.set()
 
     async def run(self) -> None:
-        """Write until cancelled. Raises StoreError if the store takes no writes; nothing noted is lost by that."""
+        """Write until cancelled. Raise StoreError if the store takes no writes; nothing noted is lost by that."""
         while True:
             while self._stale:
                 key = self._stale.pop()

@@ -24,7 +24,7 @@ class FinishedJobs:
         self._client = client
         self._jobs = manager.cache(JOB)
         self.controller = Controller("ttl-after-finished", self._reconcile, workers=5)
-        self.controller.watches_encoded(JOB, _expiring)
+        self.controller.watches_encoded(JOB, _find_expiring)
 
     async def _reconcile(self, key: Key) -> Result | None:
         snapshot = self._jobs.snapshot(key)
@@ -58,5 +58,5 @@ def _expires(facts: JobFacts) -> bool:
     return facts.ttl is not None and facts.is_finished and not facts.is_deleting
 
 
-def _expiring(snapshot: Snapshot) -> Iterable[Key]:
+def _find_expiring(snapshot: Snapshot) -> Iterable[Key]:
     return (snapshot.key,) if _expires(snapshot.derive(job_facts)) else ()

@@ -24,14 +24,14 @@ class Indexes:
         """Read the indexes below `completions`. Parts that are not numbers are left out."""
         parts = (_interval(part) for part in text.split(",")) if text else ()
         kept = (part for part in parts if part is not None and part.first < completions)
-        return cls(_merged(Interval(part.first, min(part.last, completions - 1)) for part in kept))
+        return cls(_merge(Interval(part.first, min(part.last, completions - 1)) for part in kept))
 
     @classmethod
     def of(cls, indexes: Iterable[int]) -> Indexes:
-        return cls(_merged(Interval(index, index) for index in indexes))
+        return cls(_merge(Interval(index, index) for index in indexes))
 
     def __or__(self, other: Indexes) -> Indexes:
-        return Indexes(_merged((*self.intervals, *other.intervals)))
+        return Indexes(_merge((*self.intervals, *other.intervals)))
 
     def __contains__(self, index: int) -> bool:
         at = bisect_left(self.intervals, index, key=lambda interval: interval.last)
@@ -41,7 +41,7 @@ class Indexes:
         return sum(last - first + 1 for first, last in self.intervals)
 
     def __str__(self) -> str:
-        return ",".join(_written(interval) for interval in self.intervals)
+        return ",".join(_format(interval) for interval in self.intervals)
 
     def overlap(self, other: Indexes) -> int:
         """Return how many indexes are in both."""
@@ -75,7 +75,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 
-def _merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+def _merge(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     merged: list[Interval] = []
     for interval in sorted(intervals):
         if merged and interval.first <= merged[-1].last + 1:
@@ -85,7 +85,7 @@ def _merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(merged)
 
 
-def _written(interval: Interval) -> str:
+def _format(interval: Interval) -> str:
     first, last = interval
     if first == last:
         return str(first)

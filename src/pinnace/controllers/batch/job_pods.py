@@ -131,7 +131,7 @@ def job_pod(snapshot: Snapshot) -> JobPod:
         index_failures=_number(annotations.get(INDEX_FAILURES), 0),
         ignored_index_failures=_number(annotations.get(IGNORED_INDEX_FAILURES), 0),
         restarts=sum(one.restartCount for one in containers),
-        finished=_finished(pod, ready),
+        finished=_finish_time(pod, ready),
         exit_codes=tuple(
             (one.name, one.state.terminated.exitCode)
             for one in containers
@@ -149,9 +149,9 @@ def _number(text: str | None, otherwise: int) -> int:
     return number if number <= _LARGEST else otherwise
 
 
-def _finished(pod: _Pod, ready: _Condition | None) -> str:
+def _finish_time(pod: _Pod, ready: _Condition | None) -> str:
     """Return the end of the last container; else when it was no longer ready; else when it was deleted or created."""
-    ended = _ended(pod)
+    ended = _end_time(pod)
     if ended:
         return ended
     if ready is not None and ready.status == "False" and ready.lastTransitionTime:
@@ -162,7 +162,7 @@ def _finished(pod: _Pod, ready: _Condition | None) -> str:
     return pod.metadata.creationTimestamp or ""
 
 
-def _ended(pod: _Pod) -> str:
+def _end_time(pod: _Pod) -> str:
     sidecars = {one.name for one in pod.spec.initContainers or () if one.restartPolicy == "Always"}
     running_to_end = [
         *(pod.status.containerStatuses or ()),

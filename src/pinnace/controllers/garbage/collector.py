@@ -168,7 +168,7 @@ class GarbageCollector:
 
     async def _verify(self, node: Node) -> Result | None:
         """Find out whether an owner exists that has not been seen."""
-        place = await self._located(node.place, node.place.key.namespace)
+        place = await self._locate(node.place, node.place.key.namespace)
         found = await self._read(place)
         if found is None:
             self.graph.mark_absent(place)
@@ -253,7 +253,7 @@ class GarbageCollector:
         known = self.graph.get(owner.uid)
         if known is not None and known.is_observed and not known.is_deleted and is_at(owner, namespace, known.place):
             return Fate.SOLID
-        located = await self._located(named, namespace)
+        located = await self._locate(named, namespace)
         found = await self._read(located)
         if found is None:
             self.graph.mark_absent(located)
@@ -264,7 +264,7 @@ class GarbageCollector:
 
     # Reading
 
-    async def _located(self, place: Place, namespace: str) -> Place:
+    async def _locate(self, place: Place, namespace: str) -> Place:
         """Return the place with the namespace that the kind has. Raise NoSuchPath or _Unresolvable."""
         served = await self._client.kinds.find(place.kind)
         if not served.namespaced:

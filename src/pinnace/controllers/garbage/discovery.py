@@ -41,14 +41,14 @@ class Discovery:
         """Read all groups, or one group again, and return all kinds."""
         if group is None:
             self._pages = await self._read(await _group_versions(self._client))
-            return self._discovered()
+            return self._collect()
         anew = await self._read(await _versions_of(self._client, group))
         before = list(self._pages.items())
         at = next((at for at, (place, _) in enumerate(before) if place[0] == group), len(before))
         others = [(place, page) for place, page in before if place[0] != group]
         # In its old place: where several groups serve a resource, the first one counts.
         self._pages = dict([*others[:at], *anew.items(), *others[at:]])
-        return self._discovered()
+        return self._collect()
 
     async def _read(self, versions: list[tuple[str, str]]) -> dict[tuple[str, str], _Page]:
         found = {place: await self._page(*place) for place in versions}
@@ -65,7 +65,7 @@ class Discovery:
         except errors.ApiError as error:
             return error.message
 
-    def _discovered(self) -> Discovered:
+    def _collect(self) -> Discovered:
         kinds: list[ServedKind] = []
         failures: dict[str, str] = {}
         seen: set[tuple[str, str]] = set()
@@ -82,7 +82,7 @@ class Discovery:
                 if stored_as and stored_as in stored:
                     continue
                 stored.add(stored_as)
-                kinds.append(_served(group, version, row))
+                kinds.append(_parse_kind(group, version, row))
         return Discovered(tuple(kinds), failures)
 
 
@@ -123,7 +123,7 @@ def _in_order(group: Object) -> list[tuple[str, str]]:
     return [(group["name"], version) for version in versions]
 
 
-def _served(group: str, version: str, row: Object) -> ServedKind:
+def _parse_kind(group: str, version: str, row: Object) -> ServedKind:
     verbs: Collection[str] = row.get("verbs") or ()
     return ServedKind(
         kind=Kind(row.get("group") or group, row.get("version") or version, row["kind"]),

@@ -38,7 +38,7 @@ class Monitors:
         self._on_kinds: list[Callable[[set[Kind]], None]] = []
         self.controller = Controller("monitors", self._reconcile)
         for kind in (DEFINITIONS, SERVICES):
-            self.controller.watches(kind, self._concerned, metadata_only=True)
+            self.controller.watches(kind, self._group_of, metadata_only=True)
         self.controller.enqueue(_ALL, "start")
 
     def informer(self, kind: Kind) -> Informer | None:
@@ -96,7 +96,7 @@ class Monitors:
 
         informer.on_change(changed)
 
-    def _concerned(self, obj: Object) -> tuple[Key, ...]:
+    def _group_of(self, obj: Object) -> tuple[Key, ...]:
         """Return the group of a definition (plural.group) or of an APIService (version.group)."""
         # The first discovery reads all groups at once.
         return (Key("", obj["metadata"]["name"].partition(".")[2]),) if self._is_begun else (_ALL,)

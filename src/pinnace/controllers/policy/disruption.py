@@ -67,7 +67,7 @@ class Disruption:
 
     def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
         before, after = pod_or_none(old), pod_or_none(new)
-        if before is not None and after is not None and _counted(before) == _counted(after):
+        if before is not None and after is not None and _counted_fields(before) == _counted_fields(after):
             return
         if new is None and old is not None:
             self._health.pop(old.key, None)
@@ -109,7 +109,7 @@ class Disruption:
             return None
         if counts.unmanaged:
             self._record(budget, "Warning", "UnmanagedPods", _unmanaged_message(budget))
-        disrupted, recheck = self._disrupted(budget, pods)
+        disrupted, recheck = self._pending_evictions(budget, pods)
         healthy = sum(1 for pod in pods if pod.is_ready and not pod.is_leaving and pod.name not in disrupted)
         await self._write(budget, counts, healthy, disrupted)
         return Result(requeue_after=recheck) if recheck else None
@@ -138,11 +138,11 @@ class Disruption:
         spec = budget.get("spec") or {}
         if spec.get("maxUnavailable") is not None:
             expected, unmanaged = await self._expected_scale(budget, pods)
-            return _Counts(expected, max(0, expected - _scaled(spec["maxUnavailable"], expected)), unmanaged)
+            return _Counts(expected, max(0, expected - _scale(spec["maxUnavailable"], expected)), unmanaged)
         least = spec.get("minAvailable")
         if isinstance(least, str):
             expected, unmanaged = await self._expected_scale(budget, pods)
-            return _Counts(expected, _scaled(least, expected), unmanaged)
+            return _Counts(expected, _scale(least, expected), unmanaged)
         if least is None:
             return _Counts(0, 0, [])
         return _Counts(len(pods), least, [])
@@ -164,7 +164,7 @@ class Disruption:
                 scales[scale[0]] = scale[1]
         return sum(scales.values()), unmanaged
 
-    def _disrupted(self, budget: Object, pods: list[_Health]) -> tuple[dict[str, str], float]:
+    def _pending_evictions(self, budget: Object, pods: list[_Health]) -> tuple[dict[str, str], float]:
         """Return the pods whose eviction was allowed and is pending, and the seconds until the first expires."""
         promised: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
         kept: dict[str, str] = {}
@@ -275,7 +275,7 @@ def _is_marked(pod: Pod) -> bool:
     return bool(mark.lastTransitionTime) and not pod.is_terminating and not pod.is_finished
 
 
-def _counted(pod: Pod) -> tuple[object, ...]:
+def _counted_fields(pod: Pod) -> tuple[object, ...]:
     return pod.labels, pod.is_ready, pod.is_terminating, pod.controller
 
 
@@ -295,7 +295,7 @@ def _condition_of(allowed: int) -> tuple[ConditionStatus, str]:
     return ("True", "SufficientPods") if allowed > 0 else ("False", "InsufficientPods")
 
 
-def _scaled(value: int | str, total: int) -> int:
+def _scale(value: int | str, total: int) -> int:
     """Return a number, or the given percentage of a total, rounded up."""
     if isinstance(value, int):
         return value

@@ -48,14 +48,14 @@ class CertificateSigner:
             return
         status = request.setdefault("status", {})
         try:
-            status["certificate"] = b64encode(self._signed(request["spec"], request)).decode()
+            status["certificate"] = b64encode(self._sign(request["spec"], request)).decode()
         except ValueError as error:
             failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": str(error)}
             failed["lastUpdateTime"] = to_rfc3339(self._client.clock.now())
             status.setdefault("conditions", []).append(failed)
         await self._client.update_status(request)
 
-    def _signed(self, spec: Object, request: Object) -> bytes:
+    def _sign(self, spec: Object, request: Object) -> bytes:
         asked, usages = parse_signing_request(request), spec.get("usages") or ()
         if refused := denial(spec["signerName"], asked, usages):
             raise ValueError(refused)

@@ -95,7 +95,7 @@ class ZoneHints:
         shares = self._shares(sum(1 for one in _ready(plan.create + plan.update + plan.unchanged)))
         if isinstance(shares, str):
             return self._without(key, family, plan, shares)
-        allocated = _allocated(plan, shares)
+        allocated = _count_allocated(plan, shares)
         changing = plan.create + plan.update
         for endpoint in _ready(changing):
             zone = endpoint.get("zone")
@@ -214,7 +214,7 @@ def _ready(slices: Iterable[Object]) -> Iterator[Object]:
     return (one for slice_ in slices for one in slice_.get("endpoints") or () if _is_ready(one))
 
 
-def _allocated(plan: Plan, shares: Mapping[str, _Share]) -> dict[str, int]:
+def _count_allocated(plan: Plan, shares: Mapping[str, _Share]) -> dict[str, int]:
     """Return the endpoints that the unchanged slices give to each zone. A slice with wrong hints joins the updates."""
     allocated: dict[str, int] = {}
     for slice_ in list(plan.unchanged):

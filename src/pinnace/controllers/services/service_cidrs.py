@@ -31,10 +31,10 @@ class ServiceCidrs:
         self._addresses = manager.cache(ADDRESS, metadata_only=True)
         self.controller = Controller("service-cidr-controller", self._reconcile)
         self.controller.for_(RANGE)
-        self.controller.watches(RANGE, self._leaving)
-        self.controller.watches(ADDRESS, self._leaving, metadata_only=True)
+        self.controller.watches(RANGE, self._find_leaving)
+        self.controller.watches(ADDRESS, self._find_leaving, metadata_only=True)
 
-    def _leaving(self, changed: Object) -> Iterable[Key]:
+    def _find_leaving(self, changed: Object) -> Iterable[Key]:
         return [one.key for one in self._ranges.snapshots() if "deletionTimestamp" in one.metadata]
 
     async def _reconcile(self, key: Key) -> Result | None:

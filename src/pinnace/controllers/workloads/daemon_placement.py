@@ -132,7 +132,7 @@ def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
     spec = {
         **template["spec"],
         "tolerations": _tolerations(template["spec"]),
-        "affinity": _pinned(template["spec"].get("affinity") or {}, node),
+        "affinity": _pin(template["spec"].get("affinity") or {}, node),
     }
     return {**pod, "metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
 
@@ -159,7 +159,7 @@ def _tolerations(spec: Object) -> list[Object]:
     return own
 
 
-def _pinned(affinity: Object, node: str) -> Object:
+def _pin(affinity: Object, node: str) -> Object:
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), _REQUIRED: required}}

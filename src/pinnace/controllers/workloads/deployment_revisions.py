@@ -79,13 +79,13 @@ def synced_annotations(deployment: Object, replica_set: Object, revision: int) -
         return changed
     changed[REVISION] = str(revision)
     if REVISION in present:  # A revision that returns keeps its earlier numbers in the history annotation.
-        history = _appended(present.get(REVISION_HISTORY, ""), present[REVISION])
+        history = _append(present.get(REVISION_HISTORY, ""), present[REVISION])
         if history != present.get(REVISION_HISTORY):
             changed[REVISION_HISTORY] = history
     return changed
 
 
-def _appended(history: str, revision: str) -> str:
+def _append(history: str, revision: str) -> str:
     numbers = [*filter(None, history.split(",")), revision]
     while len(",".join(numbers)) > _MOST_HISTORY and len(numbers) > 1:
         numbers.pop(0)
@@ -130,7 +130,7 @@ def rollback_to(deployment: Object) -> int | None:
     return _int64(text) if text else None
 
 
-def rolled_back(deployment: Object, replica_set: Object) -> Object:
+def roll_back(deployment: Object, replica_set: Object) -> Object:
     """Return the Deployment with the template and the annotations of an old revision."""
     own = {key: value for key, value in annotations_of(deployment).items() if key in _OWN_TO_EACH}
     copied = {key: value for key, value in annotations_of(replica_set).items() if key not in _OWN_TO_EACH}

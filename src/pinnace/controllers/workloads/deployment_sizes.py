@@ -23,7 +23,7 @@ def available(replica_set: Object) -> int:
     return count
 
 
-def lasting(replica_set: Object) -> int:
+def count_lasting(replica_set: Object) -> int:
     """Return the available replicas that stay: those beyond the wanted size are about to be deleted."""
     return min(available(replica_set), size(replica_set))
 
@@ -79,20 +79,20 @@ def old_sizes(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
     """Return the ReplicaSets of old revisions that may shrink now, without too few pods being available."""
     olds = sorted(active(old), key=by_creation)
     least = size(deployment) - max_unavailable(deployment)
-    missing_of_new = size(new) - lasting(new)
+    missing_of_new = size(new) - count_lasting(new)
     budget = total(olds) + size(new) - least - missing_of_new
     if not olds or budget <= 0:
         return {}
     sizes = {name_of(one): size(one) for one in olds}
     _drop_unavailable(olds, sizes, budget)
-    _drop_available(olds, sizes, sum(map(lasting, [*olds, new])) - least)
+    _drop_available(olds, sizes, sum(map(count_lasting, [*olds, new])) - least)
     return {name_of(one): sizes[name_of(one)] for one in olds if sizes[name_of(one)] != size(one)}
 
 
 def _drop_unavailable(olds: Sequence[Object], sizes: dict[str, int], budget: int) -> None:
     """Delete unavailable pods first: they would block the rollout, and no availability is lost."""
     for one in olds:
-        dropped = max(0, min(budget, size(one) - lasting(one)))
+        dropped = max(0, min(budget, size(one) - count_lasting(one)))
         sizes[name_of(one)] -= dropped
         budget -= dropped
 
@@ -147,10 +147,10 @@ def _fraction(replica_set: Object, deployment: Object) -> int:
     if size(deployment) == 0:
         return -own
     before = non_negative(replica_set, MAX_REPLICAS) or (deployment.get("status") or {}).get("replicas", 0)
-    return _rounded(own * max_replicas(deployment) / before) - own if before else 0
+    return _round(own * max_replicas(deployment) / before) - own if before else 0
 
 
-def _rounded(number: float) -> int:
+def _round(number: float) -> int:
     return int(number + 0.5)
 
 

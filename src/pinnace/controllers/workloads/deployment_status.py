@@ -38,10 +38,10 @@ def with_condition(conditions: list[Object], condition: DeploymentCondition, now
     known = find(conditions, condition.type)
     if known is not None and (known.get("status"), known.get("reason")) == (condition.status, condition.reason):
         return conditions
-    return _replaced(conditions, condition, now)
+    return _replace(conditions, condition, now)
 
 
-def _replaced(conditions: list[Object], condition: DeploymentCondition, now: datetime) -> list[Object]:
+def _replace(conditions: list[Object], condition: DeploymentCondition, now: datetime) -> list[Object]:
     known = find(conditions, condition.type)
     moment = to_rfc3339(now)
     since = known.get("lastTransitionTime") if known is not None and known.get("status") == condition.status else None
@@ -72,7 +72,7 @@ def counted_status(
         "unavailableReplicas": max(0, total(sets) - ready_to_use),
     }
     status: Object = {name: count for name, count in counts.items() if count}
-    terminating = _terminating(sets)
+    terminating = _count_terminating(sets)
     if terminating is not None:
         status["terminatingReplicas"] = terminating
     if "collisionCount" in (deployment.get("status") or {}):
@@ -93,7 +93,7 @@ def _sum(sets: Iterable[Object], field: str) -> int:
     return sum((one.get("status") or {}).get(field, 0) for one in sets)
 
 
-def _terminating(sets: Iterable[Object]) -> int | None:
+def _count_terminating(sets: Iterable[Object]) -> int | None:
     """Return the number of pods being deleted; None if an observed ReplicaSet does not report it."""
     count = 0
     for one in sets:
@@ -139,7 +139,7 @@ def _with_progress(deployment: Object, new: Object | None, status: Object, now: 
         return with_condition(conditions, condition, now)
     if _has_progressed(deployment.get("status") or {}, status):
         condition = DeploymentCondition(PROGRESSING, "True", "ReplicaSetUpdated", f"{about} is progressing.")
-        return _replaced(conditions, condition, now)
+        return _replace(conditions, condition, now)
     if _is_timed_out(deployment, before, now):
         condition = DeploymentCondition(PROGRESSING, "False", TIMED_OUT, f"{about} has timed out progressing.")
         return with_condition(conditions, condition, now)

@@ -67,7 +67,7 @@ class Deployments:
         self.controller = Controller("deployment", self._reconcile, workers=5)
         self.controller.for_(DEPLOYMENT)
         self.controller.watches_encoded(REPLICA_SET, self._deployments_of)
-        self.controller.watches_encoded(POD, self._recreating)
+        self.controller.watches_encoded(POD, self._find_recreating)
 
     def _deployments_of(self, snapshot: Snapshot) -> Iterable[Key]:
         """Yield the Deployment that owns a ReplicaSet; for an orphan every one that may adopt it."""
@@ -80,7 +80,7 @@ class Deployments:
         found = self._deployments.snapshots(namespace=namespace)
         return [one.key for one in found if one.derive(_selector_of).matches(replica_set.labels)]
 
-    def _recreating(self, snapshot: Snapshot) -> Iterable[Key]:
+    def _find_recreating(self, snapshot: Snapshot) -> Iterable[Key]:
         """Yield the Deployment that waits for its old pods to stop: only the strategy Recreate depends on pods."""
         owner = snapshot.derive(pod_facts).controller
         if owner is None or not owner.is_of_kind(REPLICA_SETS.kind):
@@ -230,7 +230,7 @@ class Deployments:
         for replica_set in rollout.old:
             if name_of(replica_set) in shrunk:
                 await self._scale(rollout, replica_set, shrunk[name_of(replica_set)])
-        if progress.is_complete(rollout.deployment, self._counted(rollout)):
+        if progress.is_complete(rollout.deployment, self._count(rollout)):
             await self._clean_up(rollout)
 
     async def _recreate(self, rollout: Rollout) -> None:
@@ -245,7 +245,7 @@ class Deployments:
             return
         if size(new) != size(rollout.deployment):
             await self._scale(rollout, new, size(rollout.deployment))
-        if progress.is_complete(rollout.deployment, self._counted(rollout)):
+        if progress.is_complete(rollout.deployment, self._count(rollout)):
             await self._clean_up(rollout)
 
     def _runs_old_pods(self, rollout: Rollout) -> bool:
@@ -312,7 +312,7 @@ class Deployments:
             message = f'The rollback revision contains the same template as current deployment "{name_of(deployment)}"'
             self._events.warning(deployment, "DeploymentRollbackTemplateUnchanged", message)
         else:
-            result = revisions.rolled_back(deployment, found)
+            result = revisions.roll_back(deployment, found)
         annotations = {
             key: value for key, value in revisions.annotations_of(result).items() if key != revisions.ROLLBACK_TO
         }
@@ -343,7 +343,7 @@ class Deployments:
         except (errors.NotFound, errors.Conflict):
             return  # It is gone already.
 
-    def _counted(self, rollout: Rollout) -> Object:
+    def _count(self, rollout: Rollout) -> Object:
         return progress.counted_status(
             rollout.deployment, rollout.new, rollout.old, rollout.conditions, self._clock.now()
         )
@@ -351,7 +351,7 @@ class Deployments:
     async def _write_status(self, rollout: Rollout, *, is_rolling_out: bool) -> Result | None:
         """Write the status if it or the revision has changed. Reconcile again at the deadline of the rollout."""
         deployment, now = rollout.deployment, self._clock.now()
-        status = self._counted(rollout)
+        status = self._count(rollout)
         if is_rolling_out:
             status["conditions"] = progress.rollout_conditions(deployment, rollout.new, rollout.old, status, now)
         revision = revisions.annotations_of(deployment).get(revisions.REVISION, "")

@@ -143,7 +143,7 @@ class Availability:
 def error_of_service(
     place: tuple[str, str, int], service: Object | None, slices: Sequence[Object]
 ) -> CheckResult | None:
-    """The reason why the service cannot have an endpoint, found without calling the server; None if it may have one."""
+    """Return why the Service cannot have an endpoint, without calling the server; None if it may have one."""
     namespace, name, port = place
     if service is None:
         return CheckResult("ServiceNotFound", f'service/{name} in "{namespace}" is not present')

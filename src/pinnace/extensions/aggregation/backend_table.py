@@ -68,7 +68,7 @@ class ApiServices:
         return self._backends.values()
 
     def served_by(self, namespace: str, name: str) -> list[str]:
-        """The APIServices that lead to a service."""
+        """Return the APIServices that name a Service."""
         return [known for known, backend in self._backends.items() if backend.service[:2] == (namespace, name)]
 
     def priorities(self, group: str, version: str) -> tuple[int, int] | None:
@@ -82,7 +82,7 @@ class ApiServices:
 
 
 def unavailable_reason_of(api_service: Object) -> str:
-    """Why the server cannot be asked, in the words of the condition; empty if it can."""
+    """Return why the backend is unavailable, in the words of the condition; empty if it is available."""
     found = condition(api_service, AVAILABLE)
     if found is None:
         return "the server has not been checked yet"

@@ -83,7 +83,7 @@ class HttpAnswer:
         self.headers: Sequence[tuple[bytes, bytes]] = response.raw_headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises OSError if the connection is lost, TimeoutError if it takes too long."""
+        """Yield the body as it arrives. Raise OSError if the connection is lost, TimeoutError if it takes too long."""
         while chunk := await self._next():
             yield chunk
 
@@ -138,7 +138,7 @@ class HttpBackend:
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
     ) -> HttpAnswer:
-        """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long."""
+        """Ask. Raise OSError if it cannot be reached, and TimeoutError if it says nothing for too long."""
         try:
             return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
         except (ConnectionError, TimeoutError):
@@ -146,7 +146,7 @@ class HttpBackend:
             raise
 
     async def check(self) -> list[Object]:
-        """The rows of its discovery page. Raises CheckFailed."""
+        """Return the rows of its discovery page. Raise CheckFailed."""
         target = f"/apis/{self.group}/{self.version}"
         try:
             host, port = self._address()
@@ -206,7 +206,7 @@ class HttpBackend:
         return self._whole
 
     async def connect(self) -> tuple[Duplex, str]:
-        """A connection of its own, and the name of its host. Raises OSError or TimeoutError."""
+        """Open a connection, and return it with the host name. Raise OSError or TimeoutError."""
         namespace, name, _ = self.service
         known_as = f"{name}.{namespace}.svc"
         try:
@@ -283,7 +283,7 @@ class HttpBackend:
 
 
 def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
-    """The TLS settings of an APIService: its caBundle, the machine's CAs, or no check with insecureSkipTLSVerify."""
+    """Return the TLS settings of an APIService: its caBundle, the system's CAs, or no check (insecureSkipTLSVerify)."""
     try:
         bundle = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace").strip()
         context = ssl.create_default_context(cadata=bundle or None)
@@ -304,7 +304,7 @@ def _header(answer: HttpAnswer, wanted: bytes) -> str:
 
 
 def _rows(body: bytes) -> list[Object]:
-    """The resources of a discovery page; none if it is another kind of page, which is the backend's own affair."""
+    """Return the resources of a discovery page; none if it is another kind of page."""
     try:
         page: Any = orjson.loads(body)
     except ValueError:

@@ -101,7 +101,7 @@ class AutoRegistration:
 
 
 def api_service_of(place: Place) -> Object:
-    """The local APIService of a custom group and version, behind all that is built in."""
+    """Return the local APIService of a custom group and version, ranked after the built-in ones."""
     group, version = place
     return {
         "apiVersion": API_SERVICE.api_version,

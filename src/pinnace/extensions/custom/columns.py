@@ -35,7 +35,7 @@ _AGE = {
 
 
 def columns_of(said: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The name, then what the definition asks for; the age where it asks for nothing."""
+    """Return the columns: the name, then those of the definition, or the age if it has none."""
     return (NAME, *(_column(one) for one in said or (_AGE,)))
 
 
@@ -56,13 +56,13 @@ def _cell(path: str, type_: str) -> Cell:
 
     def value(obj: Object, now: datetime) -> Any:
         if not compiled:
-            compiled.append(_compiled(path, type_))
+            compiled.append(_compile(path, type_))
         return compiled[0](obj, now)
 
     return value
 
 
-def _compiled(path: str, type_: str) -> Cell:
+def _compile(path: str, type_: str) -> Cell:
     try:
         return column(path, type_, since=cells.since)
     except JsonPathError:

@@ -20,7 +20,7 @@ USER_AGENT = "kube-apiserver"
 
 class Converter(Protocol):
     async def convert(self, objects: list[Object], api_version: str) -> list[Object]:
-        """The objects in this version, in the same order. Raises ApiError if any of them cannot be converted."""
+        """Return the objects in this version, in the same order. Raise ApiError if any of them cannot be converted."""
 
 
 class ConversionFailed(errors.ApiError):
@@ -45,7 +45,7 @@ class ConversionWebhook:
         if not places:
             return objects
         originals = [objects[at] for at in places]
-        what = _named(originals[0])
+        what = _describe(originals[0])
         answered = await self._ask(originals, api_version, what)
         if len(answered) != len(originals):
             raise ConversionFailed(
@@ -54,7 +54,7 @@ class ConversionWebhook:
         converted = list(objects)
         for index, (at, original, found) in enumerate(zip(places, originals, answered, strict=True)):
             try:
-                converted[at] = _checked(original, found, api_version)
+                converted[at] = _check(original, found, api_version)
             except ValueError as err:
                 raise ConversionFailed(
                     f"conversion webhook for {what} returned invalid converted object at index {index}: {err}"
@@ -80,14 +80,14 @@ class ConversionWebhook:
 
 
 def converter_of(definition: Object, client: WebhookClient, *, seconds: float = TIMEOUT_SECONDS) -> Converter | None:
-    """The converter of a definition; None where versions differ in their apiVersion alone."""
+    """Return the converter of a definition; None if versions differ in their apiVersion only."""
     conversion = definition["spec"].get("conversion") or {}
     if conversion.get("strategy") != "Webhook":
         return None
     return ConversionWebhook(conversion.get("webhook") or {}, client, seconds=seconds)
 
 
-def _named(obj: Object) -> str:
+def _describe(obj: Object) -> str:
     kind = kind_of(obj)
     return f"{kind.api_version}, Kind={kind.name}"
 
@@ -116,8 +116,8 @@ def _response(answer: Any, review: Object, uid: str) -> list[Any]:
     return converted
 
 
-def _checked(original: Object, found: Any, api_version: str) -> Object:
-    """The converted object with the metadata that it had; a webhook may change labels and annotations only."""
+def _check(original: Object, found: Any, api_version: str) -> Object:
+    """Return the converted object with its original metadata; a webhook may change labels and annotations only."""
     if not isinstance(found, dict):
         raise ValueError("it is no object")
     if found.get("apiVersion") != api_version:

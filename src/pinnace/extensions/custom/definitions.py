@@ -118,7 +118,7 @@ def resources_of(
     converter: Converter | None,
     body: Callable[[], bytes],
 ) -> list[Resource]:
-    """The resources of the definition under these names. `body` returns its bytes when a schema is first needed."""
+    """Return the resources of the definition under these names. `body` returns its bytes when a schema is needed."""
     spec = obj["spec"]
     versions = spec.get("versions") or []
     storage = next((one["name"] for one in versions if one.get("storage")), "")
@@ -201,7 +201,7 @@ _TEXT = {"type": "string"}
 
 
 def shape_of(custom: CustomVersion, built_in: BuiltIn) -> Schema:
-    """The whole object's schema, as apply, OpenAPI and explain need it: with an envelope, and open where it is open."""
+    """Return the schema of the whole object, for apply, OpenAPI and explain."""
     raw = dict(custom.raw_schema)
     own = {name: value for name, value in (raw.get("properties") or {}).items() if name not in _ENVELOPE}
     raw["properties"] = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": _METADATA, **own}

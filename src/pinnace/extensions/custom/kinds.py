@@ -43,7 +43,7 @@ class CustomKinds:
         self._served: dict[str, tuple[Resource, ...]] = {}
 
     def load(self, bodies: Iterable[bytes]) -> None:
-        """The definitions of an earlier run. Those with accepted names come first: what was theirs stays theirs."""
+        """Load the stored definitions. Those with accepted names come first and keep their names."""
         waiting = []
         for body in bodies:
             obj: Object = orjson.loads(body)
@@ -57,7 +57,7 @@ class CustomKinds:
             self._serve(orjson.loads(self._definitions[each].body), self._definitions[each])
 
     def put(self, body: bytes) -> None:
-        """A definition was made or changed."""
+        """Serve a definition that was created or changed."""
         obj: Object = orjson.loads(body)
         definition = Definition.read(obj, body)
         before = self._definitions.get(definition.name)
@@ -71,7 +71,7 @@ class CustomKinds:
         self._serve(obj, definition)
 
     def drop(self, each: str) -> None:
-        """A definition is gone."""
+        """Stop serving a deleted definition."""
         definition = self._definitions.pop(each, None)
         if definition is None:
             return
@@ -90,7 +90,7 @@ class CustomKinds:
         return self._served.get(each, ())
 
     def naming(self, definition: Definition) -> Naming:
-        """The names that the definition gets, by what its neighbours have today."""
+        """Return the names that the definition gets, given those of other definitions."""
         others = [self._names[one] for one in self._groups.get(definition.group, ()) if one != definition.name]
         return name(definition.asked, definition.accepted, others)
 
@@ -100,7 +100,7 @@ class CustomKinds:
         self._names.setdefault(definition.name, definition.accepted)
 
     def _is_served_so(self, before: Definition, now: Definition) -> bool:
-        """The resources that are served need not be made anew."""
+        """Whether the served resources can stay as they are."""
         accepted = self.naming(now).accepted
         return (
             before.is_leaving == now.is_leaving
@@ -129,12 +129,12 @@ class CustomKinds:
         self._served[definition.name] = found
 
     def _body(self, each: str) -> bytes:
-        """A definition's bytes as they are now, so that none are kept from before."""
+        """Return the current bytes of a definition, so that no old copy is kept."""
         known = self._definitions.get(each)
         return known.body if known is not None else b'{"spec":{}}'
 
     def _is_taken(self, resource: Resource, definition: Definition) -> bool:
-        """A built-in resource has this URL. It stays as it is."""
+        """Whether a built-in resource has this URL: it is not replaced."""
         present = self._registry.find(resource.group, resource.version, resource.plural)
         return present is not None and all(present is not one for one in self._served.get(definition.name, ()))
 
@@ -151,7 +151,7 @@ class CustomKinds:
             self._on_replaced(replaced)
 
     def _reconsider(self, group: str) -> None:
-        """A name was given up: another definition may have waited for it."""
+        """Accept the names of other definitions again: a name was freed."""
         for each in self.in_group(group):
             if each not in self._served:
                 definition = self._definitions[each]

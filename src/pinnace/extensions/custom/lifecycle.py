@@ -159,7 +159,7 @@ class DefinitionLifecycle:
         self._cleanups[name] = self._tasks.create_task(watch())
 
     async def _delete_all(self, kind: Kind, objects: list[Object]) -> None:
-        """One by one, since one that cannot be shown can still be deleted."""
+        """Delete the objects one by one: one that cannot be converted can still be deleted."""
         room = asyncio.Semaphore(_DELETED_AT_ONCE)
 
         async def delete(metadata: Object) -> None:
@@ -205,19 +205,19 @@ class _Conditions:
             if present["type"] == wanted["type"]:
                 same = present["status"] == wanted["status"]
                 moment = present.get("lastTransitionTime") if same else self._now
-                self.all[index] = {**_dated(wanted, moment), **_seen(present)}
+                self.all[index] = {**_with_time(wanted, moment), **_generation_of(present)}
                 return
-        self.all.append(_dated(wanted, self._now))
+        self.all.append(_with_time(wanted, self._now))
 
     def drop(self, type_: str) -> None:
         self.all = [one for one in self.all if one["type"] != type_]
 
 
-def _dated(condition: Object, moment: Any) -> Object:
+def _with_time(condition: Object, moment: Any) -> Object:
     return {"type": condition["type"], "status": condition["status"], "lastTransitionTime": moment, **condition}
 
 
-def _seen(condition: Object) -> Object:
+def _generation_of(condition: Object) -> Object:
     return {name: condition[name] for name in ("observedGeneration",) if name in condition}
 
 

@@ -61,7 +61,7 @@ class Neighbours:
         return self._versions.get(api_version.rpartition("/")[2])
 
     def converted(self, objects: list[Object], api_version: str) -> list[Object] | Awaitable[list[Object]]:
-        """The objects in another version. Awaitable where a webhook has to say what they look like there."""
+        """Return the objects in another version; awaitable if a webhook converts them."""
         if self.converter is None:
             for obj in objects:
                 obj["apiVersion"] = api_version
@@ -153,13 +153,13 @@ class CustomVersion:
             if own is not None:
                 own.fill_in(obj)
         converted = self._neighbours.converted(objects, self.kind.api_version)
-        return self.trim(converted) if isinstance(converted, list) else self._trimmed(converted)
+        return self.trim(converted) if isinstance(converted, list) else self._trim(converted)
 
     def to_stored(self, obj: Object) -> Object | Awaitable[Object]:
         stored = self._neighbours.of(self._neighbours.storage)
         assert stored is not None, "one of the versions is stored"
         converted = self._neighbours.converted([obj], self._neighbours.storage)
-        return stored.trim(converted)[0] if isinstance(converted, list) else stored._trimmed_one(converted)
+        return stored.trim(converted)[0] if isinstance(converted, list) else stored._trim_one(converted)
 
     def convert_to(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
         converted = self._neighbours.converted([obj], api_version)
@@ -179,10 +179,10 @@ class CustomVersion:
                 self._pruner.prune(obj)
         return converted
 
-    async def _trimmed(self, converted: Awaitable[list[Object]]) -> list[Object]:
+    async def _trim(self, converted: Awaitable[list[Object]]) -> list[Object]:
         return self.trim(await converted)
 
-    async def _trimmed_one(self, converted: Awaitable[list[Object]]) -> Object:
+    async def _trim_one(self, converted: Awaitable[list[Object]]) -> Object:
         return self.trim(await converted)[0]
 
     def _decode_metadata(self, obj: Object) -> list[str]:
@@ -195,7 +195,7 @@ class CustomVersion:
     # Errors.
 
     def errs(self, new: Object, old: Object | None) -> Iterator[FieldError]:
-        """Raises ExceedsInlineBudget on an event loop if the rules cost much: they are to be asked in a thread."""
+        """Yield the field errors. Raise ExceedsInlineBudget on an event loop if the rules need a thread."""
         yield from self._validate_type(new)
         validator = self._validator
         found = validator.validate(new) if old is None else validator.validate_update(new, old)
@@ -207,7 +207,7 @@ class CustomVersion:
         yield from self._validate_rule(new, old, plain)
 
     def _validate_rule(self, new: Object, old: Object | None, plain: list[FieldError]) -> Iterator[FieldError]:
-        """The errors of the CEL rules, which run only on objects that fit the schema."""
+        """Yield the errors of the CEL rules, which run only on objects that match the schema."""
         rules = self._rules
         if rules is None:
             return
@@ -231,9 +231,9 @@ class CustomVersion:
         yield from self._validate_rule(new, old, plain)
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """The warnings of a valid object: rules that unchanged parts break, and finalizers without a domain.
+        """Return the warnings of a valid object: rules that unchanged parts break, and finalizers without a domain.
 
-        To be called right after `errors`, which notes the broken rules that it let pass.
+        Call it right after `errors`, which records the broken rules that it ignores.
         """
         checked, told = self._let_pass
         self._let_pass = _NOTHING
@@ -259,7 +259,7 @@ class CustomVersion:
 
 
 def _finalizer_warnings(new: Object, old: Object | None) -> list[str]:
-    """A finalizer that was just added should say whose it is."""
+    """Warn about a new finalizer without a domain."""
     asked = new["metadata"].get("finalizers")
     if not asked:
         return []

@@ -26,7 +26,7 @@ LOCAL_AVAILABLE = {
 
 
 def _any_name(name: str) -> list[str]:
-    """The name depends on other fields, so `validate` checks it."""
+    """Return no error: the name depends on other fields, so `validate` checks it."""
     return names.path_segment(name)
 
 

@@ -227,7 +227,7 @@ def _with_metrics(autoscaler: Object, spec_of: Any, status_of: Any) -> Object:
         changed["status"] = dict(status)
         if "currentMetrics" in status:
             changed["status"]["currentMetrics"] = [status_of(metric) for metric in status["currentMetrics"] or ()]
-    behavior = _carried(autoscaler, BEHAVIOR)
+    behavior = _read_annotation(autoscaler, BEHAVIOR)
     if isinstance(behavior, dict) and changed.get("spec") and "behavior" not in changed["spec"]:
         changed["spec"]["behavior"] = _plain_behavior(behavior)
         changed = _annotate(changed, _annotations_without(changed, (BEHAVIOR,)))
@@ -270,7 +270,7 @@ def v2_to_v1(autoscaler: Object) -> Object:
 def v1_to_v2(autoscaler: Object) -> Object:
     spec = dict(autoscaler.get("spec") or {})
     status = dict(autoscaler.get("status") or {})
-    metrics = [_new_spec(metric) for metric in _carried(autoscaler, METRICS) or ()]
+    metrics = [_new_spec(metric) for metric in _read_annotation(autoscaler, METRICS) or ()]
     utilization = spec.pop("targetCPUUtilizationPercentage", None)
     if utilization is not None:
         metrics.append(_cpu("target", type="Utilization", averageUtilization=utilization))
@@ -279,16 +279,16 @@ def v1_to_v2(autoscaler: Object) -> Object:
         metrics.append(_cpu("target", type="Utilization", averageUtilization=80))
     spec["metrics"] = metrics
 
-    current = [_new_status(metric) for metric in _carried(autoscaler, CURRENT_METRICS) or ()]
+    current = [_new_status(metric) for metric in _read_annotation(autoscaler, CURRENT_METRICS) or ()]
     used = status.pop("currentCPUUtilizationPercentage", None)
     if used is not None and not any(_cpu_utilization(metric, "current") is not None for metric in current):
         current.append(_cpu("current", averageUtilization=used))
     if not status.get("currentReplicas"):
         status.pop("currentReplicas", None)
-    behavior = _carried(autoscaler, BEHAVIOR)
+    behavior = _read_annotation(autoscaler, BEHAVIOR)
     if isinstance(behavior, dict):
         spec["behavior"] = _plain_behavior(behavior)
-    conditions = _carried(autoscaler, CONDITIONS)
+    conditions = _read_annotation(autoscaler, CONDITIONS)
     if conditions:
         status["conditions"] = conditions
 
@@ -322,7 +322,7 @@ def _annotate(obj: Object, annotations: dict[str, str]) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _carried(obj: Object, annotation: str) -> Any:
+def _read_annotation(obj: Object, annotation: str) -> Any:
     written = (obj.get("metadata", {}).get("annotations") or {}).get(annotation)
     if written is None:
         return None

@@ -57,7 +57,7 @@ class Times:
         return sorted(self.values)
 
     def next(self, value: int) -> int | None:
-        """The first allowed value that is not smaller."""
+        """Return the first allowed value that is not smaller."""
         at = bisect_right(self._ordered, value - 1)
         return self._ordered[at] if at < len(self._ordered) else None
 
@@ -75,10 +75,10 @@ class CronSchedule:
     time_zone: str = ""
 
     def next(self, after: datetime, zone: tzinfo = UTC) -> datetime | None:
-        """The first time after a moment, in UTC; None if there is none within five years.
+        """Return the first scheduled time after a given one, in UTC; None if there is none within five years.
 
         Times are local to the schedule's own time zone, or else to `zone`. A local time that a change of clocks skips
-        does not come; one that comes twice counts twice.
+        does not occur; one that occurs twice counts twice.
         """
         start = after.replace(microsecond=0)
         if self.every_seconds:
@@ -97,7 +97,7 @@ class CronSchedule:
             moment = later
 
     def _first_candidate(self, local: datetime, zone: tzinfo) -> datetime | None:
-        """The earliest moment that may match where this one does not; None if it matches."""
+        """Return the earliest time that may match if this one does not; None if it matches."""
         month = self.months.next(local.month)
         if month != local.month:
             return _midnight(local.year + (month is None), month or min(self.months.values), 1, zone)
@@ -136,7 +136,7 @@ def _midnight(year: int, month: int, day: int, zone: tzinfo) -> datetime:
 
 
 def _resolve(local: datetime, zone: tzinfo) -> datetime:
-    """The moment of a local time; of one that the clocks skip, the moment at which they do."""
+    """Return the time of a local time; for a skipped local time, when the clocks change."""
     moment = local.replace(tzinfo=zone).astimezone(UTC)
     found = moment.astimezone(zone).replace(tzinfo=None)
     if found == local:
@@ -272,5 +272,5 @@ def check_time_zone(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def time_zone(name: str) -> tzinfo:
-    """A time zone that exists; controllers run in UTC, whatever the machine's own zone."""
+    """Return a time zone by name. "Local" is UTC, whatever the machine's own zone."""
     return UTC if name in ("", "UTC", "Local") else zoneinfo.ZoneInfo(name)

@@ -147,20 +147,20 @@ def _validate_job_change(new: Object, old: Object, errs: list[FieldError]) -> No
     spec, before = new["spec"], old["spec"]
     completions = spec.get("completions")
     if spec["completionMode"] != "Indexed":
-        _unchanged(spec, before, "completions", errs)
+        _validate_unchanged(spec, before, "completions", errs)
     elif completions not in (None, before.get("completions"), spec["parallelism"]):
         detail = "can only be modified in tandem with spec.parallelism"
         errs.append(invalid("spec.completions", completions, detail))
-    _unchanged(spec, before, "selector", errs, shown=selector_view)
+    _validate_unchanged(spec, before, "selector", errs, shown=selector_view)
     _validate_template_change(new, old, errs)
-    _unchanged(spec, before, "completionMode", errs)
-    _unchanged(spec, before, "podFailurePolicy", errs, shown=FAILURE_POLICY.view_or_none)
-    _unchanged(spec, before, "backoffLimitPerIndex", errs)
-    _unchanged(spec, before, "managedBy", errs)
-    _unchanged(spec, before, "successPolicy", errs, shown=SUCCESS_POLICY.view_or_none)
+    _validate_unchanged(spec, before, "completionMode", errs)
+    _validate_unchanged(spec, before, "podFailurePolicy", errs, shown=FAILURE_POLICY.view_or_none)
+    _validate_unchanged(spec, before, "backoffLimitPerIndex", errs)
+    _validate_unchanged(spec, before, "managedBy", errs)
+    _validate_unchanged(spec, before, "successPolicy", errs, shown=SUCCESS_POLICY.view_or_none)
 
 
-def _unchanged(spec: Object, before: Object, field: str, errs: list[FieldError], *, shown: Any = None) -> None:
+def _validate_unchanged(spec: Object, before: Object, field: str, errs: list[FieldError], *, shown: Any = None) -> None:
     if not equal_ignoring_empty(spec.get(field), before.get(field)):
         value = spec.get(field)
         errs.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))

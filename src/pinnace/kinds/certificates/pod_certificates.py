@@ -160,7 +160,7 @@ def _validate_issued(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iter
         yield invalid(CHAIN, chain, "issued certificate chain must contain at least one certificate")
     elif blocks[0].type != "CERTIFICATE":
         yield invalid(CHAIN, chain, "issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
-    elif check_certificate(_armoured(blocks[0].der)):
+    elif check_certificate(_armour(blocks[0].der)):
         yield invalid(CHAIN, chain, "leaf certificate does not parse as valid X.509")
     elif key and not is_certificate_of(blocks[0].der, key):
         yield invalid(CHAIN, chain, "leaf certificate was not issued to the requested public key")
@@ -171,11 +171,11 @@ def _validate_issued(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iter
     elif any(block.type != "CERTIFICATE" for block in blocks[1:]):
         # Kubernetes' own spelling.
         yield invalid(CHAIN, chain, "issued certificate chain must consist entirely of CERTFICATE PEM blocks")
-    elif any(check_certificate(_armoured(block.der)) for block in blocks[1:]):
+    elif any(check_certificate(_armour(block.der)) for block in blocks[1:]):
         yield invalid(CHAIN, chain, "intermediate certificate does not parse as valid X.509")
 
 
-def _armoured(der: bytes) -> bytes:
+def _armour(der: bytes) -> bytes:
     return b"-----BEGIN CERTIFICATE-----\n" + b64encode(der) + b"\n-----END CERTIFICATE-----\n"
 
 

@@ -82,13 +82,13 @@ def is_in_scope(place: Place, obj: Object, quota_spec: Object) -> bool:
 
 
 def unsaid(spec: Object, limited: Iterable[str]) -> str:
-    """The resources that a quota limits and that the containers of a pod do not set."""
+    """Return the resources that a quota limits and that the containers of a pod do not set."""
     if spec.get("resources"):
         return ""
     wanted = [name for name in sorted(limited) if name in _TO_BE_SAID]
     missing: dict[str, list[str]] = {}
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        said = _named(container.get("resources") or {})
+        said = _names_of(container.get("resources") or {})
         for name in wanted:
             if name not in said:
                 missing.setdefault(name, []).append(container.get("name", ""))
@@ -98,7 +98,7 @@ def unsaid(spec: Object, limited: Iterable[str]) -> str:
 
 
 def is_ending(pod: Object) -> bool:
-    """A pod with a deadline, which quotas call terminating."""
+    """Whether a pod has a deadline, which quotas call terminating."""
     deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
     return deadline is not None and deadline >= 0
 
@@ -136,7 +136,7 @@ def _pod_usage(spec: Object) -> Amounts:
     return used
 
 
-def _named(resources: Object) -> set[str]:
+def _names_of(resources: Object) -> set[str]:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     return {*requests, *(f"requests.{name}" for name in requests), *(f"limits.{name}" for name in limits)}
 
@@ -167,7 +167,7 @@ def _claim_usage(claim: Object) -> Amounts:
 
 
 def _device_usage(spec: Object) -> Amounts:
-    """The devices of each class. Of alternatives, the largest number that one may get of a class counts."""
+    """Return the devices of each class. Of alternatives, the largest number of one class counts."""
     counts: dict[str, int] = {}
     for request in (spec.get("devices") or {}).get("requests") or ():
         most: dict[str, int] = {}

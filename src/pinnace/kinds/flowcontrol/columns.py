@@ -37,7 +37,7 @@ FLOW_SCHEMA = (
 )
 
 
-def _limited(*steps: str) -> Any:
+def _limited_field(*steps: str) -> Any:
     def value(level: Object, now: datetime) -> Any:
         holder = reach(level, "spec", "limited", *steps[:-1])
         return NONE if holder is None else holder.get(steps[-1], 0)
@@ -51,14 +51,16 @@ PRIORITY_LEVEL_CONFIGURATION = (
     string(
         "NominalConcurrencyShares",
         f"{_FLOW}.LimitedPriorityLevelConfiguration.nominalConcurrencyShares",
-        _limited("nominalConcurrencyShares"),
+        _limited_field("nominalConcurrencyShares"),
     ),
-    string("Queues", f"{_FLOW}.QueuingConfiguration.queues", _limited("limitResponse", "queuing", "queues")),
-    string("HandSize", f"{_FLOW}.QueuingConfiguration.handSize", _limited("limitResponse", "queuing", "handSize")),
+    string("Queues", f"{_FLOW}.QueuingConfiguration.queues", _limited_field("limitResponse", "queuing", "queues")),
+    string(
+        "HandSize", f"{_FLOW}.QueuingConfiguration.handSize", _limited_field("limitResponse", "queuing", "handSize")
+    ),
     string(
         "QueueLengthLimit",
         f"{_FLOW}.QueuingConfiguration.queueLengthLimit",
-        _limited("limitResponse", "queuing", "queueLengthLimit"),
+        _limited_field("limitResponse", "queuing", "queueLengthLimit"),
     ),
     AGE,
 )

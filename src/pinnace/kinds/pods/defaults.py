@@ -296,7 +296,7 @@ def _default_claim(source: Object) -> None:
         spec.setdefault("resources", {})
 
 
-def _filling(**values: Any) -> Callable[[Object], None]:
+def _fill_in(**values: Any) -> Callable[[Object], None]:
     def fill(source: Object) -> None:
         for name, value in values.items():
             if source.get(name) in (None, ""):
@@ -313,10 +313,10 @@ _VOLUME_DEFAULTS: dict[str, Callable[[Object], None]] = {
     "hostPath": _default_host_path,
     "image": _default_image,
     "ephemeral": _default_claim,
-    "iscsi": _filling(iscsiInterface="default"),
-    "rbd": _filling(pool="rbd", user="admin", keyring="/etc/ceph/keyring"),
-    "azureDisk": _filling(cachingMode="ReadWrite", fsType="ext4", readOnly=False, kind="Shared"),
-    "scaleIO": _filling(storageMode="ThinProvisioned", fsType="xfs"),
+    "iscsi": _fill_in(iscsiInterface="default"),
+    "rbd": _fill_in(pool="rbd", user="admin", keyring="/etc/ceph/keyring"),
+    "azureDisk": _fill_in(cachingMode="ReadWrite", fsType="ext4", readOnly=False, kind="Shared"),
+    "scaleIO": _fill_in(storageMode="ThinProvisioned", fsType="xfs"),
 }
 
 

@@ -260,7 +260,7 @@ def _device_id(device: Mapping[str, Any]) -> dict[str, str]:
     return {name: device.get(field) or "" for name, field in wire}
 
 
-def _allocated(status: Mapping[str, Any]) -> list[dict[str, str]]:
+def _allocations(status: Mapping[str, Any]) -> list[dict[str, str]]:
     allocation = status.get("allocation") or {}
     return [_device_id(result) for result in (allocation.get("devices") or {}).get("results") or []]
 
@@ -268,7 +268,7 @@ def _allocated(status: Mapping[str, Any]) -> list[dict[str, str]]:
 def _prepare_claim_status(claim: Object, old: Object | None) -> None:
     """Drop the status of devices that are no longer allocated."""
     status, before = claim.setdefault("status", {}), (old or {}).get("status", {})
-    gone = [device for device in _allocated(before) if device not in _allocated(status)]
+    gone = [device for device in _allocations(before) if device not in _allocations(status)]
     kept = [device for device in status.get("devices") or [] if _device_id(device) not in gone]
     if kept:
         status["devices"] = kept
@@ -290,7 +290,7 @@ def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldE
         status.get("devices"),
         ANY_NUMBER,
         "status.devices",
-        partial(_validate_device_status, allocated=_allocated(status)),
+        partial(_validate_device_status, allocated=_allocations(status)),
         key=_device_id,
     )
     if reservations and allocation is None:

@@ -53,7 +53,7 @@ def published(
     return {**_with_embedded(raw, envelope, is_v2=is_v2), **own_kind, **selectable}
 
 
-def published_list(resource: Resource, item: str, envelope: Envelope) -> Object:
+def publish_list(resource: Resource, item: str, envelope: Envelope) -> Object:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.list_kind}
     more = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
     items = {

@@ -149,7 +149,7 @@ class Paths:
             self._dialect.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
             item["delete"] = delete
         if item:
-            paths[self._path(resource)] = {**item, "parameters": self._shared(resource)}
+            paths[self._path(resource)] = {**item, "parameters": self._shared_parameters(resource)}
 
     def _single(self, paths: Object, resource: Resource) -> None:
         kind, item = resource.kind, Object()
@@ -166,7 +166,10 @@ class Paths:
         if "patch" in resource.verbs:
             item["patch"] = self._patch(resource, f"partially update the specified {kind.name}", name)
         if item:
-            paths[f"{self._path(resource)}/{{name}}"] = {**item, "parameters": self._shared(resource, named=True)}
+            paths[f"{self._path(resource)}/{{name}}"] = {
+                **item,
+                "parameters": self._shared_parameters(resource, named=True),
+            }
 
     def _connect(self, paths: Object, resource: Resource, below: Subresource) -> None:
         """Add a subresource that takes over the connection, with every method."""
@@ -179,7 +182,7 @@ class Paths:
             item[method] = connect | {"x-kubernetes-group-version-kind": _wire(below.kind)}
         paths[f"{self._path(resource)}/{{name}}/{below.name}"] = {
             **item,
-            "parameters": self._shared(resource, named=True),
+            "parameters": self._shared_parameters(resource, named=True),
         }
 
     def _below(self, paths: Object, resource: Resource, below: Subresource) -> None:
@@ -202,7 +205,7 @@ class Paths:
             item["post"] = create
         if item:
             path = f"{self._path(resource)}/{{name}}/{below.name}"
-            paths[path] = {**item, "parameters": self._shared(resource, named=True)}
+            paths[path] = {**item, "parameters": self._shared_parameters(resource, named=True)}
 
     def _replace(
         self, resource: Resource, description: str, name: str, *, suffix: str = "", kind: Kind | None = None
@@ -248,7 +251,7 @@ class Paths:
         scope = "/namespaces/{namespace}" if resource.namespaced else ""
         return f"{self._root}{scope}/{resource.plural}"
 
-    def _shared(self, resource: Resource, *, named: bool = False) -> list[Object]:
+    def _shared_parameters(self, resource: Resource, *, named: bool = False) -> list[Object]:
         shared = []
         if named:
             description = f"The name of the {resource.kind.name}."

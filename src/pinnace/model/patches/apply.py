@@ -64,7 +64,7 @@ def apply(
     try:
         if not managed and live is not None:
             managed = updated(None, before, {}, ownership, manager="before-first-apply", now=now)
-        merged, managed = _applied(before, applied, managed, ownership, me=me, force=force)
+        merged, managed = _apply(before, applied, managed, ownership, me=me, force=force)
     except _Conflicts as conflicts:
         allowed = fields_of_last_applied(before, ownership.schema) if manager == "kubectl" else None
         if allowed is None:
@@ -72,7 +72,7 @@ def apply(
         left = _Conflicts([(who, path) for who, path in conflicts.found if not field_sets.contains(allowed, path)])
         if left.found:
             raise left.as_error() from None
-        merged, managed = _applied(before, applied, managed, ownership, me=me, force=True)
+        merged, managed = _apply(before, applied, managed, ownership, me=me, force=True)
     except ValueError as err:
         raise ApplyFailed(f"failed to merge config: {err}") from None
     if me in managed:
@@ -105,7 +105,7 @@ class _Conflicts(Exception):
         return ApplyConflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)
 
 
-def _applied(
+def _apply(
     live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: FieldManager, force: bool
 ) -> tuple[Object, Managed]:
     """Merge once: return the merged object and its managers. Raise _Conflicts."""

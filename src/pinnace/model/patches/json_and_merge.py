@@ -53,7 +53,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
         raise BadRequest("Invalid JSON Patch")
     if not isinstance(patch, dict):
         raise _undecodable(patch, "Go value of type map[string]interface {}")
-    return _merged(document, patch)
+    return _merge(document, patch)
 
 
 def unknown_patch_fields(operations: list[Any]) -> list[str]:
@@ -67,7 +67,7 @@ def unknown_patch_fields(operations: list[Any]) -> list[str]:
     ]
 
 
-def _merged(current: Any, patch: Any) -> Any:
+def _merge(current: Any, patch: Any) -> Any:
     if not isinstance(current, dict):
         return _without_nulls(patch)
     if not isinstance(patch, dict):
@@ -79,7 +79,7 @@ def _merged(current: Any, patch: Any) -> Any:
         elif merged.get(key) is None:
             merged[key] = _without_nulls(value)
         else:
-            merged[key] = _merged(merged[key], value)
+            merged[key] = _merge(merged[key], value)
     return merged
 
 
@@ -215,17 +215,17 @@ class _Patched:
     def _writable(self, path: str, error: str) -> tuple[Any, str]:
         """Return the container of the path's last key, after copying it and its parents."""
         *parents, last = _keys(path, error)
-        container = self.document = self._owned(self.document)
+        container = self.document = self._copy_once(self.document)
         for key in parents:
             child = _child(container, key)
             if not isinstance(child, dict | list):
                 raise PatchRefused(f"{error}: missing value")
-            owned = self._owned(child)
+            owned = self._copy_once(child)
             container[key if isinstance(container, dict) else _index(key, len(container))] = owned
             container = owned
         return container, last
 
-    def _owned(self, container: Any) -> Any:
+    def _copy_once(self, container: Any) -> Any:
         if id(container) in self._own:
             return container
         copied = container.copy()

@@ -108,28 +108,28 @@ def _own_everything(new: Object, ownership: Ownership, *, manager: str, now: str
     """Return the result of `updated` and `write` for an object created by one manager: most creates."""
     before = ownership.empty()
     mine = (
-        _remembered(before, new, ownership)
+        _build_cached(before, new, ownership)
         if before in _BLANKS
-        else field_sets.sort_fields(_made(before, new, ownership))
+        else field_sets.sort_fields(_build(before, new, ownership))
     )
     if mine:
         me = FieldManager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
         new["metadata"]["managedFields"] = [written(me, mine, api_version=ownership.api_version, time=now)]
 
 
-def _made(before: Object, new: Object, ownership: Ownership) -> FieldSet:
+def _build(before: Object, new: Object, ownership: Ownership) -> FieldSet:
     changes = ownership.changes(before, new, ownership.api_version)
     assert changes is not None  # Its own version is always known.
     return _without_identity(field_sets.union(changes.modified, changes.added) if changes.modified else changes.added)
 
 
-def _remembered(before: Object, new: Object, ownership: Ownership) -> FieldSet:
-    """Return `_made`, sorted. Cached, because objects of one kind have the same few selections of fields."""
+def _build_cached(before: Object, new: Object, ownership: Ownership) -> FieldSet:
+    """Return `_build`, sorted. Cached, because objects of one kind have the same few selections of fields."""
     known = ownership.made
     shape = outline(structure(ownership.schema), new)
     mine = known.get(shape)
     if mine is None:
-        mine = field_sets.sort_fields(_made(before, new, ownership))
+        mine = field_sets.sort_fields(_build(before, new, ownership))
         if len(orjson.dumps(shape)) <= _LONGEST_OUTLINE:
             if len(known) >= _MOST_OUTLINES:
                 known.clear()

@@ -30,7 +30,7 @@ def running(pod: Object, *, now: str, host_ips: Iterable[str], pod_ips: Iterable
         status["initContainerStatuses"] = [
             _running_container(pod, one, now=now)
             if one.get("restartPolicy") == "Always"
-            else _ended_container(pod, one, {"exitCode": 0, "reason": "Completed"}, now=now, ready=True)
+            else _end_container(pod, one, {"exitCode": 0, "reason": "Completed"}, now=now, ready=True)
             for one in spec["initContainers"]
         ]
     for name, addresses in (("host", list(host_ips)), ("pod", list(pod_ips))):
@@ -41,15 +41,13 @@ def running(pod: Object, *, now: str, host_ips: Iterable[str], pod_ips: Iterable
 
 def succeeded(pod: Object, *, now: str) -> Object:
     ended = {"exitCode": 0, "reason": "Completed"}
-    return _ended(pod, "Succeeded", "PodCompleted", lambda _: ended, now=now)
+    return _end(pod, "Succeeded", "PodCompleted", lambda _: ended, now=now)
 
 
 def failed(pod: Object, ended: Mapping[str, Any], *, now: str, container: str = "") -> Object:
     """Return the status of a failed pod: `container`, or every container, ended with `ended`; others completed."""
     fine = {"exitCode": 0, "reason": "Completed"}
-    return _ended(
-        pod, "Failed", "PodFailed", lambda name: ended if not container or name == container else fine, now=now
-    )
+    return _end(pod, "Failed", "PodFailed", lambda name: ended if not container or name == container else fine, now=now)
 
 
 def restarts_of(pod: Object) -> int:
@@ -62,13 +60,13 @@ def restarted(pod: Object, ended: Mapping[str, Any], *, now: str) -> Object:
     """Return the status of a pod whose containers have all ended with `ended` and run again."""
     statuses = []
     for container in pod["spec"]["containers"]:
-        last = _ended_container(pod, container, ended, now=now)
+        last = _end_container(pod, container, ended, now=now)
         again = _running_container(pod, container, now=now)
         statuses.append({**again, "restartCount": last["restartCount"] + 1, "lastState": last["state"]})
     return {"containerStatuses": statuses}
 
 
-def _ended(pod: Object, phase: str, reason: str, how: Any, *, now: str) -> Object:
+def _end(pod: Object, phase: str, reason: str, how: Any, *, now: str) -> Object:
     wanted = [
         ("PodReadyToStartContainers", "False", ""),
         ("Initialized", "True", reason if phase == "Succeeded" else ""),
@@ -78,9 +76,7 @@ def _ended(pod: Object, phase: str, reason: str, how: Any, *, now: str) -> Objec
     return {
         "phase": phase,
         "conditions": _conditions(pod, wanted, now=now),
-        "containerStatuses": [
-            _ended_container(pod, one, how(one["name"]), now=now) for one in pod["spec"]["containers"]
-        ],
+        "containerStatuses": [_end_container(pod, one, how(one["name"]), now=now) for one in pod["spec"]["containers"]],
         **_generation(pod),
     }
 
@@ -120,7 +116,7 @@ def _running_container(pod: Object, container: Object, *, now: str) -> Object:
     return {**_container(pod, container), "ready": True, "started": True, "state": state}
 
 
-def _ended_container(
+def _end_container(
     pod: Object, container: Object, ended: Mapping[str, Any], *, now: str, ready: bool = False
 ) -> Object:
     made = _container(pod, container)

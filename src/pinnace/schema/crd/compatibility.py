@@ -68,7 +68,19 @@ def _keeps_unknown(schema: Raw) -> bool:
 
 
 def _sentences(old: Raw, new: Raw) -> Iterator[str]:
-    for of in (_type, _nullable, _enum, _bounds, _pattern, _format, _unknown, _list_type, _embedded, _junctors, _rules):
+    for of in (
+        _type,
+        _nullable,
+        _enum,
+        _bounds,
+        _pattern,
+        _format,
+        _unknown,
+        _list_type,
+        _check_embedded,
+        _junctors,
+        _rules,
+    ):
         yield from of(old, new)
 
 
@@ -158,7 +170,7 @@ def _list_type(old: Raw, new: Raw) -> Iterator[str]:
         yield f"the map is {now}, and was {was}: it is merged in another way"
 
 
-def _embedded(old: Raw, new: Raw) -> Iterator[str]:
+def _check_embedded(old: Raw, new: Raw) -> Iterator[str]:
     if new.get("x-kubernetes-embedded-resource") and not old.get("x-kubernetes-embedded-resource"):
         yield "the value must be a whole object, with apiVersion and kind"
 

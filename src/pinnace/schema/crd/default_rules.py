@@ -10,7 +10,7 @@ import orjson
 from pinnace.schema import field_errors as errs
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
-from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong, validate_embedded, validate_resource
+from pinnace.schema.validation.embedded import MetadataErrors, accept_anything, validate_embedded, validate_resource
 from pinnace.schema.validation.explain import explain
 from pinnace.schema.validation.prune_and_default import META_FIELDS, unknown_fields
 
@@ -30,7 +30,7 @@ def validate_defaults(
     path: str,
     *,
     wants_pruned: bool = True,
-    validate_metadata: MetadataErrors = nothing_wrong,
+    validate_metadata: MetadataErrors = accept_anything,
     validate_rule: DefaultErrors = no_rules,
 ) -> list[FieldError]:
     """Return every error of every default of a structural schema."""

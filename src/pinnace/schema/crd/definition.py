@@ -14,7 +14,7 @@ from pinnace.schema.crd.internal_form import internal_form
 from pinnace.schema.crd.structural import find_unsupported, validate_structural
 from pinnace.schema.field_errors import FieldError, go_json
 from pinnace.schema.shape import Raw
-from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong
+from pinnace.schema.validation.embedded import MetadataErrors, accept_anything
 from pinnace.schema.validation.formats import effective_format
 from pinnace.schema.validation.prune_and_default import META_FIELDS
 
@@ -56,7 +56,7 @@ def validate_schema(
     *,
     has_status: bool = False,
     strictness: Strictness = Strictness(),  # noqa: B008 - it is frozen
-    validate_metadata: MetadataErrors = nothing_wrong,
+    validate_metadata: MetadataErrors = accept_anything,
     validate_rule: DefaultErrors = no_rules,
 ) -> list[FieldError]:
     """Return every error of a version's schema at `path`: spec.versions[0].schema.openAPIV3Schema.

@@ -187,9 +187,9 @@ def _value_validation(
             continue
         for index, option in enumerate(schema.get(word) or ()):
             is_pair = word == "allOf" and index == 0 and skips_first
-            yield from _nested(option, f"{path}.{word}[{index}]", skips_any_of=is_pair)
+            yield from _check_nested(option, f"{path}.{word}[{index}]", skips_any_of=is_pair)
     if (refused := schema.get("not")) is not None:
-        yield from _nested(refused, f"{path}.not")
+        yield from _check_nested(refused, f"{path}.not")
     if pattern := schema.get("pattern"):
         try:
             compile_pattern(pattern)
@@ -198,14 +198,14 @@ def _value_validation(
             yield field_errors.invalid(f"{path}.pattern", pattern, detail)
 
 
-def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[FieldError]:
+def _check_nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[FieldError]:
     """Inside anyOf, oneOf, allOf and not, only value validation is allowed: no types, defaults, list or map types."""
     yield from _value_validation(schema, path, skips_any_of=skips_any_of)
     if isinstance(items := schema.get("items"), Mapping):
-        yield from _nested(items, f"{path}.items")
+        yield from _check_nested(items, f"{path}.items")
     properties: Raw = schema.get("properties") or {}
     for key, child in properties.items():
-        yield from _nested(child, f"{path}.properties[{key}]")
+        yield from _check_nested(child, f"{path}.properties[{key}]")
     if schema.get("type"):
         yield field_errors.forbidden(f"{path}.type", "must be empty to be structural")
     if schema.get("additionalProperties") not in (None, False):
@@ -219,7 +219,7 @@ def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[F
 
 
 def _completeness(rules: Raw, schema: Raw, schema_path: str, path: str) -> Iterator[FieldError]:
-    """A field that is validated inside anyOf and its like must be declared in the schema itself, with its type."""
+    """Check that fields that are validated inside anyOf and the like are declared in the schema itself, with a type."""
     if (refused := rules.get("not")) is not None:
         yield from _is_specified(refused, schema, schema_path, f"{path}.not")
     for word in ("allOf", "anyOf", "oneOf"):

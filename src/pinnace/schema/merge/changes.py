@@ -113,7 +113,7 @@ Outline = tuple[Any, ...]
 
 
 def outline(node: MergeNode, value: Any) -> Outline:
-    """The shape of a value without its scalars: values with the same outline have the same `everything`."""
+    """Return the shape of a value without its scalars: values with the same outline have the same `everything`."""
     if node.shape == ANY:
         node = node.view_for(value)
     if node.shape <= ATOMIC:

@@ -61,7 +61,7 @@ class _Result:
 
 
 def _sentence(err: FieldError) -> str:
-    """The identity of an error: its field and its message."""
+    """Return the identity of an error: its field and its message."""
     return f"{err.field}\0{err.message}"
 
 

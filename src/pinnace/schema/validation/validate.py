@@ -10,7 +10,7 @@ from pinnace.schema.field_errors import FieldError
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.correlation import UNRELATED
-from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong, validate_embedded, validate_resource
+from pinnace.schema.validation.embedded import MetadataErrors, accept_anything, validate_embedded, validate_resource
 from pinnace.schema.validation.explain import GREATEST_INT, effective_format_of, explain, is_one_of, types_of
 from pinnace.schema.validation.formats import check_of
 from pinnace.schema.validation.list_types import may_repeat, may_repeat_keys, validate_list_type
@@ -25,7 +25,7 @@ _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 class SchemaValidator:
     """Validates objects by one schema. Construction is cheap: a node is compiled when a value first reaches it."""
 
-    def __init__(self, schema: Raw, *, under: str = "", validate_metadata: MetadataErrors = nothing_wrong) -> None:
+    def __init__(self, schema: Raw, *, under: str = "", validate_metadata: MetadataErrors = accept_anything) -> None:
         """`under` is the path of the values in their objects: "status" for the schema of a status.
 
         `validate_metadata` validates the metadata of embedded objects.
@@ -59,7 +59,7 @@ class SchemaValidator:
 class Compiler:
     """Compiles each node of a schema to a Python function that decides whether a value fits."""
 
-    def __init__(self, validate_metadata: MetadataErrors = nothing_wrong) -> None:
+    def __init__(self, validate_metadata: MetadataErrors = accept_anything) -> None:
         self._validate_metadata = validate_metadata
 
     def fits(self, schema: Raw) -> Fits:
@@ -125,13 +125,13 @@ class _Function:
             self._beside(schema, types[0] if types else "", x)
             return
         if not types:
-            self._untyped(schema, x)
+            self._validate_untyped(schema, x)
         elif len(types) == 2:
             self._int_or_string(schema, x)
         else:
-            self._typed(schema, types[0], x)
+            self._validate_typed(schema, types[0], x)
 
-    def _typed(self, schema: Raw, type: str, x: str) -> None:
+    def _validate_typed(self, schema: Raw, type: str, x: str) -> None:
         mark, before = len(self._lines), self._depth
         is_right = f"{x}.__class__ is {_PYTHON_TYPE.get(type, 'float')}"
         if type == "number":
@@ -163,7 +163,7 @@ class _Function:
             schema = {key: value for key, value in schema.items() if key != "anyOf"}
         self._junctors_of_values(schema, x)
 
-    def _untyped(self, schema: Raw, x: str) -> None:
+    def _validate_untyped(self, schema: Raw, x: str) -> None:
         if schema.get("enum"):
             self._refuse_if(f"not is_one_of({x}, {self._constant(schema['enum'])})")
         kinds = (("str", "string"), ("dict", "object"), ("list", "array"), ("int", "integer"), ("float", "number"))

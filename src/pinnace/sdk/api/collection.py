@@ -173,14 +173,14 @@ class Collection:
     async def create(self, obj: Object) -> CollectionEntry:
         key, resource = key_of(obj), self.served.resource
         try:
-            return await self._stored(key, await call(self._backend.create, self.served.typed(obj)))
+            return await self._store(key, await call(self._backend.create, self.served.typed(obj)))
         except Overtaken:
             raise errors.AlreadyExists(group=resource.group, plural=resource.plural, name=key.name) from None
 
     async def update(self, obj: Object) -> CollectionEntry:
         key = key_of(obj)
         try:
-            return await self._stored(key, await call(self._backend.update, self.served.typed(obj)))
+            return await self._store(key, await call(self._backend.update, self.served.typed(obj)))
         except Overtaken as why:
             raise self._conflict(key, why) from None
 
@@ -195,7 +195,7 @@ class Collection:
         resource = self.served.resource
         return errors.Conflict(str(why) or errors.MODIFIED, group=resource.group, plural=resource.plural, name=key.name)
 
-    async def _stored(self, key: Key, found: Any) -> CollectionEntry:
+    async def _store(self, key: Key, found: Any) -> CollectionEntry:
         entry = await self.get(key) if found is None else self._record(key, self.served.plain(found), self.revision)
         if entry is None:
             resource = self.served.resource

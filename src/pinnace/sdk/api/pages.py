@@ -11,7 +11,7 @@ import orjson
 
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Kind, Object
-from pinnace.model.openapi.custom import Envelope, published, published_list
+from pinnace.model.openapi.custom import Envelope, publish_list, published
 from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
 from pinnace.model.resources import Resource
@@ -137,7 +137,7 @@ class Pages:
             shape = published(resource, kind.raw_schema, self._envelope, keeps_unknown=False, is_v2=is_v2)
             found[name] = orjson.dumps(shape)
             listed = schema_name(kind.kind._replace(name=resource.list_kind))
-            found[listed] = orjson.dumps(published_list(resource, name, self._envelope))
+            found[listed] = orjson.dumps(publish_list(resource, name, self._envelope))
         return with_references(found, IN_EVERY_DOCUMENT, self._definitions)
 
     @cached_property

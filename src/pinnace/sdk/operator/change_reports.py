@@ -28,7 +28,7 @@ def report_controller(name: str, manager: Manager, change: ChangeHandler, *, nam
         old, new = reported.get(key), informer.cache.snapshot(key)
         if (old and old.version) == (new and new.version):
             return
-        await call(change.handler, _typed(change, old), _typed(change, new))
+        await call(change.handler, _to_type(change, old), _to_type(change, new))
         if new is None:
             reported.pop(key, None)
         else:
@@ -38,7 +38,7 @@ def report_controller(name: str, manager: Manager, change: ChangeHandler, *, nam
     return Controller(name, report, workers=1).for_(kind, namespace=namespace, labels=change.labels)
 
 
-def _typed(change: ChangeHandler, snapshot: Snapshot | None) -> Any:
+def _to_type(change: ChangeHandler, snapshot: Snapshot | None) -> Any:
     if snapshot is None:
         return None
     return typed(change.kind, snapshot.object)

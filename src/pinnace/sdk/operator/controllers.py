@@ -20,7 +20,7 @@ from pinnace.sdk.handlers.permissions import missing_permission
 from pinnace.sdk.operator.change_reports import report_controller
 from pinnace.sdk.operator.context import Context
 from pinnace.sdk.operator.declarations import Declarations
-from pinnace.sdk.operator.statuses import assigned_status, status_changes, status_of
+from pinnace.sdk.operator.statuses import read_assigned_status, status_changes, status_of
 
 Handler = Callable[..., Any]
 
@@ -157,7 +157,7 @@ class _Reconciler:
 
     async def _call(self, handler: Handler, obj: Object) -> float:
         """Call a handler, store the status that it leaves even if it fails, and return the delay of the next call."""
-        typed = self._typed(obj)
+        typed = self._to_type(obj)
         # The handler changes a plain object in place: copy the stored status before the call.
         stored, before = status_of(obj), status_of(typed)
         key = Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
@@ -176,7 +176,7 @@ class _Reconciler:
             return result.requeue_after
         return ctx.requeue_after
 
-    def _typed(self, obj: Object) -> Any:
+    def _to_type(self, obj: Object) -> Any:
         try:
             return typed(self._work.kind, obj)
         except ValueError as error:  # Pydantic's and msgspec's validation errors are ValueErrors.
@@ -185,7 +185,7 @@ class _Reconciler:
             raise Permanent(f"the stored object does not fit the class {name}: {error}") from None
 
     async def _store_status(self, obj: Object, typed: Any, stored: Object, before: Object) -> None:
-        changes = status_changes(stored, before, status_of(typed), assigned_status(typed))
+        changes = status_changes(stored, before, status_of(typed), read_assigned_status(typed))
         if not changes:
             return
         metadata = obj["metadata"]

@@ -18,7 +18,7 @@ def status_of(obj: Any) -> Object:
     return deepcopy(wire_of(obj).get("status") or {})
 
 
-def assigned_status(obj: Any) -> Object:
+def read_assigned_status(obj: Any) -> Object:
     """Return the part of a status that was stored or that the handler has assigned, without defaults."""
     status = None if isinstance(obj, dict) else obj.status
     if not isinstance(status, Model):

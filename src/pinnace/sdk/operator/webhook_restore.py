@@ -73,12 +73,12 @@ async def restore_webhooks(client: Client, declarations: Declarations, previous:
         try:
             if await client.get_or_none(DEFINITION, name) is None:
                 continue  # It was deleted meanwhile: an apply would create it again.
-            await put(client, _restored(definition, previous), manager=declarations.name)
+            await put(client, _restore(definition, previous), manager=declarations.name)
         except _GONE as error:
             _log.warning("%s was not restored; its conversion webhook leads nowhere: %s", name, error)
 
 
-def _restored(definition: Object, previous: PreviousWebhooks) -> Object:
+def _restore(definition: Object, previous: PreviousWebhooks) -> Object:
     name, spec = definition["metadata"]["name"], definition["spec"]
     former = previous.conversions.get(name)
     if former is not None:

@@ -106,7 +106,7 @@ Model.model_config["use_attribute_docstrings"] = True
 def rule(
     expression: str, *, message: str = "", message_expression: str = "", field_path: str = ""
 ) -> Callable[[AnyModel], AnyModel]:
-    """A class decorator that adds a `Rule`: `@rule("self.min <= self.max", message="min must not exceed max")`."""
+    """Add a `Rule` to the decorated class: `@rule("self.min <= self.max", message="min must not exceed max")`."""
 
     def add(model: AnyModel) -> AnyModel:
         added = Rule(expression, message=message, message_expression=message_expression, field_path=field_path)

@@ -63,7 +63,7 @@ class GroupResources:
             return True
         if self.names and action.name not in self.names:
             return False
-        wanted = {"*", _combined(action), f"{action.resource}/*"}
+        wanted = {"*", _combine(action), f"{action.resource}/*"}
         if action.subresource:
             wanted.add(f"*/{action.subresource}")
         return not wanted.isdisjoint(self.resources)
@@ -100,7 +100,7 @@ class AuditRule:
 
     def names(self, action: Action) -> bool:
         """Whether the rule names this resource itself, not only a wildcard."""
-        return any(one.group == action.group and _combined(action) in one.resources for one in self.resources)
+        return any(one.group == action.group and _combine(action) in one.resources for one in self.resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class AuditPolicy:
     def decide(self, user: User, action: Action) -> AuditDecision:
         for rule in self.rules:
             if rule.matches(user, action):
-                hidden = (action.group, _combined(action)) in _CONFIDENTIAL and not rule.names(action)
+                hidden = (action.group, _combine(action)) in _CONFIDENTIAL and not rule.names(action)
                 level = min(rule.level, AuditLevel.Metadata) if hidden else rule.level
                 return AuditDecision(level, rule.omitted_stages, rule.omits_managed_fields, hidden)
         return _NOTHING
@@ -249,7 +249,7 @@ def _warn_of_unknown(manifest: dict[str, Any], known: Iterable[str], where: str)
         log.warning("audit policy: unknown field %s", f"{where}.{name}".lstrip("."))
 
 
-def _combined(action: Action) -> str:
+def _combine(action: Action) -> str:
     return f"{action.resource}/{action.subresource}" if action.subresource else action.resource
 
 

@@ -47,7 +47,7 @@ def decode_served(entry: CachedObject, resource: Resource) -> Object:
 
 def encode_served(entry: CachedObject, resource: Resource, custom: Custom) -> bytes:
     """Return the bytes of a custom object in the served version. Call `prepare` first if needed."""
-    known = _known(entry, resource, custom)
+    known = _find_known(entry, resource, custom)
     if known is not None:
         return known
     served = custom.to_served([entry.decode()])
@@ -59,7 +59,7 @@ def encode_served(entry: CachedObject, resource: Resource, custom: Custom) -> by
 def selectable_values(entry: CachedObject, resource: Resource) -> dict[str, str]:
     """Return the values of the selectable fields in the served version. Call `prepare` first if needed."""
     custom = resource.custom
-    if custom is None or _known(entry, resource, custom) is entry.body:
+    if custom is None or _find_known(entry, resource, custom) is entry.body:
         return entry.fields(resource.selectable)
     obj = decode_served(entry, resource)
     return {name: value(obj) for name, value in resource.selectable.items()}
@@ -70,7 +70,7 @@ def prepare(entries: Iterable[CachedObject], resource: Resource) -> Awaitable[No
     custom = resource.custom
     if custom is None:
         return None
-    waiting = [entry for entry in entries if _known(entry, resource, custom) is None]
+    waiting = [entry for entry in entries if _find_known(entry, resource, custom) is None]
     if not waiting:
         return None
     served = custom.to_served([entry.decode() for entry in waiting])
@@ -89,7 +89,7 @@ def _keep_all(entries: list[CachedObject], resource: Resource, served: list[Obje
         _keep(entry, resource, obj)
 
 
-def _known(entry: CachedObject, resource: Resource, custom: Custom) -> bytes | None:
+def _find_known(entry: CachedObject, resource: Resource, custom: Custom) -> bytes | None:
     if entry.served is not None:
         kept = entry.served.get(resource.version)
         if kept is not None and kept[0] is resource:

@@ -165,7 +165,7 @@ class WatchCache:
             first = max(first, after + "\0")
         return self._keys.between(first, f"{namespace}0" if namespace else None)  # "0" follows "/".
 
-    def keys_labelled(self, labels: Mapping[str, str], namespace: str = "", *, after: str = "") -> list[str]:
+    def keys_with_labels(self, labels: Mapping[str, str], namespace: str = "", *, after: str = "") -> list[str]:
         """Return the keys, in order, of the objects with the rarest of these labels. At least one label is required."""
         if self._by_label is None:
             self._by_label = {}

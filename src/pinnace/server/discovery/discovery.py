@@ -44,8 +44,8 @@ class DiscoveryPages:
         if len(parts) == 1:
             version = _preferred_aggregation(accept)
             if version:
-                return self._cached(f"{path} {version}", lambda: self._aggregated(parts[0], version))
-        return self._cached(path, lambda: self._single(parts))
+                return self._page_for(f"{path} {version}", lambda: self._aggregate(parts[0], version))
+        return self._page_for(path, lambda: self._single(parts))
 
     def set_address(self, address: str) -> None:
         """Set the server's address for /api. It is known once the server listens."""
@@ -59,7 +59,7 @@ class DiscoveryPages:
             self._groups = merge_groups(group_resources(self._registry), self._others, rank=version_rank)
             self._pages.clear()
 
-    def _cached(self, name: str, write: Callable[[], ServedDocument | None]) -> ServedDocument | None:
+    def _page_for(self, name: str, write: Callable[[], ServedDocument | None]) -> ServedDocument | None:
         page = self._pages.get(name)
         if page is None:
             page = write()
@@ -100,7 +100,7 @@ class DiscoveryPages:
             page["apiVersion"] = "v1"
         return _document({**page, "groupVersion": group_version, "resources": listed})
 
-    def _aggregated(self, root: str, version: str) -> ServedDocument | None:
+    def _aggregate(self, root: str, version: str) -> ServedDocument | None:
         if root not in ("api", "apis"):
             return None
         items = [

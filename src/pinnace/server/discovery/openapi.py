@@ -12,7 +12,7 @@ import orjson
 
 from pinnace.kinds import published as built_in
 from pinnace.model.objects import Kind, Object
-from pinnace.model.openapi.custom import Envelope, published, published_list
+from pinnace.model.openapi.custom import Envelope, publish_list, published
 from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, REFERENCE, schema_name, with_references
 from pinnace.model.resources import Registry, Resource
@@ -79,8 +79,8 @@ class OpenApi:
         if hash and hash != present:
             return ServedDocument(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
         if hash:
-            return self._cached(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
-        return self._cached(path, present, lambda: self._write_v3(path))
+            return self._document_for(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
+        return self._document_for(path, present, lambda: self._write_v3(path))
 
     def v2(self, accept: str = "") -> ServedDocument | None:
         """Return /openapi/v2: all APIs in one document; None if the client accepts neither JSON nor protobuf."""
@@ -88,9 +88,9 @@ class OpenApi:
         digest = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
         for media_type, _ in clauses(accept or JSON):
             if media_type in (JSON, "*/*", "application/*"):
-                return self._cached("v2", digest, self._write_v2)
+                return self._document_for("v2", digest, self._write_v2)
             if media_type in PROTOBUF_V2:
-                return self._cached("v2 protobuf", digest, self._write_v2_protobuf, PROTOBUF_V2[-1])
+                return self._document_for("v2 protobuf", digest, self._write_v2_protobuf, PROTOBUF_V2[-1])
         return None
 
     def _refresh(self) -> None:
@@ -119,7 +119,7 @@ class OpenApi:
                 digest.update(self._schemas.raw(resource))
         return digest.hexdigest().upper()
 
-    def _cached(
+    def _document_for(
         self,
         name: str,
         digest: str,
@@ -234,7 +234,7 @@ class Schemas:
         schema = resource.schema.raw if custom is None else custom.raw_schema or None
         keeps_unknown = custom is not None and custom.keeps_unknown
         shape = published(resource, schema, self._envelope, keeps_unknown=keeps_unknown, is_v2=is_v2)
-        listed = published_list(resource, name, self._envelope)
+        listed = publish_list(resource, name, self._envelope)
         return {name: orjson.dumps(shape, default=dict), list_name: orjson.dumps(listed)}
 
     @cached_property

@@ -90,12 +90,12 @@ def _entries(number: int, values: Object, encode: Encode) -> Iterator[bytes]:
         yield _chunk(number, _text(1, key) + encode(2, value))
 
 
-def _named(inner_number: int, encode: Encode) -> Encode:
+def _named_map(inner_number: int, encode: Encode) -> Encode:
     """Return the encoder of a map that is a message of its own."""
     return lambda number, values: _chunk(number, b"".join(_entries(inner_number, values, encode)))
 
 
-def _wrapped(*numbers: int, encode: Encode) -> Encode:
+def _wrap(*numbers: int, encode: Encode) -> Encode:
     """Return the encoder of a value inside messages that hold nothing else, the innermost last."""
 
     def encode_wrapped(number: int, value: Any) -> bytes:
@@ -150,8 +150,8 @@ _SCHEMA: dict[str, tuple[int, Encode]] = {
     "exclusiveMinimum": (10, _flag), "maxLength": (11, _count), "minLength": (12, _count), "pattern": (13, _text),
     "maxItems": (14, _count), "minItems": (15, _count), "uniqueItems": (16, _flag), "maxProperties": (17, _count),
     "minProperties": (18, _count), "required": (19, _texts), "enum": (20, _anys),
-    "additionalProperties": (21, _additional), "type": (22, _type), "items": (23, _wrapped(1, encode=_schema)),
-    "allOf": (24, _schemas), "properties": (25, _named(1, _schema)), "x-": (31, _extensions),
+    "additionalProperties": (21, _additional), "type": (22, _type), "items": (23, _wrap(1, encode=_schema)),
+    "allOf": (24, _schemas), "properties": (25, _named_map(1, _schema)), "x-": (31, _extensions),
 }  # fmt: skip
 _BODY_PARAMETER: dict[str, tuple[int, Encode]] = {
     "description": (1, _text), "name": (2, _text), "in": (3, _text), "required": (4, _flag), "schema": (5, _schema),
@@ -164,11 +164,11 @@ _QUERY_PARAMETER: dict[str, tuple[int, Encode]] = {
     "required": (1, _flag), "in": (2, _text), "description": (3, _text), "name": (4, _text), "type": (6, _text),
     "uniqueItems": (20, _flag),
 }  # fmt: skip
-_RESPONSE: dict[str, tuple[int, Encode]] = {"description": (1, _text), "schema": (2, _wrapped(1, encode=_schema))}
+_RESPONSE: dict[str, tuple[int, Encode]] = {"description": (1, _text), "schema": (2, _wrap(1, encode=_schema))}
 _OPERATION: dict[str, tuple[int, Encode]] = {
     "tags": (1, _texts), "description": (3, _text), "operationId": (5, _text), "produces": (6, _texts),
     "consumes": (7, _texts), "parameters": (8, _parameters),
-    "responses": (9, _named(1, _wrapped(1, encode=_of(_RESPONSE)))), "schemes": (10, _texts), "x-": (13, _extensions),
+    "responses": (9, _named_map(1, _wrap(1, encode=_of(_RESPONSE)))), "schemes": (10, _texts), "x-": (13, _extensions),
 }  # fmt: skip
 _PATH: dict[str, tuple[int, Encode]] = {
     "get": (2, _of(_OPERATION)), "put": (3, _of(_OPERATION)), "post": (4, _of(_OPERATION)),
@@ -180,6 +180,6 @@ _API_KEY: dict[str, tuple[int, Encode]] = {
 }  # fmt: skip
 _DOCUMENT: dict[str, tuple[int, Encode]] = {
     "swagger": (1, _text), "info": (2, _of({"title": (1, _text), "version": (2, _text)})),
-    "paths": (8, _named(2, _of(_PATH))), "definitions": (9, _named(1, _schema)), "security": (12, _security),
-    "securityDefinitions": (13, _named(1, _wrapped(2, encode=_of(_API_KEY)))),
+    "paths": (8, _named_map(2, _of(_PATH))), "definitions": (9, _named_map(1, _schema)), "security": (12, _security),
+    "securityDefinitions": (13, _named_map(1, _wrap(2, encode=_of(_API_KEY)))),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from pinnace.server.discovery.documents import ServedDocument
 from pinnace.server.discovery.health_results import HealthResults
 from pinnace.server.http.messages import Answer, Request, Response
 from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAML, clauses, is_named, negotiate
-from pinnace.server.request.pretty import indented, wants_pretty
+from pinnace.server.request.pretty import indent_json, wants_pretty
 from pinnace.server.request.yaml_output import as_yaml
 
 _TEXT = (
@@ -134,7 +134,7 @@ class NonResourcePages:
         match segments:
             case ["openapi", "v2"]:
                 if self._aggregated.revision:
-                    return self._merged_later(request, accept)
+                    return self._merge_later(request, accept)
                 return _respond_if_accepted(request, self._openapi.v2(accept))
             case ["openapi", "v3"] | ["openapi", "v3", ""]:
                 document = self._openapi.index()
@@ -148,7 +148,7 @@ class NonResourcePages:
                 return None
         return _respond(request, document) if document is not None else None
 
-    async def _merged_later(self, request: Request, accept: str) -> Response:
+    async def _merge_later(self, request: Request, accept: str) -> Response:
         return _respond_if_accepted(request, await self._merged_openapi.v2(accept))
 
     def _openid(self, request: Request) -> bytes:
@@ -245,7 +245,7 @@ def _negotiate_format(document: ServedDocument, request: Request) -> ServedDocum
     accept = request.head.accept
     if document.content_type != JSON:
         is_pretty = wants_pretty(request) or any(parameters.get("pretty") == "1" for _, parameters in clauses(accept))
-        return replace(document, body=indented(document.body)) if is_pretty else document
+        return replace(document, body=indent_json(document.body)) if is_pretty else document
     try:
         accepted = negotiate(accept, views=_NO_VIEWS)
     except errors.NotShownSo:
@@ -255,7 +255,7 @@ def _negotiate_format(document: ServedDocument, request: Request) -> ServedDocum
     if accepted.is_yaml:
         return replace(document, body=as_yaml(orjson.loads(document.body)), content_type=YAML, etag="")
     if accepted.is_pretty or wants_pretty(request):
-        return replace(document, body=indented(document.body))
+        return replace(document, body=indent_json(document.body))
     return document
 
 

@@ -321,7 +321,7 @@ def _candidates(cache: WatchCache, chosen: ListSelection, options: ListOptions) 
     if chosen.name:
         return [key for key in keys_named(cache, chosen) if key > after]
     if chosen.labels:
-        return cache.keys_labelled(chosen.labels, chosen.namespace, after=after)
+        return cache.keys_with_labels(chosen.labels, chosen.namespace, after=after)
     return cache.keys_of(chosen.namespace, after=after)
 
 

@@ -69,7 +69,7 @@ def selection_of(call: Call) -> ListSelection:
         ):
             preparing = partial(prepare, resource=call.resource)
     elif name:
-        fields = _only_named(name)
+        fields = _match_name(name)
     if labels is None:
         return ListSelection(namespace, name, fields, prepare=preparing)
     if fields is None:
@@ -130,7 +130,7 @@ def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matche
     return matches
 
 
-def _only_named(name: str) -> Matches:
+def _match_name(name: str) -> Matches:
     return lambda key, entry: key.rpartition("/")[2] == name
 
 

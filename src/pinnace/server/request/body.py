@@ -85,10 +85,10 @@ def read(
             read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
         _check_envelope(value)
     except MalformedBody as err:
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {err}", body) from None
+        raise _unrecognized_error(kind, f"couldn't get version/kind; json parse error: {err}", body) from None
     except YamlError as err:
-        raise _unrecognized(kind, str(err), body) from None
-    return _identified(read_body, body, kind, is_known=is_known, is_custom=is_custom)
+        raise _unrecognized_error(kind, str(err), body) from None
+    return _identify(read_body, body, kind, is_known=is_known, is_custom=is_custom)
 
 
 def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool]) -> Body:
@@ -98,9 +98,9 @@ def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool])
     try:
         envelope = protobuf.read_envelope(body)
     except protobuf.MalformedProtobuf as err:
-        raise _unrecognized(kind, str(err), body) from None
+        raise _unrecognized_error(kind, str(err), body) from None
     said = Body({"kind": envelope.kind, "apiVersion": envelope.api_version})
-    named = _identified(said, body, kind, is_known=is_known, is_custom=False).obj
+    named = _identify(said, body, kind, is_known=is_known, is_custom=False).obj
     try:
         obj = named | field_numbers.reader().read(message, envelope.raw)
         _check_raw_depth(obj, body)
@@ -116,7 +116,7 @@ def _check_raw_depth(obj: Object, body: bytes) -> None:
 
 
 def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidation) -> list[str]:
-    """Read the object by its schema, in place; return the warnings. Raises BadRequest."""
+    """Read the object by its schema, in place; return the warnings. Raise BadRequest."""
     try:
         unknown = decoder(body.obj)
     except DecodeError as err:
@@ -188,7 +188,7 @@ def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
         return ()
     pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=_parse_int)
     found: list[str] = []
-    for path in _repeated("", pairs):
+    for path in _find_repeated("", pairs):
         found.append(path)
         if len(found) == MAX_TOLD:
             break
@@ -199,7 +199,7 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object with all its fields, in their order."""
 
 
-def _repeated(path: str, value: Any) -> Iterator[str]:
+def _find_repeated(path: str, value: Any) -> Iterator[str]:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, inner in value:
@@ -208,11 +208,11 @@ def _repeated(path: str, value: Any) -> Iterator[str]:
                 yield below
             seen.add(key)
             if isinstance(inner, list):
-                yield from _repeated(below, inner)
+                yield from _find_repeated(below, inner)
     else:
         for at, inner in enumerate(value):
             if isinstance(inner, list):
-                yield from _repeated(f"{path}[{at}]", inner)
+                yield from _find_repeated(f"{path}[{at}]", inner)
 
 
 def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
@@ -292,17 +292,17 @@ def _check_envelope(value: Any) -> None:
             raise MalformedBody(f"json: cannot unmarshal {form} into Go struct field .{field} of type string")
 
 
-def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> Body:
+def _identify(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> Body:
     obj = body.obj or {}
     api_version, name = obj.get("apiVersion") or "", obj.get("kind") or ""
     own = kind.api_version
     if api_version == own and name == kind.name:
         return body
     if api_version.count("/") > 1:
-        raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", text)
+        raise _unrecognized_error(kind, f"unexpected GroupVersion string: {api_version}", text)
     if is_custom and not name:
         shown = text.decode("utf-8", "replace")
-        raise _unrecognized(kind, f"Object 'Kind' is missing in '{shown}'", text)
+        raise _unrecognized_error(kind, f"Object 'Kind' is missing in '{shown}'", text)
     if not is_custom:
         api_version, name = api_version or own, name or kind.name
     found = kind
@@ -337,7 +337,7 @@ def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], 
     raise cannot_be_handled(kind, why, found=found)
 
 
-def _unrecognized(kind: Kind, why: str, body: bytes) -> errors.BadRequest:
+def _unrecognized_error(kind: Kind, why: str, body: bytes) -> errors.BadRequest:
     return errors.BadRequest(
         f"the object provided is unrecognized (must be of type {kind.name}): {why} ({_start(body)})"
     )

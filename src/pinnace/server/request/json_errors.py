@@ -49,7 +49,7 @@ class _Scanner:
         open_brackets.append(letter)
         if len(open_brackets) > MAX_DEPTH:
             raise _Error("exceeded max depth")
-        return self._next() != _closing(letter)
+        return self._next() != _close_bracket(letter)
 
     def _close(self, open_brackets: list[str]) -> bool:
         """After a value, leave the brackets that end here. Return False at the end of the text."""
@@ -59,7 +59,7 @@ class _Scanner:
                 if letter:
                     raise self._invalid(letter, "after top-level value")
                 return False
-            if letter == _closing(open_brackets[-1]):
+            if letter == _close_bracket(open_brackets[-1]):
                 self._at += 1
                 open_brackets.pop()
             elif letter == ",":
@@ -150,14 +150,14 @@ class _Scanner:
         return self._text[self._at]
 
     def _invalid(self, letter: str, where: str) -> _Error:
-        return _Error(f"invalid character {_quoted(letter)} {where}")
+        return _Error(f"invalid character {_quote(letter)} {where}")
 
 
-def _closing(bracket: str) -> str:
+def _close_bracket(bracket: str) -> str:
     return "}" if bracket == "{" else "]"
 
 
-def _quoted(letter: str) -> str:
+def _quote(letter: str) -> str:
     if letter == "'":
         return r"'\''"
     if letter in _ESCAPED:

@@ -1,6 +1,6 @@
 """Writes large answers as YAML or indented JSON, item by item, so that other requests are handled in between.
 
-The bytes are those of `as_yaml` and `indented`.
+The bytes are those of `as_yaml` and `indent_json`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import orjson
 
-from pinnace.server.request.pretty import indented
+from pinnace.server.request.pretty import indent_json
 from pinnace.server.request.yaml_output import yaml_chunks
 from pinnace.server.slices import Slices
 
@@ -43,11 +43,11 @@ async def indented_in_slices(body: bytes, slices: Slices) -> bytes:
         pieces += (b",\n  " if pieces else b"{\n  ", orjson.dumps(name), b": ")
         if not _is_large_list(value):
             await slices.pause()
-            pieces.append(indented(value).replace(b"\n", b"\n  "))
+            pieces.append(indent_json(value).replace(b"\n", b"\n  "))
             continue
         before = b"[\n    "
         async for item in _each(value, slices):
-            pieces += (before, indented(item).replace(b"\n", b"\n    "))
+            pieces += (before, indent_json(item).replace(b"\n", b"\n    "))
             before = b",\n    "
         pieces.append(b"\n  ]")
     pieces.append(b"\n}")

@@ -17,5 +17,5 @@ def wants_pretty(request: Request) -> bool:
     return request.parameter("pretty") in _TRUE
 
 
-def indented(body: bytes | msgspec.Raw) -> bytes:
+def indent_json(body: bytes | msgspec.Raw) -> bytes:
     return orjson.dumps(orjson.loads(memoryview(body)), option=orjson.OPT_INDENT_2)

@@ -16,12 +16,12 @@ def is_websocket(request: Request) -> bool:
 
 def protocols_of(request: Request) -> list[str]:
     """Return the subprotocols that the client offers, in its order, without the token: it is never sent back."""
-    return [protocol for protocol in _offered(request) if not protocol.startswith(TOKEN_PROTOCOL)]
+    return [protocol for protocol in _parse_offered(request) if not protocol.startswith(TOKEN_PROTOCOL)]
 
 
 def token_of_protocols(request: Request) -> str | None:
     """Return the bearer token among the subprotocols; None if there is none. Raise ValueError if it is malformed."""
-    tokens = [protocol for protocol in _offered(request) if protocol.startswith(TOKEN_PROTOCOL)]
+    tokens = [protocol for protocol in _parse_offered(request) if protocol.startswith(TOKEN_PROTOCOL)]
     if not tokens:
         return None
     if len(tokens) > 1 or not protocols_of(request):
@@ -30,6 +30,6 @@ def token_of_protocols(request: Request) -> str | None:
     return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode() or None
 
 
-def _offered(request: Request) -> list[str]:
+def _parse_offered(request: Request) -> list[str]:
     offered = b",".join(request.header_values(b"sec-websocket-protocol")).decode("latin-1")
     return [protocol.strip() for protocol in offered.split(",") if protocol.strip()]

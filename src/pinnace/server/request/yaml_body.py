@@ -97,7 +97,7 @@ class _Reader:
         return YamlBody(self._root, tuple(self._repeated))
 
     def _scalar(self, event: Any) -> Any:
-        value = _resolved(event)
+        value = _resolve(event)
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         return value
@@ -171,7 +171,7 @@ class _Reader:
 _MERGE = object()
 
 
-def _resolved(event: Any) -> Any:
+def _resolve(event: Any) -> Any:
     """Return the value of a scalar: by its tag if it has one, by its form if it is plain."""
     tag, text = event.tag or "", event.value
     if tag == f"{_TAG}binary":

@@ -162,7 +162,7 @@ class _Answers(_Dumper):  # type: ignore[misc]
         return True
 
 
-def _written(dumper: Any, text: str) -> yaml.ScalarNode:
+def _represent(dumper: Any, text: str) -> yaml.ScalarNode:
     node: yaml.ScalarNode = dumper.represent_scalar(_TEXT, text, style=_style(text))
     return node
 
@@ -182,4 +182,4 @@ def _looks_like_text(text: str) -> bool:
         return False
 
 
-_Answers.add_representer(str, _written)
+_Answers.add_representer(str, _represent)

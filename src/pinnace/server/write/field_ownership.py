@@ -56,7 +56,7 @@ class Ownerships:
             schema=resource.schema,
             api_version=resource.kind.api_version,
             subresource=subresource,
-            tracked=_tracked(resource, subresource),
+            tracked=_track(resource, subresource),
             schema_for=schema_for,
             convert=convert,
             blank=empty_fields.empty(resource.schema) or None,
@@ -99,7 +99,7 @@ def _find_converted(call: Call, obj: Object, api_version: str) -> Object:
     return found
 
 
-def _tracked(resource: Resource, subresource: str) -> Tracked:
+def _track(resource: Resource, subresource: str) -> Tracked:
     if (resource.group, resource.plural) == SIGNING_REQUESTS:
         return ignoring(*LEFT_OF_SIGNING_REQUESTS[subresource])
     if subresource == "status":

@@ -93,7 +93,7 @@ class Scales:
         wanted = self._decoder.message(call)
         match_name(call, metadata_of(wanted))
         match_namespace(call, dict(metadata_of(wanted)))
-        return self._rescaling(call, lambda scale: self._owned(call, scale, wanted))
+        return self._rescale(call, lambda scale: self._own(call, scale, wanted))
 
     def patched(self, call: Call) -> Rescaling:
         """Return the edit of a patch or an apply."""
@@ -101,26 +101,26 @@ class Scales:
         check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         document, _ = read_patch(call.request.body, content_type)
         if content_type in edits.APPLY_PATCHES:
-            return self._rescaling(call, self._applied(call, document or {}))
+            return self._rescale(call, self._apply(call, document or {}))
         refuse_force(call)
         quoted = document if content_type == edits.STRATEGIC_PATCH else None
 
         def patched(scale: Object) -> Object:
             wanted = self._decoder.patched(call, edits.patched(scale, content_type, document), quoted)
             match_namespace(call, dict(metadata_of(wanted)))
-            return self._owned(call, scale, wanted)
+            return self._own(call, scale, wanted)
 
-        return self._rescaling(call, patched)
+        return self._rescale(call, patched)
 
-    def _rescaling(self, call: Call, edit_scale: Callable[[Object], Object]) -> Rescaling:
+    def _rescale(self, call: Call, edit_scale: Callable[[Object], Object]) -> Rescaling:
         return Rescaling(call, edit_scale, partial(self._replicas_in, call))
 
-    def _owned(self, call: Call, scale: Object, wanted: Object) -> Object:
+    def _own(self, call: Call, scale: Object, wanted: Object) -> Object:
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
         managed_fields.after_update(scale, wanted, ownership, manager=manager_of(call), now=now)
         return wanted
 
-    def _applied(self, call: Call, applied: Object) -> Callable[[Object], Object]:
+    def _apply(self, call: Call, applied: Object) -> Callable[[Object], Object]:
         check_applied(call, applied, _SCALE)
         manager, force = manager_of(call), call.flag("force")
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())

@@ -88,7 +88,7 @@ def load(path: Path, *, acknowledged: int) -> Contents:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file that goes with `path` under the same name plus `suffix`."""
+    """Return the file that goes with `path` under the same name plus `suffix`."""
     return path.with_name(path.name + suffix)
 
 
@@ -98,7 +98,7 @@ def is_full(error: Exception) -> bool:
 
 
 def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:
-    """The checksum that is stored with a change."""
+    """Return the checksum that is stored with a change."""
     return crc32(value or b"", crc32(f"{revision} {created} {previous} {key}".encode()))
 
 

@@ -45,13 +45,13 @@ class SqliteHistory:
         self._connection: apsw.Connection | None = None
 
     async def changes(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
-        """The next matching changes with after < revision <= until, and the revision up to which that is all."""
+        """Return the next matching changes with after < revision <= until, and the revision that they reach."""
         return await self._on_thread(lambda: self._changes(prefix, after, until))
 
     async def page(
         self, prefix: str, start: str, limit: int, *, revision: int, now: int, records: list[Record]
     ) -> RecordPage:
-        """A page as of `revision`, given all matching `records` as of the later revision `now`.
+        """Return a page as of `revision`, given all matching `records` as of the later revision `now`.
 
         It takes as long as there are changes between the two.
         """
@@ -99,7 +99,7 @@ class SqliteHistory:
 
     @contextmanager
     def _snapshot(self, since: int) -> Iterator[apsw.Connection]:
-        """One state of the file in which everything after `since` is still there."""
+        """Open one state of the file that still has every change after `since`."""
         if self._connection is None:
             self._connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
             self._connection.set_busy_timeout(5000)

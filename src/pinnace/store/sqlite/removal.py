@@ -40,7 +40,7 @@ class DirectoryWatch:
 
 
 def watch_directory(path: Path, changed: Callable[[], None]) -> DirectoryWatch | None:
-    """A watch of the directory; None where the operating system has none to give."""
+    """Watch the directory; None if the operating system cannot."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)

@@ -232,7 +232,7 @@ class SqliteStore:
             self._check_files()
 
     def _latest(self, key: str) -> Record | None:
-        """The record of the key once all queued writes are committed."""
+        """Return the record of the key once all queued writes are committed."""
         queued = self._queued.get(key)
         return self._view.records.get(key) if queued is None else queued[1]
 

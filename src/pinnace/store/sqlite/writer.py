@@ -114,7 +114,7 @@ class SqliteWriter:
         self._tell(_resolve, stop.done)
 
     def _take(self) -> tuple[Writes, _Stop | None]:
-        """All that waits; blocks only if there is nothing else to do."""
+        """Take all waiting writes; block only if there are none and nothing else to do."""
         writes: Writes = []
         try:
             item = self._queue.get(block=not self._compactions)

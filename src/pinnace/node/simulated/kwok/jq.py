@@ -68,7 +68,7 @@ class _Parser:
     def _pipe(self) -> Filter:
         left = self._alternative()
         while self._takes("|"):
-            left = _piped(left, self._alternative())
+            left = _chain(left, self._alternative())
         return left
 
     def _alternative(self) -> Filter:
@@ -93,7 +93,7 @@ class _Parser:
         left = self._term()
         for sign, compare in _COMPARISONS.items():
             if self._takes(sign):
-                return _compared(left, self._term(), compare)
+                return _compare(left, self._term(), compare)
         return left
 
     def _term(self) -> Filter:
@@ -102,13 +102,13 @@ class _Parser:
             kind, text = self._tokens[self._at]
             if kind == "field":
                 self._at += 1
-                found = _piped(found, _field(text[1:]))
+                found = _chain(found, _field(text[1:]))
             elif self._takes("?"):
                 found = _tolerant(found)
             elif text == "." and self._tokens[self._at + 1][1] == "[":
                 self._at += 1
             elif self._takes("["):
-                found = _piped(found, self._index())
+                found = _chain(found, self._index())
             else:
                 return found
 
@@ -116,7 +116,7 @@ class _Parser:
         kind, text = self._tokens[self._at]
         self._at += 1
         if kind == "string":
-            return _constant(_unquoted(text))
+            return _constant(_unquote(text))
         if kind == "number":
             return _constant(float(text) if "." in text else int(text))
         if kind == "field":
@@ -125,7 +125,7 @@ class _Parser:
             after = self._tokens[self._at]
             if after[0] == "string":
                 self._at += 1
-                return _field(_unquoted(after[1]))
+                return _field(_unquote(after[1]))
             return _identity
         if text == "(":
             inner = self._pipe()
@@ -152,7 +152,7 @@ class _Parser:
         self._at += 1
         self._expect("]")
         if kind == "string":
-            return _field(_unquoted(text))
+            return _field(_unquote(text))
         if kind == "number" and "." not in text:
             return _element(int(text))
         self._at -= 2
@@ -170,7 +170,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return tokens
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1])
 
 
@@ -212,7 +212,7 @@ def _iterate(value: Any) -> Values:
     return value
 
 
-def _piped(left: Filter, right: Filter) -> Filter:
+def _chain(left: Filter, right: Filter) -> Filter:
     return lambda value: [result for found in left(value) for result in right(found)]
 
 
@@ -235,7 +235,7 @@ def _logical(left: Filter, right: Filter, combine: Callable[[tuple[bool, bool]],
     return lambda value: [combine((_is_true(one), _is_true(other))) for one in left(value) for other in right(value)]
 
 
-def _compared(left: Filter, right: Filter, compare: Callable[[Any, Any], bool]) -> Filter:
+def _compare(left: Filter, right: Filter, compare: Callable[[Any, Any], bool]) -> Filter:
     def read(value: Any) -> Values:
         try:
             return [compare(one, other) for one in left(value) for other in right(value)]

@@ -73,7 +73,7 @@ class KwokStage:
         for step in self.steps:
             match step:
                 case PatchStep(template, root, subresource, form):
-                    yield StagePatch(_rooted(_rendered(template, obj, functions), root), subresource, form)
+                    yield StagePatch(_nest(_render(template, obj, functions), root), subresource, form)
                 case FinalizerStep():
                     finalizers = obj["metadata"].get("finalizers") or []
                     wanted = _finalizers(finalizers, step)
@@ -100,7 +100,7 @@ class _Loader(yaml.CSafeLoader):
     }
 
 
-def _rendered(template: GoTemplate, obj: Object, functions: Functions) -> Any:
+def _render(template: GoTemplate, obj: Object, functions: Functions) -> Any:
     text = template.render(obj, functions)
     try:
         return yaml.load(text, _Loader)
@@ -108,7 +108,7 @@ def _rendered(template: GoTemplate, obj: Object, functions: Functions) -> Any:
         raise TemplateError(f"the template gives no YAML: {error}") from error
 
 
-def _rooted(body: Any, root: str) -> Any:
+def _nest(body: Any, root: str) -> Any:
     if not root:
         return body
     if isinstance(body, list):

@@ -51,7 +51,7 @@ class _Run:
             if node.kind == "output":
                 value = self._evaluate(node.pipeline, dot)
                 if not node.pipeline.names:
-                    self.output.append(printed(value))
+                    self.output.append(format_value(value))
                 continue
             self._scopes.append({})
             self._block(node, node.pipeline, dot)
@@ -78,7 +78,7 @@ class _Run:
         elif value is None:
             pairs = []
         else:
-            raise TemplateError(f"range can't iterate over {printed(value)}")
+            raise TemplateError(f"range can't iterate over {format_value(value)}")
         for key, element in pairs:
             bound = (key, element) if len(pipeline.names) == 2 else (element,)
             self._scopes.append(dict(zip(pipeline.names, bound, strict=False)))
@@ -161,7 +161,7 @@ def _follow(value: Any, path: Sequence[str]) -> Any:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise TemplateError(f"can't evaluate field {name} in {printed(value)}")
+            raise TemplateError(f"can't evaluate field {name} in {format_value(value)}")
         value = value.get(name)
     return value
 
@@ -170,16 +170,16 @@ def is_true(value: Any) -> bool:
     return bool(value)
 
 
-def printed(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as Go prints it."""
     if value is None:
         return "<no value>"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{printed(one)}' for key, one in sorted(value.items()))}]"
+        return f"map[{' '.join(f'{key}:{format_value(one)}' for key, one in sorted(value.items()))}]"
     if isinstance(value, list | tuple):
-        return f"[{' '.join(map(printed, value))}]"
+        return f"[{' '.join(map(format_value, value))}]"
     return str(value)
 
 
@@ -208,7 +208,7 @@ def _printf(form: str, *arguments: Any) -> str:
     pieces = form.replace("%v", "%s").split("%s")
     if len(pieces) - 1 != len(arguments) and "%d" not in form and "%q" not in form:
         raise ValueError(f"the format {form!r} does not fit {len(arguments)} arguments")
-    return form.replace("%v", "%s").replace("%q", '"%s"').replace("%d", "%s") % tuple(map(printed, arguments))
+    return form.replace("%v", "%s").replace("%q", '"%s"').replace("%d", "%s") % tuple(map(format_value, arguments))
 
 
 def _pairs(*items: Any) -> dict[str, Any]:
@@ -230,7 +230,7 @@ _FUNCTIONS: Functions = {
     "lt": lambda one, other: one < other,
     "ne": lambda one, other: one != other,
     "not": lambda value: not is_true(value),
-    "print": lambda *items: "".join(map(printed, items)),
+    "print": lambda *items: "".join(map(format_value, items)),
     "printf": _printf,
-    "quote": lambda *items: " ".join(json.dumps(printed(one)) for one in items if one is not None),
+    "quote": lambda *items: " ".join(json.dumps(format_value(one)) for one in items if one is not None),
 }

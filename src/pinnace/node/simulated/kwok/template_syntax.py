@@ -146,7 +146,7 @@ class _Tokens:
 
 def _pipeline(text: str) -> TemplatePipeline:
     tokens = _Tokens(text)
-    names = _declared(tokens)
+    names = _parse_variables(tokens)
     is_declaration = False
     if names:
         is_declaration = tokens.take()[1] == ":="
@@ -156,7 +156,7 @@ def _pipeline(text: str) -> TemplatePipeline:
     return TemplatePipeline(commands, names, is_declaration)
 
 
-def _declared(tokens: _Tokens) -> tuple[str, ...]:
+def _parse_variables(tokens: _Tokens) -> tuple[str, ...]:
     """Return the variables before := or =, if there are any."""
     names, at = [], 0
     while at < len(tokens.items) and tokens.items[at][0] == "variable" and "." not in tokens.items[at][1]:
