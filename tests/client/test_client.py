@@ -161,7 +161,7 @@ async def test_a_review_is_answered_although_it_has_no_name(client: Client) -> N
     told: list[Object] = []
     review: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     review["spec"] = {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}
-    answer = await client.telling(lambda served, key, obj: told.append(obj)).create(review)
+    answer = await client.telling(lambda served, key, obj, encoded: told.append(obj)).create(review)
     assert answer["status"]["allowed"] is False
     assert told == []
 
@@ -169,7 +169,7 @@ async def test_a_review_is_answered_although_it_has_no_name(client: Client) -> N
 async def test_writes_are_told_to_those_who_listen(client: Client) -> None:
     told: list[tuple[str, Key, str]] = []
 
-    def listen(served: ServedKind, key: Key, answer: Object) -> None:
+    def listen(served: ServedKind, key: Key, answer: Object, encoded: bytes) -> None:
         told.append((served.plural, key, answer["kind"]))
 
     listening = client.telling(listen)

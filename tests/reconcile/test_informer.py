@@ -179,7 +179,7 @@ async def lagging(client: Client) -> AsyncIterator[tuple[Client, Held, Told]]:
     """A client whose writes are noted, and an informer that has heard of none of them yet."""
     informer = Held(client, Informers(client).get(KIND, namespace="default"))
     told = Told(informer)
-    writer = client.telling(lambda served, key, answer: informer.note_write(key, answer))
+    writer = client.telling(lambda served, key, answer, encoded: informer.note_write(key, answer, encoded))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
         await asyncio.wait_for(informer.synced(), 5)

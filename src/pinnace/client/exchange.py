@@ -60,9 +60,13 @@ class Exchange:
 
     async def write(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
         """Send a write, and return the object in its new state, or a Status."""
+        return decode_object(await self.write_encoded(method, target, body, content_type=content_type))
+
+    async def write_encoded(self, method: str, target: str, body: object, *, content_type: str = JSON) -> bytes:
+        """Like `write`, with the answer as it was received."""
         sent = b"" if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
         answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
-        return decode_object(answer.body)
+        return answer.body
 
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pinnace.client.addressing import Addressing
-from pinnace.client.exchange import JSON, JSON_PATCH, Parameters, target_of
+from pinnace.client.exchange import JSON, JSON_PATCH, Parameters, decode_object, target_of
 from pinnace.client.mapping import KindLike, KindName, ServedKind, kind_from
 from pinnace.client.typed import Resource, applied_of, typed, wire_of
 from pinnace.model.objects import Key, Object, key_of, kind_of
@@ -20,8 +20,11 @@ _APPLY = "application/apply-patch+yaml"
 
 PatchForm = Literal["merge", "json", "strategic"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
-WriteListener = Callable[[ServedKind, Key, Object], None]
-"""Called after each successful write, with the new state of the object, or the Status of its deletion."""
+WriteListener = Callable[[ServedKind, Key, Object, bytes], None]
+"""Called after each successful write, with the new state of the object, or the Status of its deletion.
+
+The last argument is the same as the server sent it; empty for a Status.
+"""
 
 
 class WriteParameters(TypedDict, total=False):
@@ -205,7 +208,7 @@ class Writing(Addressing):
         answer = await self._write("DELETE", served, path, body, options=options)
         if answer.get("kind") == "Status" and not dry_run:
             where = namespace or self.namespace if served.namespaced else ""
-            self._notify(served, Key(where, name), answer)
+            self._notify(served, Key(where, name), answer, b"")
         return answer
 
     async def delete_collection(
@@ -245,19 +248,21 @@ class Writing(Addressing):
         content_type: str = JSON,
     ) -> Object:
         with self._forgetting_if_missing(served):
-            answer = await self._exchange.write(method, target_of(path, options), body, content_type=content_type)
+            target = target_of(path, options)
+            encoded = await self._exchange.write_encoded(method, target, body, content_type=content_type)
+            answer = decode_object(encoded)
         # Subresources return a Scale or a token, and a review has no name: listeners get only objects of the kind.
         if (
             answer.get("kind") == served.kind.name
             and (answer.get("metadata") or {}).get("name")
             and not options.get("dryRun")
         ):
-            self._notify(served, key_of(answer), answer)
+            self._notify(served, key_of(answer), answer, encoded)
         return answer
 
-    def _notify(self, served: ServedKind, key: Key, answer: Object) -> None:
+    def _notify(self, served: ServedKind, key: Key, answer: Object, encoded: bytes) -> None:
         for listener in self._listeners:
-            listener(served, key, answer)
+            listener(served, key, answer, encoded)
 
 
 def _dry(dry_run: bool) -> str:

@@ -84,6 +84,8 @@ class Unwarned:
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         answer = await self._inner.request(method, target, body, headers)
+        if "warning" not in answer.headers:
+            return answer
         kept = {name: value for name, value in answer.headers.items() if name != "warning"}
         return Answer(answer.status, kept, answer.body)
 

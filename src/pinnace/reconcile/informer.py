@@ -162,7 +162,11 @@ class Informer:
             old = own.reported
             if own.version and not is_older(new.version, own.version):
                 del self._own[new.key]
-                self.cache.put(new)
+                cached = self.cache.snapshot(new.key)
+                if cached is not None and cached.version == new.version:
+                    new = cached  # The own write itself: its facts and index entries are known already.
+                else:
+                    self.cache.put(new)
             else:
                 own.reported = new
         if old is None or old.version != new.version or not new.version:
@@ -233,8 +237,11 @@ class Informer:
 
     # Own writes
 
-    def note_write(self, key: Key, answer: Object) -> None:
-        """Put an object that this process has just written into the cache before the watch reports it."""
+    def note_write(self, key: Key, answer: Object, encoded: bytes = b"") -> None:
+        """Put an object that this process has just written into the cache before the watch reports it.
+
+        `encoded` is the answer as the server sent it, if it is at hand.
+        """
         if not self.is_synced or (self.scope.namespace and key.namespace != self.scope.namespace):
             return
         if answer.get("kind") == "Status":
@@ -255,7 +262,8 @@ class Informer:
         self._own[key] = _OwnWrite(own.reported if own is not None else cached, version)
         if self.scope.metadata_only:
             answer = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
-        self.cache.put(snapshot_of(answer))
+            encoded = b""
+        self.cache.put(Snapshot(encoded, key, version) if encoded else snapshot_of(answer))
 
     def _note_deletion(self, key: Key, uid: str | None) -> None:
         cached = self.cache.snapshot(key)
@@ -338,9 +346,9 @@ class Informers:
         if task is not None:
             task.cancel()
 
-    def note_write(self, served: ServedKind, key: Key, answer: Object) -> None:
+    def note_write(self, served: ServedKind, key: Key, answer: Object, encoded: bytes) -> None:
         for informer in self._by_kind.get(served.kind, ()):
-            informer.note_write(key, answer)
+            informer.note_write(key, answer, encoded)
 
     async def synced(self) -> None:
         for informer in list(self):

@@ -40,6 +40,7 @@ class Pace:
 
 class _FastStage:
     is_followed_at_once = True
+    is_mergeable = True  # As of a kubelet, which reports the latest of several states that follow quickly.
 
     def __init__(
         self,

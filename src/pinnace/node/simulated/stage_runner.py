@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pinnace.client.client import Client
@@ -67,8 +67,24 @@ class StageRunner:
             wait = self._wait(key, obj, stage)
             if wait > 0:
                 return Result(requeue_after=wait)
-            obj = await self._enter(key, obj, stage)
+            effects = list(stage.effects(obj, self._context))
+            if stage.is_mergeable:
+                effects = self._merge_next(obj, effects)
+            obj = await self._enter(key, obj, stage, effects)
         return None
+
+    def _merge_next(self, obj: Object, effects: list[Effect]) -> list[Effect]:
+        """Write a status once if the next stage follows without delay and writes the status too."""
+        first = _status_in(effects)
+        if first is None:
+            return effects
+        after = {**obj, "status": {**(obj.get("status") or {}), **first}}
+        stages = self._life.stages_of(after)
+        stage = self._life.choose(stages, after) if stages else None
+        if stage is None or not stage.is_mergeable or stage.delay(after, self._clock.now()) > 0:
+            return effects
+        second = _status_in(list(stage.effects(after, self._context)))
+        return effects if second is None else [Patch({"status": {**first, **second}})]
 
     def _stage_of(self, key: Key, obj: Object) -> Stage | None:
         """Return the stage that was chosen before if it still matches; else choose one that matches now."""
@@ -90,12 +106,12 @@ class StageRunner:
             plan = self._plans[key] = _Plan(obj["metadata"]["uid"], stage, now + delay)
         return plan.due - now
 
-    async def _enter(self, key: Key, obj: Object, stage: Stage) -> Object | None:
+    async def _enter(self, key: Key, obj: Object, stage: Stage, effects: Iterable[Effect]) -> Object | None:
         """Apply the effects of a stage. Return the object to continue with; None to wait for the watch."""
         self._plans.pop(key, None)
         latest: Object | None = obj
         try:
-            for effect in stage.effects(obj, self._context):
+            for effect in effects:
                 latest = await self._apply(key, obj, effect, latest)
         except (errors.NotFound, errors.Conflict) as error:
             _log.debug("%s did not enter %s: %s", key, stage.name, error)
@@ -118,3 +134,14 @@ class StageRunner:
             case Emit(type_, reason, message):
                 self._recorder.record(obj, type_, reason, message, component=COMPONENT)
                 return latest
+
+
+def _status_in(effects: list[Effect]) -> Object | None:
+    """The status that a stage writes, if it does nothing else."""
+    if len(effects) != 1 or not isinstance(effects[0], Patch):
+        return None
+    body, subresource, form = effects[0]
+    if subresource != "status" or form != "merge" or not isinstance(body, dict) or list(body) != ["status"]:
+        return None
+    status: Object = body["status"]
+    return status

@@ -65,6 +65,10 @@ class Stage(Protocol):
     def is_followed_at_once(self) -> bool:
         """Whether the next stage is chosen from the answer to this one's write, without waiting for the watch."""
 
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether a status that the next stage replaces without delay need not be written."""
+
     def delay(self, obj: Object, now: datetime) -> float:
         """Return the seconds between entering the stage and its effects."""
 

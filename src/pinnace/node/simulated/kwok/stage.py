@@ -57,6 +57,7 @@ class KwokStage:
     jitter: Amount | None
     steps: tuple[Step, ...]
     is_followed_at_once: bool
+    is_mergeable: bool = False
 
     def delay(self, obj: Object, now: datetime) -> float:
         """Return a random delay between duration and jitterDuration; the latter if it is shorter."""
