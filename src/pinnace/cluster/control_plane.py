@@ -8,6 +8,7 @@ from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authentication.impersonation import Impersonator
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import MASTERS, User
+from pinnace.cluster.address_records import AddressRecords
 from pinnace.cluster.admission import build_admission
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.component_statuses import ComponentStatuses
@@ -107,9 +108,10 @@ async def build(
     health = Health(store, fanout, foundation.supervisor)
     slices = SliceQueue()
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
+    addresses = AddressRecords(foundation.registry, fanout)
     api = Handler(
         targets=Targets(foundation.registry, aggregation.api_services),
-        verbs=_build_verbs(foundation, settings, security, admission, nodes, slices),
+        verbs=_build_verbs(foundation, settings, security, admission, nodes, slices, addresses),
         pages=NonResourcePages(
             version=version_of(foundation.definitions.minor),
             discovery=discovery,
@@ -124,6 +126,7 @@ async def build(
         metrics=metrics,
         audit=audit,
     )
+    addresses.connect(LocalApi(api, SYSTEM))
     _add_gauges(metrics, foundation, aggregation, flows, audit)
     return ControlPlane(
         api=api,
@@ -168,6 +171,7 @@ def _build_verbs(
     admission: AdmissionChain,
     nodes: Nodes,
     slices: SliceQueue,
+    addresses: AddressRecords,
 ) -> Verbs:
     fanout, store = foundation.fanout, foundation.store
     components = ComponentStatuses(store, foundation.supervisor, has_scheduler=settings.nodes > 0)
@@ -181,7 +185,7 @@ def _build_verbs(
             computed={"componentstatuses": components.compute},
             watch_seconds=settings.min_request_timeout,
         ),
-        pipeline=_build_pipeline(foundation, admission, security, ownerships),
+        pipeline=_build_pipeline(foundation, admission, security, ownerships, addresses),
         ownerships=ownerships,
         security=security,
         streams=LateStreams(fanout, nodes, admission, security.authorizer, minor=foundation.definitions.minor),
@@ -189,9 +193,13 @@ def _build_verbs(
 
 
 def _build_pipeline(
-    foundation: Foundation, admission: AdmissionChain, security: Security, ownerships: Ownerships
+    foundation: Foundation,
+    admission: AdmissionChain,
+    security: Security,
+    ownerships: Ownerships,
+    addresses: AddressRecords,
 ) -> Pipeline:
-    reservations = ServiceReservations()
+    reservations = ServiceReservations(objects=addresses)
     for _, service in foundation.objects("", "services").items():
         reservations.adopt(service)
     return Pipeline(

@@ -37,6 +37,7 @@ from pinnace.controllers.security.certificate_signing import CertificateSigner
 from pinnace.controllers.security.root_ca import RootCaPublisher
 from pinnace.controllers.security.service_account_tokens import ServiceAccountTokenController
 from pinnace.controllers.security.service_accounts import ServiceAccounts
+from pinnace.controllers.services.address_repair import AddressRepair
 from pinnace.controllers.services.endpoint_slices import EndpointSlices
 from pinnace.controllers.services.endpoints import EndpointsController
 from pinnace.controllers.services.load_balancer import LoadBalancerController
@@ -99,8 +100,11 @@ class Unwarned:
 class Context:
     """Everything besides its own client that a controller may need."""
 
-    def __init__(self, manager: Manager, *, clock: AlarmClock, files: CertificateFiles | None = None) -> None:
+    def __init__(
+        self, manager: Manager, *, clock: AlarmClock, files: CertificateFiles | None = None, is_in_server: bool = False
+    ) -> None:
         """`files` are the cluster's certificates and keys; None where the process does not have them."""
+        self.is_in_server = is_in_server
         self.manager = manager
         self.clock = clock
         self.files = files
@@ -155,6 +159,8 @@ class ControllerRow(NamedTuple):
     kind: Kind | None = None
     """The kind without which the controller has no work, if not every served minor has it."""
     needs_files: bool = False
+    is_of_server: bool = False
+    """Whether it is a part of kube-apiserver: `pinnace controllers` leaves it out unless it is named."""
 
 
 def _sign_certificates(context: Context, client: Client) -> CertificateSigner:
@@ -235,6 +241,13 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         _plain(ServiceCidrs),
         kind=Kind("networking.k8s.io", "v1", "ServiceCIDR"),  # Served since 1.33.
     ),
+    ControllerRow(
+        "service-address-repair-controller",
+        "",
+        _plain(AddressRepair),
+        kind=Kind("networking.k8s.io", "v1", "ServiceCIDR"),
+        is_of_server=True,
+    ),
     # storage
     ControllerRow("persistentvolume-binder-controller", "persistent-volume-binder", _plain(VolumeBinder)),
     ControllerRow("local-path-provisioner", "persistent-volume-binder", _plain(LocalPathProvisioner)),
@@ -285,7 +298,7 @@ def add_controllers(
     """
     built: list[HasController | HasControllers] = []
     for row in CONTROLLERS:
-        if only and row.name not in only:
+        if (only or (row.is_of_server and not context.is_in_server)) and row.name not in only:
             continue
         if (row.kind is not None and not serves(row.kind)) or (row.needs_files and context.files is None):
             continue
@@ -326,6 +339,6 @@ def controllers_of(
         user = User(service_account_name(SYSTEM_NAMESPACE, account), service_account_groups(SYSTEM_NAMESPACE))
         return client_of(user).telling(manager.informers.note_write)
 
-    context = Context(manager, clock=clock or SystemClock(), files=files)
+    context = Context(manager, clock=clock or SystemClock(), files=files, is_in_server=True)
     add_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager

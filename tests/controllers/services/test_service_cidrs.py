@@ -39,10 +39,8 @@ async def test_a_range_is_ready_and_goes_after_ten_seconds(world: World, clock: 
 
 async def test_a_range_with_addresses_stays(world: World, clock: ManualClock) -> None:
     await world.client.create(service_range("more", "192.168.0.0/24"))
-    reference = {"resource": "services", "namespace": "default", "name": "web"}
-    labels = {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}
-    address = {"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "spec": {"parentRef": reference}}
-    await world.client.create({**address, "metadata": {"name": "192.168.0.7", "labels": labels}})
+    web = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}}
+    await world.client.create({**web, "spec": {"clusterIP": "192.168.0.7", "ports": [{"port": 80}]}})
     await world.settle()
     await world.client.delete(RANGE, "more")
     await world.settle()
@@ -51,6 +49,6 @@ async def test_a_range_with_addresses_stays(world: World, clock: ManualClock) ->
     ready = condition(await world.client.get(RANGE, "more"), "Ready")
     assert ready is not None
     assert (ready["status"], ready["reason"]) == ("False", "Terminating")
-    await world.client.delete("networking.k8s.io/v1/IPAddress", "192.168.0.7")
+    await world.client.delete("v1/Service", "web")
     await world.settle()
     assert await world.client.get_or_none(RANGE, "more") is None

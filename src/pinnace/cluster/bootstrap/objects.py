@@ -7,7 +7,7 @@ import uuid
 from base64 import b32encode
 from collections.abc import Iterator
 from datetime import datetime
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 
 from pinnace.cluster.bootstrap.api_services import local_api_services
 from pinnace.cluster.bootstrap.default_flow_schemas import VERSIONS as FLOW_CONTROL_VERSIONS
@@ -51,10 +51,8 @@ def _objects(
     yield from (_namespace(name) for name in NAMESPACES)
     yield from (_priority_class(name, value, _TAKEN + purpose) for name, value, purpose in _CRITICAL)
     yield from _fair_shares(registry, now)
-    first = ip_address(str(next(iter(ip_network(service_range).hosts()))))
     yield _service_range(service_range, now)
-    yield _kubernetes_service(str(first), port)
-    yield _address_of_service(first)
+    yield _kubernetes_service(str(next(iter(ip_network(service_range).hosts()))), port)
     yield _lease(host, f"{address}:{port}", now)
     yield from local_api_services(registry, now)
 
@@ -138,21 +136,6 @@ def _kubernetes_service(cluster_ip: str, port: int) -> Object:
             "sessionAffinity": "None",
         },
         "status": {"loadBalancer": {}},
-    }
-
-
-def _address_of_service(address: IPv4Address | IPv6Address) -> Object:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "IPAddress",
-        "metadata": {
-            "name": str(address),
-            "labels": {
-                "ipaddress.kubernetes.io/ip-family": f"IPv{address.version}",
-                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-            },
-        },
-        "spec": {"parentRef": {"group": "", "resource": "services", "namespace": "default", "name": "kubernetes"}},
     }
 
 

@@ -28,11 +28,11 @@ class ServiceCidrs:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._ranges = manager.cache(RANGE)
-        self._addresses = manager.cache(ADDRESS, metadata_only=True)
+        self._addresses = manager.cache(ADDRESS)
         self.controller = Controller("service-cidr-controller", self._reconcile)
         self.controller.for_(RANGE)
         self.controller.watches(RANGE, self._find_leaving)
-        self.controller.watches(ADDRESS, self._find_leaving, metadata_only=True)
+        self.controller.watches(ADDRESS, self._find_leaving)
 
     def _find_leaving(self, changed: Object) -> Iterable[Key]:
         return [one.key for one in self._ranges.snapshots() if "deletionTimestamp" in one.metadata]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pinnace.admission.chain import AdmissionChain, Review
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
@@ -43,6 +43,14 @@ class Written(NamedTuple):
 class Reservation(Protocol):
     """Addresses and ports that one write has taken. Either method ends it."""
 
+    @property
+    def taken_addresses(self) -> Collection[str]: ...
+    @property
+    def unused_addresses(self) -> Collection[str]: ...
+    @property
+    def has_objects(self) -> bool:
+        """Whether it has addresses of either sort: they are objects of their own."""
+
     def keep(self) -> None:
         """Free what the object no longer uses: the write is stored."""
 
@@ -56,8 +64,14 @@ class Reservations(Protocol):
     def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
         """Allocate what the object needs and fill it in. Raise Invalid for a value that another object has."""
 
-    def release(self, resource: Resource, old: Object) -> None:
-        """Free what a deleted object held."""
+    def release(self, resource: Resource, old: Object) -> Collection[str]:
+        """Free what a deleted object held. Return the addresses whose objects are to be forgotten."""
+
+    async def record(self, reservation: Any, new: Object) -> bool:
+        """Create the objects of taken addresses. Return False if another server was faster."""
+
+    async def forget(self, addresses: Collection[str]) -> None:
+        """Delete the objects of addresses."""
 
 
 class Write:
@@ -248,7 +262,22 @@ class Pipeline:
                 return Written(entry)
             if deletion.is_finished(call.resource, new):
                 return await self._remove(call, write.key, entry, entry.decode(), shown=new)
+        if write.reservation.has_objects and not call.is_dry_run:
+            return await self._put_with_addresses(write)
         return await self._put(call, write.key, entry, new)
+
+    async def _put_with_addresses(self, write: Write) -> Written | None:
+        """Store a service after the objects of its new addresses; those of its former ones go last."""
+        reservation = write.reservation
+        if not await self._reservations.record(reservation, write.new):
+            return None
+        try:
+            done = await self._put(write.call, write.key, write.entry, write.new)
+        except BaseException:
+            await self._reservations.forget(reservation.taken_addresses)
+            raise
+        await self._reservations.forget(reservation.taken_addresses if done is None else reservation.unused_addresses)
+        return done
 
     async def _authorize_create(self, call: Call) -> None:
         """Raise Forbidden if an update or an apply would create an object that the user may not create."""
@@ -314,7 +343,8 @@ class Pipeline:
             revision = await self._store.delete(key, expected=entry.revision)
         except stores.Conflict:
             return None
-        self._reservations.release(call.resource, old)
+        if addresses := self._reservations.release(call.resource, old):
+            await self._reservations.forget(addresses)
         if shown is None:
             last = CachedObject(restamp(last.body, revision), revision)
         return Written(last, is_deleted=True, uid=uid)

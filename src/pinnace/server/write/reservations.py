@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from typing import Any
+from collections.abc import Collection, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any, Protocol
 
 from pinnace.model import errors, field_errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
 NODE_PORTS = range(30000, 32768)
+Network = IPv4Network | IPv6Network
+
+
+class AddressObjects(Protocol):
+    """The ranges of service addresses and the objects of the allocated ones, as other servers see them too."""
+
+    def ranges(self) -> Sequence[Network]:
+        """Return the ranges to allocate from besides the server's own."""
+
+    def is_taken(self, address: str) -> bool: ...
+
+    async def create(self, address: str, service: Object) -> bool:
+        """Return False if the address has an object already."""
+
+    async def delete(self, address: str) -> None:
+        """Delete the object if it exists."""
+
+
+class NoAddressObjects:
+    """For Kubernetes before 1.33, which has neither kind."""
+
+    def ranges(self) -> Sequence[Network]:
+        return ()
+
+    def is_taken(self, address: str) -> bool:
+        return False
+
+    async def create(self, address: str, service: Object) -> bool:
+        return True
+
+    async def delete(self, address: str) -> None:
+        return
 
 
 class ServiceReservation:
@@ -22,6 +56,11 @@ class ServiceReservation:
         self.taken_ports: list[int] = []
         self.unused_addresses: set[str] = set()
         self.unused_ports: set[int] = set()
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether addresses are to be recorded or forgotten when the service is stored."""
+        return bool(self.taken_addresses or self.unused_addresses)
 
     def keep(self) -> None:
         self._addresses.difference_update(self.unused_addresses)
@@ -35,8 +74,9 @@ class ServiceReservation:
 class ServiceReservations:
     """Gives services their cluster IPs and node ports. `adopt` registers the stored services at start-up."""
 
-    def __init__(self, network: str = "10.96.0.0/16") -> None:
+    def __init__(self, network: str = "10.96.0.0/16", *, objects: AddressObjects | None = None) -> None:
         self._network = ipaddress.ip_network(network)
+        self._objects = objects or NoAddressObjects()
         self._addresses: set[str] = set()
         self._ports: set[int] = set()
         self._nothing = ServiceReservation(self._addresses, self._ports)
@@ -65,10 +105,26 @@ class ServiceReservations:
         reservation.unused_ports = held_ports - set(_ports_of(new))
         return reservation
 
-    def release(self, resource: Resource, old: Object) -> None:
-        if resource.plural == "services" and not resource.group:
-            self._addresses.difference_update(_addresses_of(old))
-            self._ports.difference_update(_ports_of(old))
+    def release(self, resource: Resource, old: Object) -> Sequence[str]:
+        if resource.plural != "services" or resource.group:
+            return ()
+        addresses = _addresses_of(old)
+        self._addresses.difference_update(addresses)
+        self._ports.difference_update(_ports_of(old))
+        return addresses
+
+    async def record(self, reservation: ServiceReservation, service: Object) -> bool:
+        """Create the objects of the addresses that a write has taken. Return False if another server was faster."""
+        for at, address in enumerate(reservation.taken_addresses):
+            if not await self._objects.create(address, service):
+                await self.forget(reservation.taken_addresses[:at])
+                return False
+        return True
+
+    async def forget(self, addresses: Collection[str]) -> None:
+        """Delete the objects of addresses that no service has any more."""
+        for address in addresses:
+            await self._objects.delete(address)
 
     def _take_address(self, service: Object, held: set[str], taken: list[str]) -> None:
         spec = service["spec"]
@@ -88,15 +144,23 @@ class ServiceReservations:
         spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
 
+    def _ranges(self) -> list[Network]:
+        own = self._network
+        return [own, *(one for one in self._objects.ranges() if one != own and one.version == own.version)]
+
+    def _is_taken(self, address: str) -> bool:
+        return address in self._addresses or self._objects.is_taken(address)
+
     def _free_address(self) -> str:
-        size = self._network.num_addresses
-        for _ in range(200):
-            candidate = str(self._network[random.randrange(min(256, size // 16), size - 1)])
-            if candidate not in self._addresses:
-                return candidate
-        for candidate in map(str, self._network.hosts()):
-            if candidate not in self._addresses:
-                return candidate
+        for network in self._ranges():
+            size = network.num_addresses
+            for _ in range(200):
+                candidate = str(network[random.randrange(min(256, size // 16), max(1, size - 1))])
+                if not self._is_taken(candidate):
+                    return candidate
+            for candidate in map(str, network.hosts()):
+                if not self._is_taken(candidate):
+                    return candidate
         raise errors.InternalError("failed to allocate a serviceIP: range is full")
 
     def _refuse_unusable(self, service: Object, wanted: str) -> None:
@@ -106,9 +170,9 @@ class ServiceReservations:
             address = ipaddress.ip_address(wanted)
         except ValueError:
             return  # Validation reports it.
-        if address not in self._network:
+        if not any(address in network for network in self._ranges()):
             why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
-        elif wanted in self._addresses:
+        elif self._is_taken(wanted):
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"
         if why:
             err = field_errors.invalid("spec.clusterIPs", [wanted], why)
