@@ -39,7 +39,6 @@ def test_the_api_has_a_service_with_an_address() -> None:
     service = objects["Service", "kubernetes"]
     assert service["spec"]["clusterIP"] == "10.96.0.1"
     assert service["spec"]["ports"] == [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}]
-    assert objects["IPAddress", "10.96.0.1"]["spec"]["parentRef"]["name"] == "kubernetes"
     assert objects["ServiceCIDR", "kubernetes"]["spec"]["cidrs"] == ["10.96.0.0/16"]
 
 
