@@ -84,7 +84,7 @@ class StageRunner:
         if stage is None or not stage.is_mergeable or stage.delay(after, self._clock.now()) > 0:
             return effects
         second = _status_in(list(stage.effects(after, self._context)))
-        return effects if second is None else [Patch({"status": {**first, **second}})]
+        return effects if second is None else [StagePatch({"status": {**first, **second}})]
 
     def _stage_of(self, key: Key, obj: Object) -> Stage | None:
         """Return the stage that was chosen before if it still matches; else choose one that matches now."""
@@ -138,7 +138,7 @@ class StageRunner:
 
 def _status_in(effects: list[Effect]) -> Object | None:
     """The status that a stage writes, if it does nothing else."""
-    if len(effects) != 1 or not isinstance(effects[0], Patch):
+    if len(effects) != 1 or not isinstance(effects[0], StagePatch):
         return None
     body, subresource, form = effects[0]
     if subresource != "status" or form != "merge" or not isinstance(body, dict) or list(body) != ["status"]:
