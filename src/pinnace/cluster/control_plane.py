@@ -104,11 +104,9 @@ async def build(
     security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
     admission = build_admission(foundation, security, webhooks, needs_service_accounts=needs_service_accounts)
     nodes, metrics = Nodes(fanout, files), RequestMetrics()
-    flows = _build_flow_control(foundation, settings, metrics)
-    health = Health(store, fanout, foundation.supervisor)
-    slices = SliceQueue()
+    flows, health = _build_flow_control(foundation, settings, metrics), Health(store, fanout, foundation.supervisor)
+    slices, addresses = SliceQueue(), AddressRecords(foundation.registry, fanout)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
-    addresses = AddressRecords(foundation.registry, fanout)
     api = Handler(
         targets=Targets(foundation.registry, aggregation.api_services),
         verbs=_build_verbs(foundation, settings, security, admission, nodes, slices, addresses),
