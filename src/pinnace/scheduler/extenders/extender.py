@@ -1,0 +1,240 @@
+"""Call HTTP extenders. One that fails or exceeds its timeout fails the pod, unless it is ignorable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from pinnace.model.objects import Object
+from pinnace.scheduler.extenders import wire
+from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
+
+_log = logging.getLogger(__name__)
+_SCALE = 100 // wire.HIGHEST_PRIORITY
+
+NodeObjects = Callable[[str], Object]
+Victims = Mapping[str, tuple[Sequence[Object], int]]
+"""The pods that would be evicted from each node, and how many of them violate a disruption budget."""
+
+
+class ExtenderError(Exception):
+    """An extender did not answer, or answered with an error: the pod is tried again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderFilter:
+    """The nodes that all extenders accept, and the reasons of the others."""
+
+    names: Sequence[str]
+    failed: Mapping[str, str]
+    unresolvable: Mapping[str, str]
+
+
+class Extenders:
+    """All extenders of a configuration. `node` returns the whole object of a node."""
+
+    def __init__(self, extenders: Sequence[ExtenderSettings], node: NodeObjects) -> None:
+        self.settings = list(extenders)
+        self._node = node
+        self._session: aiohttp.ClientSession | None = None
+        self._contexts: dict[int, ssl.SSLContext | bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.settings)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def filter(self, pod: Object, names: Sequence[str]) -> ExtenderFilter:
+        """Ask one extender after the other; each gets the nodes that the ones before it have accepted."""
+        failed: dict[str, str] = {}
+        unresolvable: dict[str, str] = {}
+        for extender in self.settings:
+            if not names:
+                break
+            if not extender.filter_verb or not extender.is_interested(pod):
+                continue
+            try:
+                result = await self._filter_with(extender, pod, names)
+            except ExtenderError as error:
+                if not extender.ignorable:
+                    raise
+                _log.info("extender %s is skipped because it is ignorable: %s", extender.url_prefix, error)
+                continue
+            failed.update(result.failed)
+            unresolvable.update(result.unresolvable)
+            names = result.names or ()
+        return ExtenderFilter(
+            names, {name: why for name, why in failed.items() if name not in unresolvable}, unresolvable
+        )
+
+    async def _filter_with(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> wire.FilterResult:
+        result = wire.parse_filter_result(
+            await self._ask(extender, extender.filter_verb, self._args(extender, pod, names))
+        )
+        if result.error:
+            raise ExtenderError(result.error)
+        known = set(names)
+        for name in result.names or ():
+            if name not in known:
+                raise ExtenderError(
+                    f'extender "{extender.url_prefix}" claims a filtered node "{name}" which is not found in the input '
+                    "node list"
+                )
+        return result
+
+    async def prioritize(self, pod: Object, names: Sequence[str]) -> dict[str, int]:
+        """Return the points that extenders add to the total of each node. An extender that fails adds none."""
+        asked = [one for one in self.settings if one.prioritize_verb and one.is_interested(pod)]
+        answers = await asyncio.gather(*(self._prioritize_with(one, pod, names) for one in asked))
+        totals: dict[str, int] = {}
+        for extender, scores in zip(asked, answers, strict=True):
+            for name, score in scores.items():
+                totals[name] = totals.get(name, 0) + score * extender.weight * _SCALE
+        return totals
+
+    async def _prioritize_with(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> dict[str, int]:
+        try:
+            return wire.parse_priorities(
+                await self._ask(extender, extender.prioritize_verb, self._args(extender, pod, names))
+            )
+        except (ExtenderError, wire.InvalidAnswer) as error:
+            _log.info("extender %s gives no scores: %s", extender.url_prefix, error)
+            return {}
+
+    async def preempt(self, pod: Object, victims: Victims) -> dict[str, tuple[list[str], int]]:
+        """Return the uids of the victims on each node that extenders still accept."""
+        current = {
+            name: ([one["metadata"]["uid"] for one in pods], violations) for name, (pods, violations) in victims.items()
+        }
+        for extender in self.settings:
+            if not extender.preempt_verb or not extender.is_interested(pod) or not current:
+                continue
+            try:
+                current = await self._preempt_with(extender, pod, victims, current)
+            except ExtenderError:
+                if not extender.ignorable:
+                    raise
+        return current
+
+    async def _preempt_with(
+        self, extender: ExtenderSettings, pod: Object, victims: Victims, current: Mapping[str, tuple[list[str], int]]
+    ) -> dict[str, tuple[list[str], int]]:
+        if extender.node_cache_capable:
+            meta = {
+                name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+                for name, (uids, violations) in current.items()
+            }
+            body: Object = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
+        else:
+            whole = {
+                name: {
+                    "Pods": [one for one in victims[name][0] if one["metadata"]["uid"] in uids],
+                    "NumPDBViolations": violations,
+                }
+                for name, (uids, violations) in current.items()
+            }
+            body = {"Pod": pod, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
+        answer = wire.fold(await self._ask(extender, extender.preempt_verb, body))
+        kept: dict[str, tuple[list[str], int]] = {}
+        for name, item in (answer.get("nodenametometavictims") or {}).items():
+            fields = wire.fold(item)
+            uids = [wire.fold(one).get("uid", "") for one in fields.get("pods") or ()]
+            if not uids:
+                if extender.ignorable:
+                    continue
+                raise ExtenderError(f'expected at least one victim pod on node "{name}"')
+            kept[name] = (uids, int(fields.get("numpdbviolations") or 0))
+        return kept
+
+    def binder_of(self, pod: Object) -> ExtenderSettings | None:
+        """Return the extender that binds this pod; None if the scheduler does."""
+        return next((one for one in self.settings if one.bind_verb and one.is_interested(pod)), None)
+
+    async def bind(self, extender: ExtenderSettings, pod: Object, node: str) -> None:
+        """Let an extender bind the pod."""
+        metadata = pod["metadata"]
+        body = {
+            "PodName": metadata["name"],
+            "PodNamespace": metadata.get("namespace", ""),
+            "PodUID": metadata.get("uid", ""),
+            "Node": node,
+        }
+        failure = wire.error_of(await self._ask(extender, extender.bind_verb, body))
+        if failure:
+            raise ExtenderError(failure)
+
+    # HTTP
+
+    def _args(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> Object:
+        nodes = None if extender.node_cache_capable else [self._node(name) for name in names]
+        return wire.arguments(pod, names, nodes)
+
+    async def _ask(self, extender: ExtenderSettings, verb: str, body: Object) -> Any:
+        url = f"{extender.url_prefix}/{verb}"
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        try:
+            async with self._session.post(
+                url,
+                data=orjson.dumps(body),
+                headers={"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=extender.timeout),
+                ssl=self._context(extender),
+                server_hostname=extender.tls.server_name or None,
+            ) as response:
+                if response.status != 200:
+                    raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
+                return orjson.loads(await response.read())
+        except TimeoutError as error:
+            raise ExtenderError(f"extender {url} did not answer within {extender.timeout:g} s") from error
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+            raise ExtenderError(f"extender {url} cannot be reached: {error}") from error
+        except orjson.JSONDecodeError as error:
+            raise ExtenderError(f"extender {url} did not send JSON: {error}") from error
+
+    def _context(self, extender: ExtenderSettings) -> ssl.SSLContext | bool:
+        known = self._contexts.get(id(extender))
+        if known is None:
+            known = self._contexts[id(extender)] = tls_context(extender)
+        return known
+
+
+def tls_context(extender: ExtenderSettings) -> ssl.SSLContext | bool:
+    """Return how to verify an extender. Without a CA, `enableHTTPS` trusts any certificate, as in kube-scheduler."""
+    tls = extender.tls
+    has_ca = bool(tls.ca_file or tls.ca_data)
+    if not extender.url_prefix.startswith("https:"):
+        return True
+    context = ssl.create_default_context(
+        cafile=tls.ca_file or None if not tls.ca_data else None, cadata=tls.ca_data.decode() or None
+    )
+    if tls.insecure or (extender.uses_https and not has_ca):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _load_certificate(context, tls)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, tls: ExtenderTls) -> None:
+    if tls.cert_data and tls.key_data:
+        # The ssl module reads certificates only from files.
+        with tempfile.TemporaryDirectory(prefix="pinnace-") as scratch:
+            certificate, key = Path(scratch) / "crt", Path(scratch) / "key"
+            certificate.write_bytes(tls.cert_data)
+            key.touch(mode=0o600)
+            key.write_bytes(tls.key_data)
+            context.load_cert_chain(certificate, key)
+    elif tls.cert_file:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None)
