@@ -1,0 +1,238 @@
+"""Plug-ins made of an author's functions, one for each. Errors of a function fail its pod, with the function's name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.diagnosis import Diagnosis
+from pinnace.scheduler.framework.one_node import NodeView
+from pinnace.scheduler.framework.plugin import Depends, Filters, Nomination, Wait
+from pinnace.scheduler.framework.queued import QueuedPod
+from pinnace.scheduler.framework.status import OnlyNodes, PluginError, Refusal, unresolvable, unschedulable
+from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, slots_of
+from pinnace.scheduler.state.pods import Pod
+from pinnace.sdk.scheduling.nodes import Nodes
+
+Function = Callable[..., Any]
+
+
+class _Moment:
+    """A function that takes part in one moment, under its own name."""
+
+    def __init__(self, name: str, function: Function) -> None:
+        self.name = name
+        self._function = function
+
+
+class PreEnqueueFunction(_Moment):
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+        reason = self._function(pod)
+        return unresolvable(str(reason), plugin=self.name) if reason else None
+
+
+class QueueSortFunction(_Moment):
+    def sort_key(self, queued: QueuedPod) -> Any:
+        return self._function(queued.pod), queued.added, queued.number
+
+
+class PreFilterFunction(_Moment):
+    def pre_filter(self, cycle: Cycle) -> Refusal | OnlyNodes | None:
+        answer = self._function(cycle.pod)
+        if answer is None:
+            return None
+        if isinstance(answer, str):
+            return unresolvable(answer)
+        if isinstance(answer, Collection):
+            return OnlyNodes(frozenset(answer))
+        raise TypeError(f"expected a reason, the names of nodes or None, found {answer!r}")
+
+
+class OneNodeFilterFunction(_Moment):
+    """Called once for each node that other filters have left."""
+
+    depends = Depends.CLUSTER
+
+    def __init__(self, name: str, function: Function, reason: str) -> None:
+        super().__init__(name, function)
+        self._reason = reason
+
+    def filter(self, cycle: Cycle, at: At) -> Codes:
+        slots = slots_of(at, cycle.state.size)
+        present = cycle.state.nodes.present
+        reasons: dict[str, int] = cycle.data.setdefault(self.name, {})
+        codes = np.zeros(len(slots), dtype=np.int32)
+        for position, slot in enumerate(slots.tolist()):
+            if present[slot]:
+                reason = self._reason_of(self._function(cycle.pod, NodeView(cycle.state, slot)))
+                if reason:
+                    codes[position] = reasons.setdefault(reason, len(reasons) + 1)
+        return codes
+
+    def _reason_of(self, answer: Any) -> str:
+        if answer is None or answer is True:
+            return ""
+        if answer is False:
+            return self._reason
+        if isinstance(answer, str):
+            return answer
+        raise TypeError(f"expected a reason, True, False or None, found {answer!r}")
+
+    def refusal(self, cycle: Cycle, code: int) -> Refusal:
+        return unschedulable(list(cycle.data[self.name])[code - 1])
+
+
+class ArrayFilterFunction(_Moment):
+    """Called once for all nodes."""
+
+    depends = Depends.CLUSTER
+
+    def __init__(self, name: str, function: Function, reason: str) -> None:
+        super().__init__(name, function)
+        self._reason = reason
+
+    def filter(self, cycle: Cycle, at: At) -> Codes:
+        nodes = Nodes(cycle.state, at)
+        fits = np.asarray(self._function(cycle.pod, nodes))
+        if fits.shape != (len(nodes),) or fits.dtype != np.bool_:
+            raise TypeError(
+                f"expected an array of {len(nodes)} booleans, one per node, found shape {fits.shape} of {fits.dtype}"
+            )
+        codes: Codes = _scatter(cycle, at, nodes, (~fits).astype(np.int32))
+        return codes
+
+    def refusal(self, cycle: Cycle, code: int) -> Refusal:
+        return unschedulable(self._reason)
+
+
+class PostFilterFunction(_Moment):
+    def post_filter(self, cycle: Cycle, diagnosis: Diagnosis, filters: Filters) -> Nomination | Refusal:
+        answer = self._function(cycle.pod, {name: refusal.message for name, refusal in diagnosis.by_node()})
+        return answer if isinstance(answer, Nomination) else unschedulable(str(answer or ""))
+
+
+class PreScoreFunction(_Moment):
+    def pre_score(self, cycle: Cycle, feasible: Mask) -> None:
+        self._function(cycle.pod, Nodes(cycle.state, np.flatnonzero(feasible)))
+
+
+class OneNodeScoreFunction(_Moment):
+    """Called once for each node that fits."""
+
+    depends = Depends.CLUSTER
+
+    def score(self, cycle: Cycle, at: At) -> Integers:
+        present = cycle.state.nodes.present
+        return np.array(
+            [
+                _whole(self._function(cycle.pod, NodeView(cycle.state, slot))) if present[slot] else 0
+                for slot in slots_of(at, cycle.state.size).tolist()
+            ],
+            dtype=np.int64,
+        )
+
+
+class ArrayScoreFunction(_Moment):
+    """Called once for all nodes."""
+
+    depends = Depends.CLUSTER
+
+    def score(self, cycle: Cycle, at: At) -> Integers:
+        nodes = Nodes(cycle.state, at)
+        scores = np.asarray(self._function(cycle.pod, nodes))
+        if scores.shape != (len(nodes),) or scores.dtype.kind not in "iufb":
+            raise TypeError(
+                f"expected an array of {len(nodes)} numbers, one per node, found shape {scores.shape} of {scores.dtype}"
+            )
+        if scores.dtype.kind == "f" and not np.isfinite(scores).all():
+            raise ValueError("a score is not a finite number")
+        spread: Integers = _scatter(cycle, at, nodes, scores.astype(np.int64))
+        return spread
+
+
+class _Normalized:
+    """Adds NormalizeScore: scores of any range become 0 to 100 among the nodes that fit."""
+
+    is_reversed = False
+
+    def normalize(self, cycle: Cycle, scores: Integers, slots: Slots) -> Integers:
+        lowest, highest = int(scores.min()), int(scores.max())
+        if lowest == highest:
+            return np.full(len(scores), 100, dtype=np.int64)
+        scaled: Integers = (scores - lowest) * 100 // (highest - lowest)
+        return 100 - scaled if self.is_reversed else scaled
+
+
+class NormalizedOneNodeScore(_Normalized, OneNodeScoreFunction):
+    pass
+
+
+class NormalizedArrayScore(_Normalized, ArrayScoreFunction):
+    pass
+
+
+class ReserveFunction(_Moment):
+    def __init__(self, name: str, function: Function | None, undo: Function | None) -> None:
+        super().__init__(name, function or _nothing)
+        self._undo = undo or _nothing
+
+    def reserve(self, cycle: Cycle, node: str) -> Refusal | None:
+        reason = self._function(cycle.pod, node)
+        return unschedulable(str(reason)) if reason else None
+
+    def unreserve(self, cycle: Cycle, node: str) -> None:
+        self._undo(cycle.pod, node)
+
+
+class PermitFunction(_Moment):
+    def permit(self, cycle: Cycle, node: str) -> Refusal | Wait | None:
+        answer = self._function(cycle.pod, node)
+        return answer if answer is None or isinstance(answer, Wait) else unschedulable(str(answer))
+
+
+class PreBindFunction(_Moment):
+    async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | None:
+        reason = await _awaited(self._function(cycle.pod, node))
+        return unschedulable(str(reason)) if reason else None
+
+
+class BindFunction(_Moment):
+    async def bind(self, cycle: Cycle, node: str) -> bool:
+        done = await _awaited(self._function(cycle.pod, node))
+        if not isinstance(done, bool):
+            message = f"expected True after binding, False to leave it to others, found {done!r}"
+            raise PluginError(self.name, f'running Bind plugin "{self.name}": {message}')
+        return done
+
+
+class PostBindFunction(_Moment):
+    def post_bind(self, cycle: Cycle, node: str) -> None:
+        self._function(cycle.pod, node)
+
+
+def _scatter(cycle: Cycle, at: At, nodes: Nodes, values: Any) -> Any:
+    """Return one value per selected slot; slots without a node get 0."""
+    selected = cycle.state.size if isinstance(at, slice) else len(at)
+    if len(nodes) == selected:
+        return values
+    spread = np.zeros(cycle.state.size, dtype=values.dtype)
+    spread[nodes.slots] = values
+    return spread if at == ALL else spread[at]
+
+
+def _whole(score: Any) -> int:
+    if isinstance(score, bool) or not isinstance(score, int | float | np.number):
+        raise TypeError(f"expected a number from 0 to 100, found {score!r}")
+    return int(score)
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _nothing(pod: Pod, node: str) -> None:
+    return None
