@@ -17,8 +17,8 @@ from pinnace.scheduler.framework.evaluation import WeightedScore
 from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
 from pinnace.scheduler.framework.plugin import Nomination, NormalizeScorePlugin
 from pinnace.scheduler.framework.profile import Preparation, Profile
-from pinnace.scheduler.framework.status import Code, PluginError, Skip
-from pinnace.scheduler.state.arrays import ALL, Integers, Mask, Slots, slots_of
+from pinnace.scheduler.framework.status import Code, PluginError, Refusal, Skip
+from pinnace.scheduler.state.arrays import ALL, Integers, Slots, slots_of
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 
@@ -150,7 +150,11 @@ def _needs_more_than_resources(cycle: Cycle, slot: int) -> bool:
 
 
 def _fits_beside_nominated(cycle: Cycle, profile: Profile, slot: int) -> bool:
-    """Return whether the pod fits if the pods nominated for a node, of no lower priority, run there already."""
+    return _refusal_beside_nominated(cycle, profile, slot) is None
+
+
+def _refusal_beside_nominated(cycle: Cycle, profile: Profile, slot: int) -> Refusal | None:
+    """Return the refusal if the pods nominated for a node, of no lower priority, ran there already."""
     state = cycle.state
     others = [
         pod
@@ -158,31 +162,27 @@ def _fits_beside_nominated(cycle: Cycle, profile: Profile, slot: int) -> bool:
         if pod.priority >= cycle.pod.priority and pod.uid != cycle.pod.uid and pod.uid not in state.pods
     ]
     if not others:
-        return True
+        return None
     with state.nominations.placed(others, slot):
-        return profile.check(cycle, np.array([slot], dtype=np.intp)).of(slot) is None
+        return profile.check(cycle, np.array([slot], dtype=np.intp)).of(slot)
 
 
 def _diagnose(decision: Decision, profile: Profile, preparation: Preparation, feasible: Slots) -> Diagnosis:
     cycle = decision.cycle
     diagnosis = profile.diagnose(cycle, preparation, slots_of(ALL, cycle.state.size))
-    left = diagnosis.present & (diagnosis.refusal_of < 0)
-    left[feasible] = False
-    if diagnosis.for_all is None and cycle.state.nominations.slots:
-        _diagnose_nominated(cycle, profile, diagnosis, left)
+    if diagnosis.for_all is None:
+        for slot in set(cycle.state.nominations.slots).difference(feasible.tolist()):
+            _diagnose_nominated(cycle, profile, diagnosis, slot)
     return diagnosis
 
 
-def _diagnose_nominated(cycle: Cycle, profile: Profile, diagnosis: Diagnosis, left: Mask) -> None:
-    state = cycle.state
-    for slot in np.flatnonzero(left).tolist():
-        pods = list(state.nominations.slots.get(slot, {}).values())
-        with state.nominations.placed(pods, slot):
-            refusal = profile.check(cycle, np.array([slot], dtype=np.intp)).of(slot)
-        if refusal is not None:
-            mask = np.zeros_like(left)
-            mask[slot] = True
-            diagnosis.set(mask, refusal)
+def _diagnose_nominated(cycle: Cycle, profile: Profile, diagnosis: Diagnosis, slot: int) -> None:
+    """Prefer the refusal beside nominated pods: kube-scheduler runs the filters with them first."""
+    refusal = _refusal_beside_nominated(cycle, profile, slot)
+    if refusal is not None:
+        mask = np.zeros_like(diagnosis.present)
+        mask[slot] = True
+        diagnosis.set(mask, refusal)
 
 
 def _post_filter(decision: Decision, profile: Profile) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.status import PluginError
-from pinnace.sdk.scheduling import Nodes, NodeView, Pod, Scheduler
+from pinnace.sdk.scheduling import NodeArrays, NodeView, Pod, Scheduler
 
 
 def node(name: str, **labels: str) -> Object:
@@ -65,7 +65,7 @@ def test_the_message_of_a_pod_that_fits_nowhere_counts_the_reasons() -> None:
     assert trial.message.startswith("0/2 nodes are available: 2 not today.")
 
 
-def fewest_pods(pod: Pod, nodes: Nodes) -> Any:
+def fewest_pods(pod: Pod, nodes: NodeArrays) -> Any:
     return 100 - nodes.pod_count
 
 
@@ -88,7 +88,7 @@ def test_normalized_scores_may_have_any_range(reverse: bool, chosen: str) -> Non
     scheduler = Scheduler("my-scheduler", defaults=False)
 
     @scheduler.score(normalize=True, reverse=reverse)
-    def free_cpu(pod: Pod, nodes: Nodes) -> Any:
+    def free_cpu(pod: Pod, nodes: NodeArrays) -> Any:
         return nodes.free("cpu")
 
     trial = scheduler.schedule(pod(), [sized("small", "1"), sized("middle", "2"), sized("large", "9")])
@@ -164,7 +164,7 @@ def test_nonsense_from_a_score_fails_the_pod_with_the_name_of_the_function(answe
     scheduler = Scheduler("my-scheduler")
 
     @scheduler.score
-    def nonsense(pod: Pod, nodes: Nodes) -> Any:
+    def nonsense(pod: Pod, nodes: NodeArrays) -> Any:
         return answer
 
     with pytest.raises(PluginError, match="nonsense") as failed:

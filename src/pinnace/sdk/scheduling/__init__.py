@@ -3,8 +3,8 @@
 from pinnace.scheduler.framework.one_node import NodeView
 from pinnace.scheduler.framework.plugin import Nomination, Wait
 from pinnace.scheduler.state.pods import Pod
-from pinnace.sdk.scheduling.nodes import Nodes
+from pinnace.sdk.scheduling.nodes import NodeArrays
 from pinnace.sdk.scheduling.scheduler import Scheduler
 from pinnace.sdk.scheduling.trial import Trial
 
-__all__ = ["NodeView", "Nodes", "Nomination", "Pod", "Scheduler", "Trial", "Wait"]
+__all__ = ["NodeArrays", "NodeView", "Nomination", "Pod", "Scheduler", "Trial", "Wait"]

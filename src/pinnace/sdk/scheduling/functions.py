@@ -16,7 +16,7 @@ from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import OnlyNodes, PluginError, Refusal, unresolvable, unschedulable
 from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, slots_of
 from pinnace.scheduler.state.pods import Pod
-from pinnace.sdk.scheduling.nodes import Nodes
+from pinnace.sdk.scheduling.nodes import NodeArrays
 
 Function = Callable[..., Any]
 
@@ -96,7 +96,7 @@ class ArrayFilterFunction(_Moment):
         self._reason = reason
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
-        nodes = Nodes(cycle.state, at)
+        nodes = NodeArrays(cycle.state, at)
         fits = np.asarray(self._function(cycle.pod, nodes))
         if fits.shape != (len(nodes),) or fits.dtype != np.bool_:
             raise TypeError(
@@ -117,7 +117,7 @@ class PostFilterFunction(_Moment):
 
 class PreScoreFunction(_Moment):
     def pre_score(self, cycle: Cycle, feasible: Mask) -> None:
-        self._function(cycle.pod, Nodes(cycle.state, np.flatnonzero(feasible)))
+        self._function(cycle.pod, NodeArrays(cycle.state, np.flatnonzero(feasible)))
 
 
 class OneNodeScoreFunction(_Moment):
@@ -142,7 +142,7 @@ class ArrayScoreFunction(_Moment):
     depends = Depends.CLUSTER
 
     def score(self, cycle: Cycle, at: At) -> Integers:
-        nodes = Nodes(cycle.state, at)
+        nodes = NodeArrays(cycle.state, at)
         scores = np.asarray(self._function(cycle.pod, nodes))
         if scores.shape != (len(nodes),) or scores.dtype.kind not in "iufb":
             raise TypeError(
@@ -214,7 +214,7 @@ class PostBindFunction(_Moment):
         self._function(cycle.pod, node)
 
 
-def _scatter(cycle: Cycle, at: At, nodes: Nodes, values: Any) -> Any:
+def _scatter(cycle: Cycle, at: At, nodes: NodeArrays, values: Any) -> Any:
     """Return one value per selected slot; slots without a node get 0."""
     selected = cycle.state.size if isinstance(at, slice) else len(at)
     if len(nodes) == selected:

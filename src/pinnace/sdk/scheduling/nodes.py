@@ -16,7 +16,7 @@ from pinnace.scheduler.state.nodes import PODS
 Texts = npt.NDArray[np.object_]
 
 
-class Nodes:
+class NodeArrays:
     """Some nodes, in a fixed order: every array has one element for each. Do not change the arrays."""
 
     __slots__ = ("_state", "slots")

@@ -13,10 +13,10 @@ SIGNATURES = {
     "pre_enqueue": "def {name}(pod: Pod) -> str | None",
     "queue_sort": "def {name}(pod: Pod) -> Any",
     "pre_filter": "def {name}(pod: Pod) -> str | Collection[str] | None",
-    "filter": "def {name}(pod: Pod, node: NodeView) -> str | bool | None or def {name}(pod: Pod, nodes: Nodes) -> Mask",
+    "filter": "def {name}(pod: Pod, node: NodeView) -> str | None or def {name}(pod: Pod, nodes: NodeArrays) -> Array",
     "post_filter": "def {name}(pod: Pod, reasons: Mapping[str, str]) -> Nomination | str | None",
-    "pre_score": "def {name}(pod: Pod, nodes: Nodes) -> None",
-    "score": "def {name}(pod: Pod, node: NodeView) -> float or def {name}(pod: Pod, nodes: Nodes) -> Array",
+    "pre_score": "def {name}(pod: Pod, nodes: NodeArrays) -> None",
+    "score": "def {name}(pod: Pod, node: NodeView) -> float or def {name}(pod: Pod, nodes: NodeArrays) -> Array",
     "reserve": "def {name}(pod: Pod, node: str) -> str | None",
     "unreserve": "def {name}(pod: Pod, node: str) -> None",
     "permit": "def {name}(pod: Pod, node: str) -> str | Wait | None",
@@ -51,7 +51,7 @@ def taken_by(function: Callable[..., Any], moment: str) -> str:
     second = list(inspect.signature(function).parameters.values())[1]
     annotation = second.annotation if isinstance(second.annotation, str) else getattr(second.annotation, "__name__", "")
     match annotation.rpartition(".")[2]:
-        case "Nodes":
+        case "NodeArrays":
             return TAKES_NODES
         case "NodeView":
             return TAKES_NODE

@@ -45,7 +45,7 @@ def attempt(profile: Profile, pod: Object, cluster: ClusterState) -> Trial:
 
 
 def cluster_of(nodes: Iterable[Object], pods: Iterable[Object], objects: Iterable[Object]) -> ClusterState:
-    """Return the state of a cluster that is given as objects. Nodes without allocatable resources have ample ones."""
+    """Return the state of a cluster that is given as objects. A node without allocatable resources has ample ones."""
     state = ClusterState()
     for node in nodes:
         state.put_node(_complete_node(node))
