@@ -40,6 +40,11 @@ RETIRED = {
     r"Gates|_?gates?": "admission, plug-in",
     r"problems?|troubles?|refusals?|complaints?": "error",
 }
+FOLDER_WORDS = {
+    "refusal": ("scheduler", "scheduling"),
+    "refusals": ("scheduler", "scheduling"),
+}
+"""Retired words that have a meaning of their own in some folders: a plug-in's answer that a node cannot run a pod."""
 PROSE = {
     r"\b(somebody|nobody|whoever|whomever|whom)\b": "name the user, client or part",
     r"\b(is|are|was|were|be|been) (told|let)\b": "say who does what: 'the server sends', 'may'",
@@ -49,6 +54,7 @@ PROSE = {
 }
 SHARED_CLASSES = {
     "Conflict": "a lost race in the store, and the 409 answer of the API; both are imported by their module",
+    "Scheduler": "the loop that binds pods, and the declaration of a custom one in the SDK",
 }
 """Public class names that two modules may have, and why."""
 PARTICIPLES = re.compile(r"_?(\w+_)?(shown|told|meant|said|called)")
@@ -67,7 +73,7 @@ def check_names(path: Path, text: str) -> Iterator[Finding]:
             continue
         seen.add(token.string)
         for pattern, instead in patterns:
-            if pattern.match(token.string):
+            if pattern.match(token.string) and not set(FOLDER_WORDS.get(token.string, ())) & set(path.parts):
                 yield path, token.start[0], f"{token.string}: retired; use {instead}"
 
 
