@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
@@ -62,6 +62,10 @@ class Scheduler:
 
     # Declaring
 
+    @overload
+    def filter(self, function: Function) -> Function: ...
+    @overload
+    def filter(self, *, reason: str) -> Callable[[Function], Function]: ...
     def filter(self, function: Function | None = None, *, reason: str = "") -> Any:
         """`def fits(pod, node)`: return None or True if the node can run the pod, else the reason or False.
 
@@ -78,6 +82,12 @@ class Scheduler:
 
         return declare if function is None else declare(function)
 
+    @overload
+    def score(self, function: Function) -> Function: ...
+    @overload
+    def score(
+        self, *, weight: int = 1, normalize: bool = False, reverse: bool = False
+    ) -> Callable[[Function], Function]: ...
     def score(
         self, function: Function | None = None, *, weight: int = 1, normalize: bool = False, reverse: bool = False
     ) -> Any:
