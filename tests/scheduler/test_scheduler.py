@@ -13,6 +13,7 @@ from pinnace.node.simulated.machines import NodeShape
 from pinnace.scheduler.state.resources import requests_of
 from pinnace.testing.cluster import Cluster
 
+NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -106,7 +107,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
     await cluster.settle()
     waiting = scheduled(await cluster.client.get("v1/Pod", "second"))
     assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
-    assert waiting["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    assert waiting["message"] == f"0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}"
     events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
     assert Counter(one["reason"] for one in events) == {"Scheduled": 1, "FailedScheduling": 2}
     await cluster.client.delete("v1/Pod", "first")
@@ -133,7 +134,7 @@ async def test_a_node_runs_no_more_pods_than_it_says(cluster: Cluster) -> None:
     pods = await cluster.client.list("v1/Pod", namespace="default")
     waiting = [one for one in pods if not one["spec"].get("nodeName")]
     assert len(waiting) == 2
-    assert scheduled(waiting[0])["message"] == "0/1 nodes are available: 1 Too many pods."
+    assert scheduled(waiting[0])["message"] == f"0/1 nodes are available: 1 Too many pods. {NO_VICTIMS}"
     await cluster.add_nodes(1)
     assert all([await node_of(cluster, one["metadata"]["name"]) == "node-1" for one in waiting])
 

@@ -84,6 +84,9 @@ class Filters(Protocol):
     def is_local(self, cycle: Cycle) -> bool:
         """Return whether the filters of this pod look at each node alone."""
 
+    def needs_only_resources(self, cycle: Cycle) -> bool:
+        """Return whether the pods of a node matter to this pod by their requests alone."""
+
     def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
         """Run the filters on some nodes in the present state; nodes without a refusal fit."""
 

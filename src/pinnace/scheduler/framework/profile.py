@@ -21,6 +21,7 @@ from pinnace.scheduler.state.pods import Template
 
 _MOST_TEMPLATES = 128
 _PREFILTER = "framework"
+_RESOURCES = "NodeResourcesFit"
 
 
 class Profile:
@@ -102,6 +103,12 @@ class Profile:
         """Return whether the filters of this pod look at each node alone."""
         skipped = cycle.data[_PREFILTER].skipped
         return all(one.name in skipped for one in self.cluster_filters)
+
+    def needs_only_resources(self, cycle: Cycle) -> bool:
+        """Return whether the pods of a node matter to this pod by their requests alone."""
+        skipped = cycle.data[_PREFILTER].skipped
+        by_pods = (one.name for one in self.filter if one.depends & (Depends.PODS | Depends.CLUSTER))
+        return all(name in skipped or name == _RESOURCES for name in by_pods)
 
     def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
         """Run all filters on some nodes in the present state; nodes without a refusal fit."""

@@ -9,12 +9,15 @@ from pinnace.scheduler.framework.plugin import Handle, Plugin
 from pinnace.scheduler.framework.registry import Factory, PluginRegistry
 from pinnace.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from pinnace.scheduler.plugins.default_binder import DefaultBinder
+from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
 from pinnace.scheduler.plugins.image_locality import ImageLocality
+from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
 from pinnace.scheduler.plugins.node_name import NodeName
 from pinnace.scheduler.plugins.node_ports import NodePorts
 from pinnace.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from pinnace.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from pinnace.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from pinnace.scheduler.plugins.priority_sort import PrioritySort
 from pinnace.scheduler.plugins.resource_scores import (
     ResourceScorer,
@@ -23,6 +26,7 @@ from pinnace.scheduler.plugins.resource_scores import (
     requested_to_capacity,
 )
 from pinnace.scheduler.plugins.scheduling_gates import SchedulingGates
+from pinnace.scheduler.plugins.spread_constraints import SYSTEM_DEFAULTS
 from pinnace.scheduler.plugins.taint_toleration import TaintToleration
 
 _RESOURCES: tuple[Object, ...] = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
@@ -36,6 +40,9 @@ DEFAULT_PLUGINS: tuple[tuple[str, int], ...] = (
     ("NodeAffinity", 2),
     ("NodePorts", 0),
     ("NodeResourcesFit", 1),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DefaultPreemption", 0),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),
@@ -78,6 +85,29 @@ def _node_resources_fit(arguments: Object, handle: Handle) -> NodeResourcesFit:
     )
 
 
+def _pod_topology_spread(arguments: Object, handle: Handle) -> PodTopologySpread:
+    is_system = (arguments.get("defaultingType") or "System") == "System"
+    stated = arguments.get("defaultConstraints") or ()
+    if is_system and stated:
+        raise ValueError("defaultConstraints: must be empty unless defaultingType is List")
+    return PodTopologySpread(defaults=SYSTEM_DEFAULTS if is_system else stated, is_system_default=is_system)
+
+
+def _inter_pod_affinity(arguments: Object, handle: Handle) -> InterPodAffinity:
+    weight = arguments.get("hardPodAffinityWeight")
+    return InterPodAffinity(
+        hard_weight=1 if weight is None else weight,
+        ignores_existing_preferences=bool(arguments.get("ignorePreferredTermsOfExistingPods")),
+    )
+
+
+def _default_preemption(arguments: Object, handle: Handle) -> DefaultPreemption:
+    percentage, absolute = arguments.get("minCandidateNodesPercentage"), arguments.get("minCandidateNodesAbsolute")
+    return DefaultPreemption(
+        least_percentage=10 if percentage is None else percentage, least_absolute=100 if absolute is None else absolute
+    )
+
+
 def _plain(make: type[Plugin]) -> Factory:
     return lambda arguments, handle: make()
 
@@ -92,6 +122,9 @@ _FACTORIES: dict[str, Factory] = {
     "NodePorts": _plain(NodePorts),
     "NodeResourcesFit": _node_resources_fit,
     "NodeResourcesBalancedAllocation": lambda arguments, handle: NodeResourcesBalancedAllocation(_resources(arguments)),
+    "PodTopologySpread": _pod_topology_spread,
+    "InterPodAffinity": _inter_pod_affinity,
+    "DefaultPreemption": _default_preemption,
     "ImageLocality": _plain(ImageLocality),
     "DefaultBinder": lambda arguments, handle: DefaultBinder(handle.client),
 }

@@ -6,7 +6,7 @@ it to a log; nothing is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -42,6 +42,8 @@ class ClusterState:
         self._requested: Integers = np.zeros((self.nodes.rows, 16), dtype=np.int64)
         self._non_zero: Integers = np.zeros((2, 16), dtype=np.int64)
         self.nominations = Nominations(self)
+        self.namespace_sets: dict[Hashable, tuple[int, frozenset[str]]] = {}
+        """The namespaces that selectors match, each with the version of the namespaces it was computed from."""
 
     # Reading
 

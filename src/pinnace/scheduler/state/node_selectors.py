@@ -90,7 +90,11 @@ def tolerates_unschedulable(template: Template) -> bool:
 
 
 def _per_taint_set(
-    nodes: NodeTable, template: Template, kind: str, is_counted: Callable[[Object], bool], tolerations: Sequence[Object]
+    nodes: NodeTable,
+    template: Template,
+    kind: str,
+    is_counted: Callable[[Object], bool],
+    tolerations: Sequence[Object],
 ) -> Integers:
     """Return the number of untolerated taints for each distinct list of taints."""
     key = ("taints", kind)

@@ -1,0 +1,191 @@
+"""PodTopologySpread: pods of one kind are spread evenly over zones, nodes or other domains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pinnace.model.objects import Object
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
+from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
+from pinnace.scheduler.plugins.spread_constraints import (
+    HOSTNAME,
+    Constraint,
+    constraints_of,
+    default_constraints_of,
+    is_eligible,
+)
+from pinnace.scheduler.state.affinity import count_per_domain
+from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, divide
+from pinnace.scheduler.state.counters import PodSelection
+from pinnace.scheduler.state.node_selectors import length
+from pinnace.scheduler.state.pods import Pod
+
+_REASON = "node(s) didn't match pod topology spread constraints"
+_SKEWED, _UNLABELED = 1, 2
+_REFUSALS = {_SKEWED: unschedulable(_REASON), _UNLABELED: unresolvable(f"{_REASON} (missing required label)")}
+_NO_MINIMUM = 2**31 - 1
+
+
+@dataclass(slots=True)
+class _Hard:
+    """One hard constraint, with the pods that match it."""
+
+    constraint: Constraint
+    codes: Codes
+    per_domain: Integers
+    least: int
+    """The number of matching pods in the domain that has the fewest."""
+
+
+@dataclass(slots=True)
+class _Soft:
+    """The soft constraints, with the nodes that are not scored."""
+
+    constraints: Sequence[Constraint]
+    ignored: Mask
+    counts: list[tuple[Constraint, Codes, Integers, float]]
+
+
+class PodTopologySpread:
+    name = "PodTopologySpread"
+    depends = Depends.CLUSTER
+
+    def __init__(self, *, defaults: Sequence[Object], is_system_default: bool) -> None:
+        """`defaults` are the constraints of pods that state none."""
+        self._defaults = defaults
+        self._is_system_default = is_system_default
+
+    # Filter
+
+    def pre_filter(self, cycle: Cycle) -> Skip | None:
+        constraints = self._constraints(cycle, "DoNotSchedule")
+        if not constraints:
+            return SKIP
+        labels = cycle.state.nodes.labels
+        has_all = cycle.state.nodes.present.copy()
+        for one in constraints:
+            has_all &= labels.codes(one.topology_key) >= 0
+        cycle.data[self.name] = [_count_hard(cycle, one, has_all) for one in constraints]
+        return None
+
+    def filter(self, cycle: Cycle, at: At) -> Codes:
+        codes = np.zeros(length(cycle.state.nodes, at), dtype=np.int32)
+        hard: list[_Hard] = cycle.data.get(self.name) or []
+        for one in hard:
+            own = 1 if one.constraint.selector.matches(cycle.template.labels) else 0
+            domains = one.codes[at]
+            too_many = one.per_domain[domains] + own - one.least > one.constraint.max_skew
+            failed = np.where(domains < 0, _UNLABELED, np.where(too_many, _SKEWED, 0)).astype(np.int32)
+            codes = np.where(codes == 0, failed, codes)
+        return codes
+
+    def refusal(self, cycle: Cycle, code: int) -> Refusal:
+        return _REFUSALS[code]
+
+    # Score
+
+    def pre_score(self, cycle: Cycle, feasible: Mask) -> Skip | None:
+        constraints = self._constraints(cycle, "ScheduleAnyway")
+        if not constraints:
+            return SKIP
+        nodes = cycle.state.nodes
+        needs_all = bool(cycle.template.spec.get("topologySpreadConstraints")) or not self._is_system_default
+        has_all = np.ones(nodes.size, dtype=np.bool_)
+        if needs_all:
+            for one in constraints:
+                has_all &= nodes.labels.codes(one.topology_key) >= 0
+        scored = feasible & has_all
+        counted = nodes.present & has_all
+        counts = [_count_soft(cycle, one, scored, counted) for one in constraints]
+        cycle.data[self.name + "/score"] = _Soft(constraints, feasible & ~has_all, counts)
+        return None
+
+    def score(self, cycle: Cycle, at: At) -> Integers:
+        soft: _Soft = cycle.data[self.name + "/score"]
+        total: npt.NDArray[np.float64] = np.zeros(length(cycle.state.nodes, at), dtype=np.float64)
+        for constraint, codes, counts, weight in soft.counts:
+            domains = codes[at]
+            found = counts[at] if constraint.topology_key == HOSTNAME else counts[domains]
+            total += np.where(domains >= 0, found * weight + (constraint.max_skew - 1), 0.0)
+        total[soft.ignored[at]] = 0.0
+        return np.floor(total + 0.5).astype(np.int64)
+
+    def normalize(self, cycle: Cycle, scores: Integers, slots: Slots) -> Integers:
+        soft: _Soft = cycle.data[self.name + "/score"]
+        ignored = soft.ignored[slots]
+        if ignored.all():
+            return np.zeros_like(scores)
+        kept = scores[~ignored]
+        least, most = int(kept.min()), max(int(kept.max()), 0)
+        if most == 0:
+            return np.where(ignored, 0, HIGHEST_SCORE)
+        return np.where(ignored, 0, divide(HIGHEST_SCORE * (most + least - scores), most))
+
+    # Constraints
+
+    def _constraints(self, cycle: Cycle, action: str) -> Sequence[Constraint]:
+        template = cycle.template
+        if template.spec.get("topologySpreadConstraints"):
+            return constraints_of(template, action)
+        return default_constraints_of(template, cycle.state.lookups, self._defaults, action)
+
+    def events(self) -> Sequence[EventRegistration]:
+        pods = Action.ADD | Action.DELETE | Action.POD_LABELS | Action.UPDATE
+        nodes = Action.ADD | Action.DELETE | Action.NODE_LABELS | Action.NODE_TAINTS
+        return (EventRegistration(POD, pods, _may_change_counts), EventRegistration(NODE, nodes))
+
+
+def _count_hard(cycle: Cycle, constraint: Constraint, has_all: Mask) -> _Hard:
+    nodes = cycle.state.nodes
+    column = nodes.labels.column(constraint.topology_key)
+    codes, domains = column.codes(nodes.size), len(column.values)
+    eligible = has_all & is_eligible(nodes, cycle.template, constraint, ALL)
+    counts = cycle.state.count(_selection(cycle, constraint))
+    per_domain = count_per_domain(codes[eligible], counts[eligible], domains)
+    has_domain = np.zeros(domains + 1, dtype=np.bool_)
+    has_domain[codes[eligible]] = True
+    has_domain[domains] = False
+    found = int(has_domain.sum())
+    least = int(per_domain[has_domain].min()) if found else _NO_MINIMUM
+    return _Hard(constraint, codes, per_domain, 0 if found < constraint.min_domains else least)
+
+
+def _count_soft(
+    cycle: Cycle, constraint: Constraint, scored: Mask, counted: Mask
+) -> tuple[Constraint, Codes, Integers, float]:
+    nodes = cycle.state.nodes
+    column = nodes.labels.column(constraint.topology_key)
+    codes = column.codes(nodes.size)
+    counts = cycle.state.count(_selection(cycle, constraint))
+    if constraint.topology_key == HOSTNAME:
+        return constraint, codes, counts, float(np.log(float(int(scored.sum()) + 2)))
+    has_domain = np.zeros(len(column.values) + 1, dtype=np.bool_)
+    has_domain[codes[scored]] = True
+    eligible = counted & is_eligible(nodes, cycle.template, constraint, ALL)
+    per_domain = count_per_domain(codes[eligible], counts[eligible], len(column.values))
+    size = int(has_domain.sum())
+    return constraint, codes, per_domain, float(np.log(float(size + 2)))
+
+
+def _selection(cycle: Cycle, constraint: Constraint) -> PodSelection:
+    return PodSelection(constraint.counted_selector, frozenset((cycle.template.namespace,)), has_terminating=False)
+
+
+def _may_change_counts(pod: Pod, event: ClusterEvent) -> bool:
+    """Return whether a pod of the same namespace that a constraint selects came, went or changed its labels."""
+    other: Pod = event.new or event.old
+    if other.uid == pod.uid:
+        return True
+    if other.namespace != pod.namespace:
+        return False
+    constraints = constraints_of(pod.template, "DoNotSchedule")
+    if not constraints:
+        return True  # Default constraints: their selector depends on services and owners.
+    both = [one for one in (event.old, event.new) if one is not None]
+    return any(constraint.selector.matches(one.labels) for constraint in constraints for one in both)
