@@ -17,7 +17,7 @@ from pinnace.scheduler.framework.evaluation import WeightedScore
 from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
 from pinnace.scheduler.framework.plugin import Nomination, NormalizeScorePlugin
 from pinnace.scheduler.framework.profile import Preparation, Profile
-from pinnace.scheduler.framework.status import Code, PluginError, Refusal, Skip
+from pinnace.scheduler.framework.status import Code, PluginError, Skip
 from pinnace.scheduler.state.arrays import ALL, Integers, Slots, slots_of
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
@@ -111,7 +111,7 @@ def _feasible(decision: Decision, profile: Profile, preparation: Preparation) ->
         only: Slots = np.array([nominated], dtype=np.intp)
         if preparation.only is None or decision.pod.nominated_node in preparation.only:
             checked = profile.diagnose(cycle, preparation, only)
-            if checked.of(nominated) is None and _fits_beside_nominated(cycle, profile, nominated):
+            if checked.of(nominated) is None and profile.refusal_beside_nominated(cycle, nominated) is None:
                 return only
     mask = profile.evaluation(cycle.template).feasible(cycle)
     if preparation.only is not None:
@@ -136,7 +136,7 @@ def _without_nominated(cycle: Cycle, profile: Profile, slots: Slots) -> Slots:
         for slot in slots.tolist()
         if slot not in nominations
         or (is_local and not _needs_more_than_resources(cycle, slot))
-        or _fits_beside_nominated(cycle, profile, slot)
+        or profile.refusal_beside_nominated(cycle, slot) is None
     ]
     return slots if len(kept) == len(slots) else np.array(kept, dtype=np.intp)
 
@@ -149,36 +149,20 @@ def _needs_more_than_resources(cycle: Cycle, slot: int) -> bool:
     )
 
 
-def _fits_beside_nominated(cycle: Cycle, profile: Profile, slot: int) -> bool:
-    return _refusal_beside_nominated(cycle, profile, slot) is None
-
-
-def _refusal_beside_nominated(cycle: Cycle, profile: Profile, slot: int) -> Refusal | None:
-    """Return the refusal if the pods nominated for a node, of no lower priority, ran there already."""
-    state = cycle.state
-    others = [
-        pod
-        for pod in state.nominations.slots.get(slot, {}).values()
-        if pod.priority >= cycle.pod.priority and pod.uid != cycle.pod.uid and pod.uid not in state.pods
-    ]
-    if not others:
-        return None
-    with state.nominations.placed(others, slot):
-        return profile.check(cycle, np.array([slot], dtype=np.intp)).of(slot)
-
-
 def _diagnose(decision: Decision, profile: Profile, preparation: Preparation, feasible: Slots) -> Diagnosis:
     cycle = decision.cycle
     diagnosis = profile.diagnose(cycle, preparation, slots_of(ALL, cycle.state.size))
-    if diagnosis.for_all is None:
+    if diagnosis.for_all is None and cycle.state.nominations.slots:
+        is_local = profile.is_local(cycle)
         for slot in set(cycle.state.nominations.slots).difference(feasible.tolist()):
-            _diagnose_nominated(cycle, profile, diagnosis, slot)
+            if not is_local or _needs_more_than_resources(cycle, slot):
+                _diagnose_nominated(cycle, profile, diagnosis, slot)
     return diagnosis
 
 
 def _diagnose_nominated(cycle: Cycle, profile: Profile, diagnosis: Diagnosis, slot: int) -> None:
     """Prefer the refusal beside nominated pods: kube-scheduler runs the filters with them first."""
-    refusal = _refusal_beside_nominated(cycle, profile, slot)
+    refusal = profile.refusal_beside_nominated(cycle, slot)
     if refusal is not None:
         mask = np.zeros_like(diagnosis.present)
         mask[slot] = True

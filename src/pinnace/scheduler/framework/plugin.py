@@ -81,14 +81,11 @@ class FilterPlugin(Protocol):
 class Filters(Protocol):
     """The filters of a profile, for PostFilter to ask what would fit if some pods were gone."""
 
-    def is_local(self, cycle: Cycle) -> bool:
-        """Return whether the filters of this pod look at each node alone."""
-
     def needs_only_resources(self, cycle: Cycle) -> bool:
         """Return whether the pods of a node matter to this pod by their requests alone."""
 
-    def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
-        """Run the filters on some nodes in the present state; nodes without a refusal fit."""
+    def refusal_at(self, cycle: Cycle, slot: int) -> Refusal | None:
+        """Return why the pod does not fit on a node in the present state; None if it does."""
 
 
 @runtime_checkable

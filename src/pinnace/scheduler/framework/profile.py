@@ -112,10 +112,29 @@ class Profile:
 
     def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
         """Run all filters on some nodes in the present state; nodes without a refusal fit."""
-        preparation: Preparation = cycle.data[_PREFILTER]
-        if not self.is_local(cycle):
-            preparation = self.prepare(cycle)  # The state has changed since PreFilter.
-        return self.diagnose(cycle, preparation, slots)
+        notes, cycle.data = cycle.data, {}
+        try:
+            return self.diagnose(cycle, self.prepare(cycle), slots)  # The state has changed since PreFilter.
+        finally:
+            cycle.data = notes
+
+    def refusal_at(self, cycle: Cycle, slot: int) -> Refusal | None:
+        """Return why the pod does not fit on a node in the present state; first beside pods nominated for it."""
+        beside = self.refusal_beside_nominated(cycle, slot)
+        return beside if beside is not None else self.check(cycle, np.array([slot], dtype=np.intp)).of(slot)
+
+    def refusal_beside_nominated(self, cycle: Cycle, slot: int) -> Refusal | None:
+        """Return the refusal if the pods nominated for a node, of no lower priority, ran there already."""
+        state = cycle.state
+        others = [
+            pod
+            for pod in state.nominations.slots.get(slot, {}).values()
+            if pod.priority >= cycle.pod.priority and pod.uid != cycle.pod.uid and pod.uid not in state.pods
+        ]
+        if not others:
+            return None
+        with state.nominations.placed(others, slot):
+            return self.check(cycle, np.array([slot], dtype=np.intp)).of(slot)
 
     def diagnose(self, cycle: Cycle, preparation: Preparation, slots: Slots) -> Diagnosis:
         """Return the first refusal of each of the nodes."""

@@ -46,15 +46,14 @@ def select_by_filters(
 ) -> Victims | Refusal:
     """Take all pods away, then give back as many as fit beside the waiting pod, the most important first."""
     state = cycle.state
-    only = np.array([slot], dtype=np.intp)
     with state.without(ordered):
-        refusal = filters.check(cycle, only).of(slot)
+        refusal = filters.refusal_at(cycle, slot)
         if refusal is not None:
             return refusal
 
         def can_stay(pod: Pod) -> bool:
             state.give_back(pod, slot)
-            if filters.check(cycle, only).of(slot) is None:
+            if filters.refusal_at(cycle, slot) is None:
                 return True
             state.take_again(pod)
             return False
