@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import TypeVar
 
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
 
@@ -26,8 +27,16 @@ def operator_in(target: str) -> Operator:
     return only_in(target, Operator)
 
 
-def only_in(target: str, wanted: type[Wanted]) -> Wanted:
-    """Return the object of a type that a file defines. A name after a colon chooses one of several."""
+def extension_in(target: str) -> Extension:
+    """Return the operator or scheduler of a file. A name after a colon chooses one of several."""
+    return only_in(target, Extension, example="Operator")  # type: ignore[type-abstract]  # It is only compared.
+
+
+def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
+    """Return the object of a type that a file defines. A name after a colon chooses one of several.
+
+    `example` is the class that messages name, if that is not `wanted` itself.
+    """
     path, name = _split(target)
     if not path.is_file():
         raise NoOperator(f"there is no file {path}")
@@ -44,14 +53,15 @@ def only_in(target: str, wanted: type[Wanted]) -> Wanted:
     except Exception as error:  # The user's code may raise anything.
         raise NoOperator(_format_error(error, beside)) from error
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
-    what = wanted.__name__.lower()
+    kind = example or wanted.__name__
+    what = kind.lower()
     if name:
         if name not in found:
             raise NoOperator(f"{path} has no {what} named {name}; it has {', '.join(found) or 'none'}")
         return found[name]
     if len({id(one) for one in found.values()}) != 1:
         if not found:
-            raise NoOperator(f'{path} has no {what}; write: {what} = {wanted.__name__}("{path.stem}")')
+            raise NoOperator(f'{path} has no {what}; write: {what} = {kind}("{path.stem}")')
         raise NoOperator(f"{path} has several {what}s; say which: {path}:{next(iter(found))}")
     return next(iter(found.values()))
 

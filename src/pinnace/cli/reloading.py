@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from pinnace.cli.file_watch import Saves
-from pinnace.cli.operator_files import NoOperator, file_of, operator_in
+from pinnace.cli.operator_files import NoOperator, extension_in, file_of
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.resources.schemas import NotStructural
 
 _SETTLE_SECONDS = 0.1
@@ -28,7 +28,7 @@ class Loaded:
     """An operator and the files that define it."""
 
     target: str
-    operator: Operator
+    operator: Extension
     files: dict[Path, str]
     """Their text when they were loaded."""
 
@@ -37,7 +37,7 @@ def load(target: str) -> Loaded:
     """Load the operator of a file, and the modules beside it again. If that fails, the former modules stay."""
     root = file_of(target).resolve().parent
     with _reimport(root):
-        operator = operator_in(target)
+        operator = extension_in(target)
         return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
 
 

@@ -26,6 +26,7 @@ from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 from pinnace.store.memory import MemoryStore
@@ -66,12 +67,12 @@ class Cluster:
             return self._wire.client(user, clock=self.clock, field_manager=name)
         return in_process_client(self.plane.local(user or ADMIN), clock=self.clock, field_manager=name)
 
-    async def run(self, operator: Operator, *, client: Client | None = None, **options: Any) -> Manager:
-        """Start an operator, which runs until the test ends. Its CRDs are installed when this returns.
+    async def run(self, operator: Extension, *, client: Client | None = None, **options: Any) -> Manager:
+        """Start an operator or a scheduler, which runs until the test ends. Its CRDs are installed when this returns.
 
         Those of `external` kinds are installed too, unless the test has done it.
         """
-        if options.get("install", True):
+        if options.get("install", True) and isinstance(operator, Operator):
             await install_external_definitions(self.client, operator.declarations)
         return await self.keep(operator.running(client or self.client, **options), name=operator.name)
 

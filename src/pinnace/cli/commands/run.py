@@ -25,6 +25,7 @@ from pinnace.cluster import kubeconfig as kubeconfigs
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.permissions import missing_permission
 from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
@@ -35,7 +36,7 @@ from pinnace.sdk.resources.schemas import NotStructural
 
 
 def run(
-    file: Annotated[str, typer.Argument(help="The operator's file; file.py:name if it has several.")],
+    file: Annotated[str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")],
     dev: Annotated[
         bool, typer.Option("--dev", help="Start a temporary cluster, which ends with the operator.")
     ] = False,
@@ -60,14 +61,20 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port.", show_default=False)
     ] = None,
+    extender_port: Annotated[
+        int | None,
+        typer.Option(help="Serve a scheduler's functions as an HTTP extender on this port.", show_default=False),
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="With --dev: simulate this many nodes.", min=0, max=10_000)] = 0,
 ) -> None:
-    """Run the operator in a file until Ctrl-C. Its kinds are installed first.
+    """Run the operator or scheduler in a file until Ctrl-C. The kinds of an operator are installed first.
 
     When the file, or one beside it that it imports, is saved, the changes are printed and the new operator replaces
     the old one; the cluster of --dev keeps its objects. A file that cannot be loaded is ignored.
 
     \b
     Examples:
+      pinnace run my_scheduler.py --dev --nodes 3     a scheduler, with a cluster of three simulated nodes
       pinnace run website.py --dev              with a cluster of its own; the kubeconfig's path is printed
       pinnace run website.py                    against the current context
       pinnace run website.py:operator -n web    one of several operators; its lease is kept in web
@@ -82,11 +89,11 @@ def run(
         "webhook_port": webhook_port,
         "webhook_service": webhook_service,
         "metrics_port": metrics_port,
-    }
+    } | ({} if extender_port is None else {"extender_port": extender_port})
     try:
         loaded = load(file)
         if dev:
-            asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, reload=reload))
+            asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, nodes, reload=reload))
         else:
             asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
     except errors.Forbidden as denied:
@@ -122,11 +129,13 @@ async def _run(
 
 
 async def _run_in_new_cluster(
-    loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], *, reload: bool
+    loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], nodes: int, *, reload: bool
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="pinnace-") as scratch:
         path = kubeconfig or Path(scratch) / "kubeconfig"
-        async with running(Settings(), before_ready=lambda access: kubeconfigs.write(path, access)) as cluster:
+        async with running(
+            Settings(nodes=nodes), before_ready=lambda access: kubeconfigs.write(path, access)
+        ) as cluster:
             print(f"a cluster for {loaded.operator.name} is ready at {cluster.url}")
             print(f"  export KUBECONFIG={path}", flush=True)
             await _run(loaded, path, "", "", options, reload=reload, is_alone=True)
@@ -163,10 +172,10 @@ class _Working:
                         task.cancel()
                     await asyncio.wait((working, saved))
 
-    async def work(self, operator: Operator) -> None:
+    async def work(self, operator: Extension) -> None:
         async with AsyncExitStack() as stack:
             with progress(f"installing {operator.name}"):
-                if self._is_alone and self._options["install"]:
+                if self._is_alone and self._options["install"] and isinstance(operator, Operator):
                     await install_external_definitions(self._client, operator.declarations)
                 manager = await stack.enter_async_context(operator.running(self._client, **self._options))
             await stack.enter_async_context(answer_why(manager, server=self._server))

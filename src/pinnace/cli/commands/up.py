@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -25,6 +25,7 @@ from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
 from pinnace.cli.progress import progress
+from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.bootstrap.creation import BootstrapError
@@ -39,6 +40,9 @@ from pinnace.server.audit.log import Rotation
 from pinnace.server.audit.policy import AuditPolicyError
 from pinnace.server.audit.webhook import BatchOptions
 from pinnace.store.store import StoreError
+
+if TYPE_CHECKING:
+    from pinnace.sdk.extension import Extension
 
 COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: Python's default thresholds cost a write 7 % more."""
@@ -96,6 +100,14 @@ def up(
             max=10_000,
         ),
     ] = 0,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also run the operator or scheduler in this file, as pinnace run does; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     stages: Annotated[
         Path | None,
         typer.Option(
@@ -252,7 +264,7 @@ def up(
     )
     if stages is not None and not nodes:
         _fail("--stages is for simulated nodes, and there are none; add --nodes N")
-    _start(settings, kubeconfig_path, merge=merge)
+    _start(settings, kubeconfig_path, _load_extensions(run or ()), merge=merge)
 
 
 def _oidc_providers(*, issuer_url: str, required_claims: Sequence[str], **options: Any) -> tuple[Provider, ...]:
@@ -265,16 +277,41 @@ def _oidc_providers(*, issuer_url: str, required_claims: Sequence[str], **option
         _fail(str(error))
 
 
-def _start(settings: Settings, kubeconfig_path: Path | None, *, merge: bool) -> None:
+def _load_extensions(targets: Sequence[str]) -> list[Extension]:
+    if not targets:
+        return []
+    from pinnace.cli.operator_files import NoOperator, extension_in  # noqa: PLC0415 - it loads pydantic, which takes long
+
+    try:
+        return [extension_in(target) for target in targets]
+    except NoOperator as error:
+        _fail(str(error))
+
+
+async def _run_extensions(stack: AsyncExitStack, access: ClusterAccess, extensions: Sequence[Extension]) -> None:
+    if not extensions:
+        return
+    from pinnace.client.connect import connect  # noqa: PLC0415 - aiohttp takes long to import
+
+    for extension in extensions:
+        own = access_of(kubeconfig.kubeconfig_of(access))
+        client = await stack.enter_async_context(connect(own, field_manager=extension.name))
+        await stack.enter_async_context(extension.running(client))
+        print(f"{extension.name} is running", flush=True)
+
+
+def _start(settings: Settings, kubeconfig_path: Path | None, extensions: Sequence[Extension], *, merge: bool) -> None:
     _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, kubeconfig_path, merge=merge))
+            runner.run(_serve(settings, kubeconfig_path, extensions, merge=merge))
     except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, OSError) as error:
         _fail(str(error))
 
 
-async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: bool) -> None:
+async def _serve(
+    settings: Settings, kubeconfig_path: Path | None, extensions: Sequence[Extension], *, merge: bool
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -298,6 +335,7 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
         with progress("starting the cluster"):
             cluster = await stack.enter_async_context(running(settings, before_ready=write_kubeconfigs))
         _print_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - STARTED)
+        await _run_extensions(stack, cluster.access, extensions)
         await stop.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
 

@@ -43,9 +43,9 @@ def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed},
         _role("ClusterRole", metadata, whole),
-        _binding("ClusterRoleBinding", "ClusterRole", metadata, account),
+        binding_of("ClusterRoleBinding", "ClusterRole", metadata, account),
         _role("Role", placed, own),
-        _binding("RoleBinding", "Role", placed, account),
+        binding_of("RoleBinding", "Role", placed, account),
         *(_delegation(metadata, account) if operator.served_kinds else ()),
     ]
 
@@ -55,8 +55,8 @@ def _delegation(metadata: Object, account: Object) -> list[Object]:
     delegator = {**metadata, "name": f"{metadata['name']}-auth-delegator"}
     reader = {**metadata, "name": f"{metadata['name']}-auth-reader", "namespace": "kube-system"}
     return [
-        _binding("ClusterRoleBinding", "ClusterRole", delegator, account, to="system:auth-delegator"),
-        _binding("RoleBinding", "Role", reader, account, to="extension-apiserver-authentication-reader"),
+        binding_of("ClusterRoleBinding", "ClusterRole", delegator, account, to="system:auth-delegator"),
+        binding_of("RoleBinding", "Role", reader, account, to="extension-apiserver-authentication-reader"),
     ]
 
 
@@ -198,7 +198,7 @@ def _role(kind: str, metadata: Object, permissions: list[Permission]) -> Object:
     return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
 
 
-def _binding(kind: str, role: str, metadata: Object, account: Object, *, to: str = "") -> Object:
+def binding_of(kind: str, role: str, metadata: Object, account: Object, *, to: str = "") -> Object:
     """`to`: the role, if its name differs from the binding's."""
     reference = {"apiGroup": _RBAC, "kind": role, "name": to or metadata["name"]}
     return {

@@ -14,6 +14,7 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.checks import (
     check_handler,
     check_kind,
@@ -42,7 +43,7 @@ from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Operator:
+class Operator(Extension):
     """One extension: its handlers, and the kinds, webhooks and APIs that they need.
 
     Its name is the field manager of the objects it applies, the source of its events and the name of its lease.

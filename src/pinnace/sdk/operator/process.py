@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.reconcile.manager import Manager
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.why_answers import answer_why
 
 
-class Runnable(Protocol):
-    """The part of an Operator that runs it."""
-
-    @property
-    def name(self) -> str: ...
-    def running(self, client: Client, **options: Any) -> AbstractAsyncContextManager[Manager]: ...
-
-
-def serve(operator: Runnable, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
+def serve(operator: Extension, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
     """Run until SIGINT or SIGTERM, then finish the calls that have begun. Takes the options of `Operator.run`."""
     asyncio.run(_serve(operator, kubeconfig, context, options))
 
 
-async def _serve(operator: Runnable, kubeconfig: Path | None, context: str, options: dict[str, Any]) -> None:
+async def _serve(operator: Extension, kubeconfig: Path | None, context: str, options: dict[str, Any]) -> None:
     async with connect(kubeconfig=kubeconfig, context=context, field_manager=operator.name) as client:
         await run_until_signal(_work(operator, client, options))
 
 
-async def _work(operator: Runnable, client: Client, options: dict[str, Any]) -> None:
+async def _work(operator: Extension, client: Client, options: dict[str, Any]) -> None:
     async with operator.running(client, **options) as manager, answer_why(manager):
         await asyncio.get_running_loop().create_future()
 

@@ -17,6 +17,7 @@ from pinnace.scheduler.framework.plugin import Handle, Plugin
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.registry import PluginRegistry
 from pinnace.scheduler.plugins.defaults import DEFAULT_PLUGINS, default_registry
+from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.checks import check_operator_name
 from pinnace.sdk.scheduling import functions
 from pinnace.sdk.scheduling.signatures import TAKES_NODES, check_function, name_of, taken_by
@@ -28,7 +29,7 @@ _NEEDED = ("SchedulingGates", "PrioritySort", "DefaultBinder")
 """The default plug-ins that a scheduler without defaults keeps: it still queues and binds pods."""
 
 
-class Scheduler:
+class Scheduler(Extension):
     """A second scheduler, for pods whose `schedulerName` is its name.
 
     Its functions run after kube-scheduler's default plug-ins, or instead of them with `defaults=False`. A function that
@@ -46,7 +47,7 @@ class Scheduler:
     ) -> None:
         """`without` names default plug-ins to leave out; `weights` and `arguments` configure the others."""
         check_operator_name(name)
-        self.name = name
+        self._name = name
         known = dict(DEFAULT_PLUGINS)
         for plugin in (*without, *(weights or {}), *(arguments or {})):
             if plugin not in known:
@@ -59,6 +60,10 @@ class Scheduler:
         self._arguments = dict(arguments or {})
         self._own: dict[str, tuple[Plugin, int]] = {}
         self._profile: Profile | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     # Declaring
 
@@ -222,10 +227,6 @@ class Scheduler:
         return ProfileConfiguration(self.name, plugins, {}, self._arguments)
 
     # Running
-
-    def crds(self) -> list[Object]:
-        """Return no CRDs: a scheduler installs nothing."""
-        return []
 
     @asynccontextmanager
     async def running(self, client: Client, **options: Any) -> AsyncIterator[Manager]:
