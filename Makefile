@@ -41,7 +41,7 @@ check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the ow
 bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.
 	@$(BIN)/python bench/api.py
 	@$(BIN)/python -m bench.custom_resources
-	@$(BIN)/python bench/gates.py
+	@$(BIN)/python bench/request_stages.py
 	@$(BIN)/python bench/reconciling.py
 	@$(BIN)/python bench/control_loops.py
 

@@ -1,4 +1,4 @@
-"""What expressions of policies and webhooks may cost, so that none of them keeps the server from everybody else."""
+"""Limits on the cost of expressions in policies and webhooks: none of them blocks other requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificate authorities that stand between an authority and those whom it trusts."""
+"""Intermediate certificate authorities for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of one kind for tests: put and removed by hand, with those told who listen."""
+"""Objects of one kind for tests: put and removed by hand; listeners are called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kubectl's flags change of what a kubeconfig says."""
+"""kubectl's flags override the kubeconfig."""
 
 from __future__ import annotations
 

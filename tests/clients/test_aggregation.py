@@ -1,4 +1,4 @@
-"""An API server of somebody else, in a process of its own, used through kubectl as if its kinds were built in."""
+"""An aggregated API server in a process of its own, used through kubectl as if its kinds were built in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of kubectl expect to happen by itself: namespaces empty, garbage goes."""
+"""The controllers that users of kubectl rely on: namespaces are emptied, garbage is collected."""
 
 from __future__ import annotations
 

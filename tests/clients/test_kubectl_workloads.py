@@ -1,4 +1,4 @@
-"""What users of kubectl do with workloads, on a server with simulated nodes."""
+"""kubectl with workloads, on a server with simulated nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users whom the cluster does not know itself: of a file, of a directory behind a webhook, of an OIDC provider."""
+"""Users from outside of the cluster: of a token file, of a directory behind a webhook, of an OIDC provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server does by itself: old history is forgotten, old events are deleted."""
+"""Background jobs of the server: old history is compacted, old events are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to the connection, the end state is the desired one."""
+"""Controllers reach the desired state despite every fault of the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dashboards and tracers see of a controller: metrics under controller-runtime's names, a span per reconcile."""
+"""Metrics of a controller under controller-runtime's names, and a span per reconcile."""
 
 from __future__ import annotations
 

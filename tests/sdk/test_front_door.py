@@ -1,4 +1,4 @@
-"""What `pinnace.sdk` offers, and what it costs to import."""
+"""The public names of `pinnace.sdk`, and its import time."""
 
 from __future__ import annotations
 

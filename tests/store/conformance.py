@@ -1,4 +1,4 @@
-"""What every store must do. A backend's tests inherit `StoreConformance` and say how to open one."""
+"""The conformance suite of stores. A backend's tests inherit `StoreConformance` and say how to open one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sealed stays sealed on the medium, opens with the right keys only, and can be sealed anew."""
+"""Encrypted values stay encrypted on disk, open with the right keys only, and can be encrypted again."""
 
 from __future__ import annotations
 

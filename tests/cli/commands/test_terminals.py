@@ -1,4 +1,4 @@
-"""exec -it on a real terminal: every key gets to the command, its size is told, and all is as before in the end."""
+"""exec -it on a real terminal: every key reaches the command, its size is sent, and the terminal is restored."""
 
 from __future__ import annotations
 

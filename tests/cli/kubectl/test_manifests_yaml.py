@@ -1,4 +1,4 @@
-"""What pinnace manifests writes: YAML as Go reads it, and an image with all that is needed."""
+"""The output of pinnace manifests: YAML as Go reads it, and a complete image."""
 
 from __future__ import annotations
 

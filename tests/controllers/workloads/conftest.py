@@ -1,4 +1,4 @@
-"""Pods that run on nobody's nodes."""
+"""Pods without nodes, for workload controllers."""
 
 from __future__ import annotations
 

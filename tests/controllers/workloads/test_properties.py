@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, Deployments converge, and never have too many pods or too few."""
+"""Deployments converge after any sequence of events, and never have too many or too few pods."""
 
 from __future__ import annotations
 

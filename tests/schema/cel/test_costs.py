@@ -1,4 +1,4 @@
-"""What expressions cost when they run and at worst, in Kubernetes' units."""
+"""The cost of expressions, actual and estimated, in Kubernetes' units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new schema that takes something away is told of; one that only gives is not."""
+"""A schema that restricts an old one is reported; one that only extends it is not."""
 
 from __future__ import annotations
 

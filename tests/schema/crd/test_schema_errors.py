@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition is told about its schema. The table is the answers of a real kube-apiserver."""
+"""The errors of a CustomResourceDefinition's schema. The table holds the answers of a real kube-apiserver."""
 
 from __future__ import annotations
 

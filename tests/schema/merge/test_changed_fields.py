@@ -1,4 +1,4 @@
-"""What values mention and how they differ is told as Kubernetes tells it; a real server was asked."""
+"""The fields of values, and how two values differ, compared with a real server's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an object by its schema: what is pruned, what is filled in. The table is a real server's answers."""
+"""Pruning and defaulting by schema. The table holds a real server's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a custom resource is told about its values. The tables are the answers of a real kube-apiserver."""
+"""The errors of a custom resource's values. The tables hold the answers of a real kube-apiserver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be behind an API that an operator serves, how it may fail, and what comes after it."""
+"""The backends of an API that an operator serves: their kinds, their failures, and recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls an API of one's own: told by the cluster, shown by a certificate or a token, or claimed falsely."""
+"""The callers of an operator's API: identified by the cluster, by a certificate or a token, or forged."""
 
 from __future__ import annotations
 

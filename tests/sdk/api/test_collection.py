@@ -1,4 +1,4 @@
-"""Revisions over backends that have none: nothing is told twice, nothing goes back, whatever happens at once."""
+"""Revisions over backends that have none: no event is repeated and no revision goes back, under concurrency."""
 
 from __future__ import annotations
 

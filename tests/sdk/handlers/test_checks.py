@@ -1,4 +1,4 @@
-"""What an author writes by mistake is said where it is written, with what to write instead."""
+"""Mistakes of an author are reported at their line, with the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds that are external kind: in a cluster of a test that somebody is not there, and the test should not care."""
+"""Kinds that another operator owns: a test cluster does not have them, and the test still runs."""
 
 from __future__ import annotations
 

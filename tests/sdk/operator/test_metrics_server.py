@@ -1,4 +1,4 @@
-"""What probes and Prometheus see of an operator."""
+"""The health checks and metrics of an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator leaves behind when it stops."""
+"""The webhook configurations that an operator restores when it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of custom resources that cost much are asked in a thread, so that nobody else waits for them."""
+"""Expensive rules of custom resources run in a thread, so that other requests do not wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a file can get wrong: restarts, kills, full disks, damage, strangers, and size."""
+"""The store in a file: restarts, kills, full disks, damage, foreign files, and size."""
 
 from __future__ import annotations
 

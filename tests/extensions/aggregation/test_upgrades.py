@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from tests.extensions.aggregated_server import ROOT
-from tests.extensions.test_aggregation import Aggregating, cluster, pki
+from tests.extensions.aggregation.test_aggregation import Aggregating, cluster, pki
 
 from pinnace.auth.users import User
 from pinnace.server.http.server import HttpServer

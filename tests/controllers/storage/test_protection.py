@@ -1,4 +1,4 @@
-"""Claims, volumes and classes go when they are deleted and nobody uses them."""
+"""Deleted claims, volumes and classes are removed once no object uses them."""
 
 from __future__ import annotations
 

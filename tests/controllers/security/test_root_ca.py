@@ -1,4 +1,4 @@
-"""Every namespace can read whom to trust."""
+"""Every namespace has a ConfigMap with the cluster's CA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why somebody is denied, and what would help."""
+"""Explanations of denials: the reason, and the bindings that would allow the action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes may do: their own things and what their pods need, and nothing of their neighbours'."""
+"""The node authorizer: a node may use its own objects and those of its pods, and none of other nodes."""
 
 from __future__ import annotations
 

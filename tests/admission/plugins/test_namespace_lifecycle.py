@@ -1,4 +1,4 @@
-"""Who may make things in which namespace, decided for one review at a time."""
+"""NamespaceLifecycle: which namespaces accept new objects, decided for one review at a time."""
 
 from __future__ import annotations
 

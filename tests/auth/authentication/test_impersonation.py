@@ -1,4 +1,4 @@
-"""Acting as somebody else: what is asked for, the ways to it, and what each takes."""
+"""Impersonation: the headers, the permissions that allow it, and their order."""
 
 from __future__ import annotations
 

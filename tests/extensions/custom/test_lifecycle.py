@@ -1,4 +1,4 @@
-"""A definition leaves only after its objects, and is told when its schema is not structural."""
+"""A definition is removed after its objects, and its status reports a schema that is not structural."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write which part of the status of a claim for devices, as Kubernetes 1.36 says it."""
+"""Which users may write which part of a ResourceClaim's status, as in Kubernetes 1.36."""
 
 from __future__ import annotations
 

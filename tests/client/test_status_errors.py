@@ -1,4 +1,4 @@
-"""Refusals of servers that answer with anything: an error comes of each, never another exception."""
+"""Malformed errors of servers: each becomes an ApiError, never another exception."""
 
 from __future__ import annotations
 

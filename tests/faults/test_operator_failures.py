@@ -1,4 +1,4 @@
-"""An operator in trouble: what it survives, and what it says. What its own handlers do wrong is in tests/sdk."""
+"""An operator whose server fails: it recovers, and reports the failure. Errors of its own handlers are in tests/sdk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pod security: Kubernetes 1.36's own answers to pods of many sorts, and what namespaces are told."""
+"""Pod security: the recorded answers of Kubernetes 1.36 to many kinds of pods, and the warnings about namespaces."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.test_sqlite import opened, snapshot_of
+from tests.store.sqlite.test_sqlite import opened, snapshot_of
 
 from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Compacted, Locked, LostWrites, Removed, StoreError, WriteFailed
