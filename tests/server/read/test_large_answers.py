@@ -12,7 +12,7 @@ import orjson
 import pytest
 import yaml
 from tests.growth import no_collection
-from tests.server.in_process import CONFIG_MAPS, TABLE, InProcess, config_map
+from tests.server.in_process import CONFIG_MAPS, TABLE, InProcess, Object, config_map
 
 from pinnace.server.slices import SLICE_SECONDS, SliceQueue
 
@@ -91,9 +91,14 @@ async def test_the_answers_in_slices_are_the_same(large: InProcess) -> None:
     table = (await large.get(CONFIG_MAPS, accept=TABLE)).json
     assert [row["cells"][0] for row in table["rows"]] == [item["metadata"]["name"] for item in plain["items"]]
     few = (await large.get(f"{CONFIG_MAPS}?limit=20", accept=TABLE)).json
-    assert few["rows"] == table["rows"][:20]
+    assert without_ages(few) == without_ages(table)[:20]
     packed = await large.get(CONFIG_MAPS, accept=TABLE, accept_encoding="gzip")
-    assert orjson.loads(gzip.decompress(packed.body)) == table
+    assert without_ages(orjson.loads(gzip.decompress(packed.body))) == without_ages(table)
+
+
+def without_ages(table: Object) -> list[Object]:
+    """Return the rows of a table without their last cell: time passes between two answers."""
+    return [{**row, "cells": row["cells"][:-1]} for row in table["rows"]]
 
 
 @pytest.mark.parametrize("accept", ["application/json", TABLE])
