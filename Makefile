@@ -17,7 +17,7 @@ ARGS ?=
 # Folders and pages whose words are checked. Add one when `tools/words.py FOLDER` finds nothing.
 WORDS_FOLDERS := $(shell cat tools/clean_folders.txt)
 
-.PHONY: help up test check bench dist clean
+.PHONY: help up test soak check bench dist clean
 .DEFAULT_GOAL := help
 
 help: ## List the verbs.
@@ -28,6 +28,9 @@ up: $(VENV)/.up ## Start a cluster in the foreground and print how to reach it. 
 
 test: $(VENV)/.dev ## Run every test. ARGS="-k watch" passes arguments on to pytest.
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+
+soak: $(VENV)/.dev ## Run the tests that take long: fuzzing of clients, every dimension of the complexity test.
+	@$(BIN)/python -m pytest --numprocesses auto --dist load -m soak $(ARGS)
 
 check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the owners of tasks.
 	@$(BIN)/ruff check .

@@ -19,6 +19,10 @@ from pinnace.model.clock import AlarmClock
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 MISSING_SECONDS = 2.0
 """The longest delay before a kind that is not served is looked for again: its definition may be about to appear."""
+LONGEST_SECONDS = 300.0
+"""The longest delay that a server may ask for."""
+UNSUPPORTED_SECONDS = 300.0
+"""The delay before a kind that cannot be watched is tried again: an aggregated server may have been wrong about it."""
 SHORT_SECONDS = 1.0
 """A connection that ends within this time without an event counts as a failure."""
 _UNSUPPORTED = (errors.MethodNotAllowed, errors.BadMethod)
@@ -86,7 +90,8 @@ async def follow(
     """Yield everything that exists, then every change, until closed.
 
     A kind that is not served has no objects: that is reported once, and the kind is looked for again. Setting `nudge`
-    ends the delay before the next attempt. A kind that cannot be watched is listed once, and again after each nudge.
+    ends the delay before the next attempt. A kind that cannot be watched is listed again after each nudge and every
+    `UNSUPPORTED_SECONDS`.
     """
     nudge = nudge or asyncio.Event()
     backoff = backoff or Backoff(first=0.2, longest=30.0)
@@ -187,6 +192,8 @@ class _Attempts:
             # Servers before 1.27, those with the feature off and those on an old etcd do not stream lists.
             self._stop_streaming_lists()
             return None
+        if isinstance(error, errors.ApiError):
+            self._source.forget()  # The URL may come from a malformed discovery page.
         return error
 
     def _stop_streaming_lists(self) -> None:
@@ -198,20 +205,21 @@ class _Attempts:
         return events
 
 
-def _delay_after(error: Exception | None, delay: float) -> float | None:
-    """Return the seconds until the next attempt; None to wait for a nudge."""
+def _delay_after(error: Exception | None, delay: float) -> float:
+    """Return the seconds until the next attempt."""
     if isinstance(error, _UNSUPPORTED):
-        return None  # The server will not support it in a minute either.
+        return UNSUPPORTED_SECONDS  # The server will hardly support it in a minute.
     if isinstance(error, errors.NoSuchPath):
         return min(delay, MISSING_SECONDS)
-    return max(delay, error.retry_after) if isinstance(error, errors.ApiError) else delay
+    if isinstance(error, errors.ApiError):
+        return max(delay, min(error.retry_after, LONGEST_SECONDS))
+    return delay
 
 
-async def _wait(nudge: asyncio.Event, clock: AlarmClock, delay: float | None) -> None:
-    alarm = None if delay is None else clock.call_later(delay, nudge.set)
+async def _wait(nudge: asyncio.Event, clock: AlarmClock, delay: float) -> None:
+    alarm = clock.call_later(delay, nudge.set)
     try:
         await nudge.wait()
     finally:
-        if alarm is not None:
-            alarm.cancel()
+        alarm.cancel()
         nudge.clear()

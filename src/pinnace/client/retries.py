@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pinnace.client.status_errors import retry_after_of
 from pinnace.client.transport import Answer, ConnectionLost, Untrusted
 
+LONGEST_SECONDS = 60.0
+"""The longest delay that a server may ask for."""
 _BUSY = (502, 503, 504)
 
 
@@ -42,7 +44,8 @@ class Retries:
             return None
         asked = retry_after_of(answer)
         if answer.status == 429 or (answer.status >= 500 and asked):
-            return max(asked, self.backoff.delay(attempt))  # The server has not executed the request.
+            # The server has not executed the request.
+            return max(min(asked, LONGEST_SECONDS), self.backoff.delay(attempt))
         if is_read and answer.status in _BUSY:
             return self.backoff.delay(attempt)
         return None

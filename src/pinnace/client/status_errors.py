@@ -13,6 +13,7 @@ from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 
 _LARGEST_NUMBER = 1 << 31
+_MOST_DIGITS = 10
 _BY_REASON: dict[str, type[ApiError]] = {
     kind.reason: kind
     for kind in (
@@ -109,7 +110,7 @@ def _number(value: Any) -> int:
 def retry_after_of(answer: Answer) -> int:
     """Return the seconds to wait before the next attempt, as the server requests; 0 if it does not."""
     text = answer.headers.get("retry-after", "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if len(text) < _MOST_DIGITS and text.isascii() and text.isdigit() else 0
 
 
 def _kind_of(reason: str, code: int, details: Object) -> type[ApiError]:

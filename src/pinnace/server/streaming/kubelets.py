@@ -37,9 +37,10 @@ class KubeletError(errors.ApiError):
     """An error from the kubelet, with its message."""
 
     def __init__(self, status: Object) -> None:
-        super().__init__(str(status.get("message", "")), details=status.get("details"))
+        code, details = status.get("code"), status.get("details")
+        super().__init__(str(status.get("message", "")), details=details if isinstance(details, dict) else None)
         # Other errors have code and reason as class attributes; here the kubelet sets them.
-        self.__dict__["code"] = status.get("code") or 500
+        self.__dict__["code"] = code if type(code) is int and 400 <= code <= 599 else 500
         self.__dict__["reason"] = str(status.get("reason") or "")
 
 
