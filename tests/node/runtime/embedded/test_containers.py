@@ -150,6 +150,16 @@ async def test_capabilities_are_the_ones_that_were_asked_for(pods: Pods) -> None
     assert default.split()[1] == "00000000a80425fb"
 
 
+async def test_a_device_that_a_container_makes_is_of_no_use(pods: Pods, tmp_path: Path) -> None:
+    mounts = [Mount(container_path="/data", host_path=str(tmp_path))]
+    command = (
+        "for d in / /dev /data /tmp; do mknod $d/disk c 1 3 && echo made; cat $d/disk && echo read; done 2>/dev/null"
+    )
+    output = await pods.output(command + "; echo x > /dev/null && echo fine", mounts=mounts)
+    assert "read" not in output
+    assert output.endswith("fine\n")
+
+
 async def test_no_new_privileges_is_set(pods: Pods) -> None:
     security = SecurityContext(no_new_privileges=True)
     assert (await pods.output("grep NoNewPrivs /proc/self/status", security=security)).split() == ["NoNewPrivs:", "1"]

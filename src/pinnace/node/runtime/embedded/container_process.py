@@ -20,7 +20,7 @@ from typing import NoReturn
 from pinnace.node.runtime.embedded import linux, messages
 from pinnace.node.runtime.embedded.users import find_user
 
-_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_ERROR = 128
@@ -110,7 +110,7 @@ def _enter_new_root(launch: Launch) -> None:
     if launch.stdio is None:
         _open_terminal(launch, _path(_inside(root, "dev/pts")))
     for mount in spec["mounts"]:
-        _mount_volume(root, mount)
+        _mount_volume(root, spec, mount)
     if not spec["privileged"]:
         _hide_paths(root, spec)
     os.close(root)
@@ -119,7 +119,7 @@ def _enter_new_root(launch: Launch) -> None:
     linux.unmount(".")
     os.chdir("/")
     if spec["read_only_root"]:
-        linux.make_read_only("/")
+        linux.restrict("/", linux.MS_RDONLY)
 
 
 def _join_cgroups(spec: messages.Message) -> None:
@@ -137,6 +137,8 @@ def _mount_root(spec: messages.Message) -> None:
     """Mount the overlays. A root that is no overlay itself becomes a mount, which pivot_root needs."""
     if not any(overlay["at"] == "" for overlay in spec["overlays"]):
         linux.bind(spec["root"], spec["root"], recursive=False)
+        if not spec["privileged"]:
+            linux.restrict(spec["root"], linux.MS_NODEV)
     os.chdir(spec["lower_directory"])
     # Volatile: no container outlives a crash of the machine, and without it each unmount waits for the whole disk.
     for overlay in spec["overlays"]:
@@ -144,7 +146,7 @@ def _mount_root(spec: messages.Message) -> None:
         options = (
             f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']},userxattr,volatile"
         )
-        linux.mount("overlay", target, "overlay", 0, options)
+        linux.mount("overlay", target, "overlay", 0 if spec["privileged"] else linux.MS_NODEV, options)
     for source, at in spec["root_binds"]:
         linux.bind(source, os.path.join(spec["root"], at), read_only=True, recursive=False)
 
@@ -164,17 +166,13 @@ def _mount_kernel_file_systems(root: int, spec: messages.Message) -> None:
 
 def _mount_devices(root: int, spec: messages.Message) -> None:
     point = _mount_point(root, "dev", is_directory=True)
-    linux.mount("tmpfs", _path(point), "tmpfs", linux.MS_NOSUID, "mode=755,size=65536k")
+    linux.mount("tmpfs", _path(point), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=65536k")
     os.close(point)
     dev = _path(_inside(root, "dev"))
-    for name, major, minor in _DEVICES:
+    for name in _DEVICES:  # Bound from the node: a device that the container makes itself is of no use on `nodev`.
         path = f"{dev}/{name}"
-        try:
-            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
-            os.chmod(path, 0o666)
-        except PermissionError:  # In a user namespace.
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
-            linux.bind(f"/dev/{name}", path)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
+        linux.bind(f"/dev/{name}", path)
     for name, target in (*_LINKS, ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx")):
         os.symlink(target, f"{dev}/{name}")
     for name in ("pts", "shm", "mqueue"):
@@ -199,7 +197,7 @@ def _bind_node_devices(dev: str) -> None:
         linux.bind(f"/dev/{name}", target)
 
 
-def _mount_volume(root: int, mount: messages.Message) -> None:
+def _mount_volume(root: int, spec: messages.Message, mount: messages.Message) -> None:
     """Bind one volume. The source is opened first, so that a link cannot change it afterwards."""
     source = os.open(mount["source"], os.O_PATH)
     if mount["sub_path"]:
@@ -213,8 +211,10 @@ def _mount_volume(root: int, mount: messages.Message) -> None:
         linux.mount("none", mounted, "", linux.MS_SHARED | linux.MS_REC)
     elif mount["propagation"] == "private":
         linux.mount("none", mounted, "", linux.MS_PRIVATE | linux.MS_REC)
+    if not spec["privileged"]:
+        linux.restrict(mounted, linux.MS_NODEV)
     if mount["read_only"]:
-        linux.make_read_only(mounted)
+        linux.restrict(mounted, linux.MS_RDONLY)
     os.close(source)
 
 
@@ -268,7 +268,7 @@ def _hide_paths(root: int, spec: messages.Message) -> None:
         with contextlib.suppress(FileNotFoundError):
             fd = _inside(root, path)
             linux.bind(_path(fd), _path(fd))
-            linux.make_read_only(_path(_inside(root, path)))
+            linux.restrict(_path(_inside(root, path)), linux.MS_RDONLY)
 
 
 # The terminal

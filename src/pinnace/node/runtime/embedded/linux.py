@@ -32,7 +32,7 @@ MS_PRIVATE = 0x40000
 MS_SLAVE = 0x80000
 MS_SHARED = 0x100000
 MS_RELATIME = 0x200000
-_KEPT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
+_KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
 """Flags of a mount that a remount in a user namespace must repeat; statvfs reports them with the same numbers."""
 MNT_DETACH = 2
 
@@ -102,12 +102,13 @@ def bind(source: str, target: str, *, read_only: bool = False, recursive: bool =
     """Bind a file or directory. A read-only bind keeps the restrictions that the source has already."""
     mount(source, target, "", MS_BIND | (MS_REC if recursive else 0))
     if read_only:
-        make_read_only(target)
+        restrict(target, MS_RDONLY)
 
 
-def make_read_only(target: str) -> None:
+def restrict(target: str, flags: int) -> None:
+    """Add flags such as MS_RDONLY to a mount, which keeps those that it has."""
     kept = os.statvfs(target).f_flag & _KEPT_FLAGS
-    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+    mount("none", target, "", MS_REMOUNT | MS_BIND | kept | flags)
 
 
 def unmount(target: str, flags: int = MNT_DETACH) -> None:
