@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "controllers": CommandEntry(
             "controllers", "controllers", "Run the built-in controllers as a process of their own."
         ),
+        "image": CommandEntry("image", "image", "Load, pull, list and remove the images of this machine's node."),
         "version": CommandEntry("version", "version", "Print the version of pinnace and what it can serve."),
         "migrate-storage": CommandEntry(
             "migrate_storage", "migrate", "Rewrite a custom kind's objects in its stored version."

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from pinnace.model.node_connections import CommandStreams, TerminalSize
 from pinnace.model.tasks import Tasks
 from pinnace.node.runtime.embedded.channels import Channel, ChannelClosed
-from pinnace.node.runtime.embedded.descriptors import Descriptor, copy_input, copy_output
+from pinnace.node.runtime.embedded.descriptors import OpenFile, copy_input, copy_output
 from pinnace.node.runtime.embedded.messages import Message
 from pinnace.node.runtime.errors import StartFailed
 
@@ -38,7 +38,7 @@ async def attach_streams(
 ) -> None:
     """Copy the output of a container until it ends, and the client's input into it."""
     pipes = [os.pipe() for _ in range(1 if tty else 2)]
-    readers = [Descriptor(reading) for reading, _ in pipes]
+    readers = [OpenFile(reading) for reading, _ in pipes]
     try:
         try:
             _, fds = await channel.request({"op": "attach", "id": container}, [writing for _, writing in pipes])
@@ -68,10 +68,10 @@ def _feed(tasks: Tasks, streams: CommandStreams, fds: list[int]) -> None:
     if streams.stdin is None:
         os.close(fds[0])
         return
-    tasks.start(_feed_and_close(streams, Descriptor(fds[0])))
+    tasks.start(_feed_and_close(streams, OpenFile(fds[0])))
 
 
-async def _feed_and_close(streams: CommandStreams, target: Descriptor) -> None:
+async def _feed_and_close(streams: CommandStreams, target: OpenFile) -> None:
     try:
         async with Tasks() as tasks:
             if streams.sizes is not None:
@@ -87,18 +87,18 @@ class _Pipes:
 
     def __init__(self, streams: CommandStreams) -> None:
         self.theirs: list[int] = []
-        self.stdin: Descriptor | None = None
+        self.stdin: OpenFile | None = None
         if streams.stdin is not None:
             reading, writing = os.pipe()
             self.theirs.append(reading)
-            self.stdin = Descriptor(writing)
+            self.stdin = OpenFile(writing)
         else:
             self.theirs.append(os.open(os.devnull, os.O_RDONLY))
-        self.outputs: list[Descriptor] = []
+        self.outputs: list[OpenFile] = []
         for _ in range(2):
             reading, writing = os.pipe()
             self.theirs.append(writing)
-            self.outputs.append(Descriptor(reading))
+            self.outputs.append(OpenFile(reading))
 
     def release(self) -> None:
         """Close the ends that the process has received, so that its end is the end of the streams."""
@@ -128,7 +128,7 @@ async def _with_pipes(channel: Channel, request: Message, streams: CommandStream
             return _code(reply)
 
 
-async def _copy_and_close(streams: CommandStreams, target: Descriptor) -> None:
+async def _copy_and_close(streams: CommandStreams, target: OpenFile) -> None:
     assert streams.stdin is not None
     await copy_input(streams.stdin, target)
     target.close()
@@ -140,7 +140,7 @@ async def _with_terminal(channel: Channel, request: Message, streams: CommandStr
             reply, fds = await opened.reply()
             if "terminal" not in reply:
                 return _code(reply)
-            master = Descriptor(fds[0])
+            master = OpenFile(fds[0])
             try:
                 if streams.stdin is not None:
                     tasks.start(copy_input(streams.stdin, master))

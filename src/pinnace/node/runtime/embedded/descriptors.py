@@ -11,7 +11,7 @@ from pinnace.model.byte_streams import ByteReader, ByteWriter
 _CHUNK = 65536
 
 
-class Descriptor:
+class OpenFile:
     """A pipe or terminal that this process owns. Close it."""
 
     def __init__(self, fd: int) -> None:
@@ -59,7 +59,7 @@ class Descriptor:
                 remove(self.fd)
 
 
-async def copy_output(source: Descriptor, target: ByteWriter | None) -> None:
+async def copy_output(source: OpenFile, target: ByteWriter | None) -> None:
     """Copy until the end of the source. Output that no client wants, or whose client is gone, is read and dropped."""
     while data := await source.read():
         if target is None:
@@ -71,7 +71,7 @@ async def copy_output(source: Descriptor, target: ByteWriter | None) -> None:
             target = None
 
 
-async def copy_input(source: ByteReader, target: Descriptor) -> None:
+async def copy_input(source: ByteReader, target: OpenFile) -> None:
     """Copy until the end of the source or until the process no longer reads."""
     with contextlib.suppress(OSError):
         while data := await source.read(_CHUNK):

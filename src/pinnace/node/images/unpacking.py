@@ -1,0 +1,263 @@
+"""Unpacks a layer into a directory of its own. The archive is not trusted: nothing is written outside the directory.
+
+Whiteouts become those of overlayfs (a character device 0:0, which every user may make, and the attribute
+`user.overlay.opaque`), so that the layer can be a lower directory. Root keeps the owners of the archive; the files of
+an ordinary user belong to that user. Device nodes are left out: no container may open them anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import shutil
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pinnace.node.runtime.embedded import linux
+from pinnace.node.runtime.errors import ImageFailure
+
+_WHITEOUT = ".wh."
+_OPAQUE = ".wh..wh..opq"
+_CHUNK = 1 << 20
+_MAX_HEADER = 1 << 20
+_GZIP = b"\x1f\x8b"
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_EXTENDED = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackLimits:
+    """The most that one layer may unpack to."""
+
+    bytes: int = 16 << 30
+    entries: int = 2_000_000
+
+
+class _BoundedInfo(tarfile.TarInfo):
+    """Refuses extended headers that claim to be larger than any real one: tarfile would read them into memory."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _EXTENDED and self.size > _MAX_HEADER:
+            raise ImageFailure(
+                f"an extended header of the layer has {self.size} bytes; at most {_MAX_HEADER} are allowed"
+            )
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+
+class _Measured:
+    """A reader that hashes and counts what passes."""
+
+    def __init__(self, source: IO[bytes], limit: int) -> None:
+        self._source = source
+        self._left = limit
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._source.read(min(size, _CHUNK) if size >= 0 else _CHUNK)
+        self._left -= len(data)
+        if self._left < 0:
+            raise ImageFailure("the layer unpacks to more than the limit; it may be a decompression bomb")
+        self.digest.update(data)
+        return data
+
+
+def unpack_layer(source: IO[bytes], target: Path, *, limits: UnpackLimits | None = None) -> str:
+    """Unpack a tar archive, compressed or not, into a new directory, and return the digest of the uncompressed archive.
+
+    Raise ImageFailure if the archive is broken or hostile. The caller removes the directory then.
+    """
+    limits = limits or UnpackLimits()
+    target.mkdir(mode=0o755)
+    root = os.open(target, os.O_PATH | os.O_DIRECTORY)
+    try:
+        measured = _Measured(_decompress(source), limits.bytes)
+        unpacker = _Unpacker(root)
+        with tarfile.open(fileobj=measured, mode="r|", tarinfo=_BoundedInfo) as archive:  # type: ignore[call-overload]
+            for number, member in enumerate(archive):
+                if number >= limits.entries:
+                    raise ImageFailure(f"the layer has more than {limits.entries} entries")
+                unpacker.add(archive, member)
+        while measured.read(_CHUNK):
+            pass
+        unpacker.finish()
+        return f"sha256:{measured.digest.hexdigest()}"
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, UnicodeError) as error:
+        raise ImageFailure(f"the layer is not a valid archive: {error}") from error
+    except OSError as error:
+        raise ImageFailure(f"the layer cannot be unpacked: {error}") from error
+    finally:
+        os.close(root)
+
+
+def _decompress(source: IO[bytes]) -> IO[bytes]:
+    head = source.read(4)
+    whole = _Prefixed(head, source)
+    if head.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=whole)  # type: ignore[call-overload,no-any-return]
+    if head == _ZSTANDARD:
+        raise ImageFailure("the layer is compressed with zstd, which is not supported; push the image with gzip layers")
+    return whole  # type: ignore[return-value]
+
+
+class _Prefixed:
+    """A reader that begins with bytes that were read already."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head = head
+        self._rest = rest
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            data, self._head = (self._head, b"") if size < 0 else (self._head[:size], self._head[size:])
+            return data
+        return self._rest.read(size)
+
+
+class _Unpacker:
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._is_root = os.geteuid() == 0
+        self._directories: dict[str, tarfile.TarInfo] = {}
+
+    def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        path = _clean(member.name)
+        if not path:
+            return
+        above, _, name = path.rpartition("/")
+        if name.startswith(_WHITEOUT):
+            with self._open(above) as parent:
+                _add_whiteout(parent, name)
+            return
+        if member.issparse():
+            raise ImageFailure(f"{member.name} is a sparse file, which layers may not contain")
+        if member.ischr() or member.isblk():
+            return
+        with self._open(above) as parent:
+            self._make(archive, member, parent, name)
+            if member.isdir():
+                self._directories[path] = member
+            elif not member.islnk():  # A hard link has the attributes of its target.
+                self._set_attributes(parent, name, member)
+
+    def finish(self) -> None:
+        """Set the modes and times of the directories, which writing into them would change or prevent."""
+        for path, member in reversed(self._directories.items()):
+            above, _, name = path.rpartition("/")
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._open(above) as parent:
+                self._set_attributes(parent, name, member)
+
+    def _make(self, archive: tarfile.TarFile, member: tarfile.TarInfo, parent: int, name: str) -> None:
+        _replace(parent, name, keep_directory=member.isdir())
+        if member.isdir():
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=parent)
+        elif member.issym():
+            os.symlink(member.linkname, name, dir_fd=parent)
+        elif member.islnk():
+            self._link(member, parent, name)
+        elif member.isfifo():
+            os.mkfifo(name, 0o600, dir_fd=parent)
+        elif member.isfile():
+            content = archive.extractfile(member)
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=parent)
+            with open(fd, "wb") as file:
+                if content is not None:
+                    shutil.copyfileobj(content, file, _CHUNK)
+        else:
+            raise ImageFailure(f"{member.name} has the unknown type {member.type!r}")
+
+    def _link(self, member: tarfile.TarInfo, parent: int, name: str) -> None:
+        """Make a hard link. Its target must lie in the same layer; the last part of its path is not followed."""
+        above, _, target = _clean(member.linkname).rpartition("/")
+        try:
+            with self._open(above, create=False) as place:
+                os.link(target, name, src_dir_fd=place, dst_dir_fd=parent, follow_symlinks=False)
+        except OSError as error:
+            raise ImageFailure(f"{member.name} is a hard link to {member.linkname}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def _open(self, path: str, *, create: bool = True) -> Iterator[int]:
+        """Open a directory of the layer; links in its path are followed as if the layer were the root."""
+        fd = self._open_directory(path, create=create)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _open_directory(self, path: str, *, create: bool) -> int:
+        try:
+            return linux.open_inside(self._root, path or ".", os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            if not create:
+                raise
+        above, _, name = path.rpartition("/")
+        parent = self._open_directory(above, create=True)
+        try:
+            os.mkdir(name, 0o755, dir_fd=parent)
+        except FileExistsError:
+            raise ImageFailure(f"the directory {path} of the layer is a link that leads nowhere") from None
+        finally:
+            os.close(parent)
+        return linux.open_inside(self._root, path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _set_attributes(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
+        if self._is_root:
+            os.chown(name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
+        mode = stat.S_IMODE(member.mode)
+        _change_mode(parent, name, mode if self._is_root else mode & 0o777)
+        with contextlib.suppress(OverflowError):
+            os.utime(name, (member.mtime, member.mtime), dir_fd=parent, follow_symlinks=False)
+
+
+def _change_mode(parent: int, name: str, mode: int) -> None:
+    """Change the mode of an entry, never of the target of a link that has taken its place."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        if not stat.S_ISLNK(os.fstat(fd).st_mode):
+            os.chmod(f"/proc/self/fd/{fd}", mode)
+    finally:
+        os.close(fd)
+
+
+def _clean(name: str) -> str:
+    """Return the path below the root of the layer. Raise ImageFailure if it climbs out."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in name:
+        raise ImageFailure(f"the path {name!r} of the layer leads out of the image")
+    return "/".join(parts)
+
+
+def _add_whiteout(parent: int, name: str) -> None:
+    if name == _OPAQUE:
+        os.setxattr(parent, "user.overlay.opaque", b"y")
+        return
+    hidden = name.removeprefix(_WHITEOUT)
+    if hidden in ("", ".", ".."):
+        raise ImageFailure(f"the whiteout {name!r} of the layer hides nothing")
+    _replace(parent, hidden, keep_directory=False)
+    os.mknod(hidden, stat.S_IFCHR | 0o600, os.makedev(0, 0), dir_fd=parent)
+
+
+def _replace(parent: int, name: str, *, keep_directory: bool) -> None:
+    """Remove an entry that an earlier one of the same layer has made."""
+    try:
+        known = os.lstat(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(known.st_mode):
+        os.unlink(name, dir_fd=parent)
+    elif not keep_directory:
+        shutil.rmtree(name, dir_fd=parent)
