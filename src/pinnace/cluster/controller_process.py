@@ -15,7 +15,15 @@ from pinnace.client.credentials import Identity
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
 from pinnace.client.retries import Retries
-from pinnace.cluster.controllers import CONTROLLERS, NAME, SYSTEM_NAMESPACE, Context, Unwarned, add_controllers
+from pinnace.cluster.controllers import (
+    CONTROLLERS,
+    NAME,
+    OF_SERVER,
+    SYSTEM_NAMESPACE,
+    Context,
+    Unwarned,
+    add_controllers,
+)
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
@@ -102,7 +110,7 @@ async def controllers_at(
     clients: dict[str, Client] = {}
 
     def client_as(account: str) -> Client:
-        if not uses_accounts:
+        if not uses_accounts or account == OF_SERVER:
             return manager.client
         known = clients.get(account)
         if known is None:

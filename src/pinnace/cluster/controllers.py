@@ -23,6 +23,7 @@ from pinnace.controllers.batch.jobs import Jobs
 from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
+from pinnace.controllers.garbage.server_leases import ServerLeases
 from pinnace.controllers.nodes.ipam import NodeIpam
 from pinnace.controllers.nodes.lifecycle import NodeLifecycle
 from pinnace.controllers.nodes.pod_garbage import PodGarbage
@@ -31,9 +32,11 @@ from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.nodes.ttl import Ttl
 from pinnace.controllers.policy.disruption import Disruption
 from pinnace.controllers.policy.resource_quota import ResourceQuotas
+from pinnace.controllers.security.bootstrap_tokens import BootstrapSigner, TokenCleaner
 from pinnace.controllers.security.certificate_approval import CertificateApprover
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
 from pinnace.controllers.security.certificate_signing import CertificateSigner
+from pinnace.controllers.security.legacy_tokens import LegacyTokenCleaner
 from pinnace.controllers.security.root_ca import RootCaPublisher
 from pinnace.controllers.security.service_account_tokens import ServiceAccountTokenController
 from pinnace.controllers.security.service_accounts import ServiceAccounts
@@ -64,6 +67,8 @@ from pinnace.server.local import LocalApi
 
 NAME = "kube-controller-manager"
 SYSTEM_NAMESPACE = "kube-system"
+OF_SERVER = "system:apiserver"
+"""The user of loops that are a part of kube-apiserver: `pinnace controllers` leaves them out unless they are named."""
 
 
 class CallablePlane(Protocol):
@@ -153,14 +158,12 @@ class ControllerRow(NamedTuple):
 
     name: str
     account: str
-    """Its service account in kube-system; empty for the user of the manager itself."""
+    """Its service account in kube-system; OF_SERVER, or empty for the user of the manager itself."""
     build: Callable[[Context, Client], HasController | HasControllers]
     """Build the controller; `add_controllers` adds it to the manager. The client writes as the service account."""
     kind: Kind | None = None
     """The kind without which the controller has no work, if not every served minor has it."""
     needs_files: bool = False
-    is_of_server: bool = False
-    """Whether it is a part of kube-apiserver: `pinnace controllers` leaves it out unless it is named."""
 
 
 def _sign_certificates(context: Context, client: Client) -> CertificateSigner:
@@ -202,7 +205,15 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         "namespace-controller",
         lambda context, client: NamespaceController(context.manager, client, context.monitors),
     ),
+    ControllerRow("apiserver-lease-garbage-collector", OF_SERVER, _plain(ServerLeases)),
     # security
+    ControllerRow("token-cleaner-controller", "token-cleaner", _plain(TokenCleaner)),
+    ControllerRow("bootstrap-signer-controller", "bootstrap-signer", _plain(BootstrapSigner)),
+    ControllerRow(
+        "legacy-serviceaccount-token-cleaner-controller",
+        "legacy-service-account-token-cleaner",
+        _plain(LegacyTokenCleaner),
+    ),
     ControllerRow("serviceaccount-controller", "service-account-controller", _plain(ServiceAccounts)),
     ControllerRow(
         "certificatesigningrequest-approving-controller", "certificate-controller", _plain(CertificateApprover)
@@ -243,10 +254,9 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ),
     ControllerRow(
         "service-address-repair-controller",
-        "",
+        OF_SERVER,
         _plain(AddressRepair),
         kind=Kind("networking.k8s.io", "v1", "ServiceCIDR"),
-        is_of_server=True,
     ),
     # storage
     ControllerRow("persistentvolume-binder-controller", "persistent-volume-binder", _plain(VolumeBinder)),
@@ -298,7 +308,7 @@ def add_controllers(
     """
     built: list[HasController | HasControllers] = []
     for row in CONTROLLERS:
-        if (only or (row.is_of_server and not context.is_in_server)) and row.name not in only:
+        if (only or (row.account == OF_SERVER and not context.is_in_server)) and row.name not in only:
             continue
         if (row.kind is not None and not serves(row.kind)) or (row.needs_files and context.files is None):
             continue
@@ -332,9 +342,11 @@ def controllers_of(
         # queue: a retry here would delay all its other objects.
         return Client(Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
-    manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME, supervise=plane.supervisor.keep)
+    manager = Manager(client_of(User(f"system:{NAME}", ())), name=NAME, supervise=plane.supervisor.keep)
 
     def client_as(account: str) -> Client:
+        if account == OF_SERVER:
+            return client_of(User(OF_SERVER, (MASTERS,))).telling(manager.informers.note_write)
         # Webhooks and audit see the name that this controller has in every cluster.
         user = User(service_account_name(SYSTEM_NAMESPACE, account), service_account_groups(SYSTEM_NAMESPACE))
         return client_of(user).telling(manager.informers.note_write)

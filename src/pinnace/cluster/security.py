@@ -32,7 +32,7 @@ from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 from pinnace.cluster.bootstrap.default_roles import default_role
 from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.role_aggregation import RoleAggregation
-from pinnace.model.clock import Clock
+from pinnace.cluster.status.token_uses import LegacyTokenUses
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -77,7 +77,7 @@ def build_security(
     )
     key = load_key(files.token_key) if files is not None else ec.generate_private_key(ec.SECP256R1())
     issuer = TokenIssuer(key, accounts, clock, issuer=settings.issuer, audiences=settings.audiences)
-    known_tokens = _build_tokens(settings, tokens, issuer, accounts, clock)
+    known_tokens = _build_tokens(foundation, settings, tokens, issuer, accounts)
     authenticators: list[Authenticator] = []
     if files is not None:
         proxy_ca = files.front_proxy_ca.certificate.read_bytes()
@@ -105,18 +105,30 @@ def build_security(
 
 
 def _build_tokens(
-    settings: AuthSettings, tokens: Mapping[str, User], issuer: TokenIssuer, accounts: Accounts, clock: Clock
+    foundation: Foundation,
+    settings: AuthSettings,
+    tokens: Mapping[str, User],
+    issuer: TokenIssuer,
+    accounts: Accounts,
 ) -> AnyOf:
+    clock = foundation.clock
     static = {**read_token_file(settings.token_file), **tokens} if settings.token_file is not None else tokens
     issuers: list[Tokens] = [
         StaticTokens(static, own_audiences=issuer.audiences),
-        ServiceAccountTokens(issuer, accounts, clock),
+        ServiceAccountTokens(issuer, accounts, clock, on_legacy_use=_build_token_uses(foundation).note),
         BootstrapTokens(accounts.secrets, clock),
         *(OidcTokens(provider, clock) for provider in settings.providers),
     ]
     if settings.token_webhook is not None:
         issuers.append(WebhookTokens(read_remote(settings.token_webhook), clock))
     return AnyOf(issuers, own_audiences=issuer.audiences)
+
+
+def _build_token_uses(foundation: Foundation) -> LegacyTokenUses:
+    secrets = foundation.stored_resource("", "secrets")
+    uses = LegacyTokenUses(foundation.fanout, foundation.store, secrets, foundation.clock)
+    foundation.supervisor.add("legacy-token-uses", uses.run)
+    return uses
 
 
 def _aggregate_roles(foundation: Foundation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import uuid
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,6 +25,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 LEGACY_TYPE = "kubernetes.io/service-account-token"
 LEGACY_INVALID = "kubernetes.io/legacy-token-invalid-since"
+LEGACY_LAST_USED = "kubernetes.io/legacy-token-last-used"
 SHORTEST = 600
 LONGEST = 1 << 32
 DEFAULT_SECONDS = 3600
@@ -200,8 +201,17 @@ class ServiceAccountTokens:
     soon as one of these changes.
     """
 
-    def __init__(self, issuer: TokenIssuer, accounts: Accounts, clock: Clock) -> None:
+    def __init__(
+        self,
+        issuer: TokenIssuer,
+        accounts: Accounts,
+        clock: Clock,
+        *,
+        on_legacy_use: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_legacy_use` is called for a token in a Secret, with the Secret's key, on its first use of each day."""
         self._issuer = issuer
+        self._on_legacy_use = on_legacy_use
         self._keys = issuer.keys
         self._accounts = accounts
         self._clock = clock
@@ -322,6 +332,9 @@ class ServiceAccountTokens:
         if LEGACY_INVALID in (secret["metadata"].get("labels") or {}):
             raise BadToken("the secret of the token has been marked as invalid")
         self._check_there("service account", f"{namespace}/{name}", {"uid": uid})
+        used = (secret["metadata"].get("labels") or {}).get(LEGACY_LAST_USED)
+        if self._on_legacy_use is not None and used != self._clock.now().date().isoformat():
+            self._on_legacy_use(f"{namespace}/{holder}")
         return authenticated(User(service_account_name(namespace, name), service_account_groups(namespace), uid))
 
 

@@ -1,0 +1,120 @@
+"""Tokens of machines that join: expired ones are deleted, and valid ones sign kube-public/cluster-info."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from datetime import datetime
+
+import orjson
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.clock import Clock
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+TYPE = "bootstrap.kubernetes.io/token"
+CLUSTER_INFO = Key("kube-public", "cluster-info")
+KUBECONFIG = "kubeconfig"
+SIGNATURE = "jws-kubeconfig-"
+_SECRET, _CONFIG_MAP = "v1/Secret", "v1/ConfigMap"
+_NAMESPACE, _PREFIX = "kube-system", "bootstrap-token-"
+
+
+class TokenCleaner:
+    """Deletes each token when it expires."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._secrets = manager.cache(_SECRET, namespace=_NAMESPACE, fields=f"type={TYPE}")
+        self.controller = Controller("token-cleaner", self._reconcile)
+        self.controller.for_(_SECRET, namespace=_NAMESPACE, fields=f"type={TYPE}")
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        secret = self._secrets.get(key)
+        left = _seconds_left(secret, self._client.clock) if secret is not None else None
+        if secret is None or left is None:
+            return None
+        if left > 0:
+            return Result(requeue_after=left)
+        try:
+            await self._client.delete(_SECRET, key.name, namespace=key.namespace, uid=secret["metadata"]["uid"])
+        except (errors.NotFound, errors.Conflict):
+            return None  # Deleted, and maybe created again: its event follows.
+        return None
+
+
+class BootstrapSigner:
+    """Keeps one signature per token in the ConfigMap: a machine that has a token can trust the kubeconfig in it."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        name = f"metadata.name={CLUSTER_INFO.name}"
+        self._secrets = manager.cache(_SECRET, namespace=_NAMESPACE, fields=f"type={TYPE}")
+        self._config_maps = manager.cache(_CONFIG_MAP, namespace=CLUSTER_INFO.namespace, fields=name)
+        self.controller = Controller("bootstrap-signer", self._reconcile)
+        self.controller.for_(_CONFIG_MAP, namespace=CLUSTER_INFO.namespace, fields=name)
+        self.controller.watches(_SECRET, _sign_again, namespace=_NAMESPACE, fields=f"type={TYPE}")
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        found = self._config_maps.get(CLUSTER_INFO)
+        data = (found.get("data") or {}) if found is not None else {}
+        if found is None or KUBECONFIG not in data:
+            return None
+        clock = self._client.clock
+        secrets = [secret for secret in self._secrets.list() if _may_sign(secret, clock)]
+        wanted = {name: value for name, value in data.items() if not name.startswith(SIGNATURE)}
+        for secret in secrets:
+            token = _value(secret, "token-id")
+            wanted[SIGNATURE + token] = detached_signature(data[KUBECONFIG], token, _value(secret, "token-secret"))
+        if wanted != data:
+            found["data"] = wanted
+            await self._client.update(found)
+        waits = [left for one in secrets if (left := _seconds_left(one, clock)) is not None]
+        return Result(requeue_after=min(waits)) if waits else None
+
+
+def detached_signature(content: str, token: str, secret: str) -> str:
+    """Return the JWS of a text, signed by a token, without the text itself (RFC 7515, appendix F)."""
+    header = _base64(orjson.dumps({"alg": "HS256", "kid": token}))
+    signed = b"%b.%b" % (header, _base64(content.encode()))
+    signature = _base64(hmac.new(secret.encode(), signed, hashlib.sha256).digest())
+    return f"{header.decode()}..{signature.decode()}"
+
+
+def _base64(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _sign_again(secret: Object) -> Iterable[Key]:
+    return (CLUSTER_INFO,)
+
+
+def _may_sign(secret: Object, clock: Clock) -> bool:
+    token = _value(secret, "token-id")
+    left = _seconds_left(secret, clock)
+    return (
+        bool(token and _value(secret, "token-secret"))
+        and secret["metadata"]["name"] == _PREFIX + token
+        and _value(secret, "usage-bootstrap-signing") == "true"
+        and (left is None or left > 0)
+    )
+
+
+def _seconds_left(secret: Object, clock: Clock) -> float | None:
+    """None if a token does not expire. One whose time cannot be read has expired."""
+    until = _value(secret, "expiration")
+    if not until:
+        return None
+    try:
+        return (datetime.fromisoformat(until) - clock.now()).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _value(secret: Object, key: str) -> str:
+    return b64decode((secret.get("data") or {}).get(key) or "").decode("latin-1")
