@@ -15,7 +15,7 @@ from pinnace.scheduler.state.pods import Pod
 
 _POD = "v1/Pod"
 _NODE = "v1/Node"
-_LOOKUPS: dict[str, LookupKind] = {
+LOOKUPS: dict[str, LookupKind] = {
     "v1/Namespace": "Namespace",
     "v1/Service": "Service",
     "v1/ReplicationController": "ReplicationController",
@@ -51,7 +51,7 @@ class ClusterListener:
         self._pods = manager.cache(_POD)
 
     def listen(self) -> None:
-        for kind, name in _LOOKUPS.items():
+        for kind, name in LOOKUPS.items():
             self._manager.informer(kind).on_change(self._follow(name))
         self._manager.informer(_NODE).on_change(self._hear_node)
         self._manager.informer(_POD).on_change(self._hear_pod)

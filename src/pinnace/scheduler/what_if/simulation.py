@@ -1,0 +1,54 @@
+"""Where pods would go: decided one after the other on a copy of the cluster, where each takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pinnace.model.objects import Object
+from pinnace.scheduler.decision import decide
+from pinnace.scheduler.framework.profile import Profile
+from pinnace.scheduler.state.cluster import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPod:
+    """The outcome of one pod."""
+
+    pod: str
+    node: str
+    """The node that it would run on; empty if it would wait."""
+    message: str = ""
+    evicted: tuple[str, ...] = ()
+    """The pods that would be evicted to make room for it."""
+
+
+class NoProfile(ValueError):
+    """A pod names a scheduler that is not known here."""
+
+
+def simulate(pods: Iterable[Object], state: ClusterState, profiles: Mapping[str, Profile]) -> Iterator[SimulatedPod]:
+    """Yield the outcome of each pod. The state changes as the cluster would: it must be a copy."""
+    for obj in pods:
+        pod = state.pod(obj)
+        pod.source = obj
+        name = obj["spec"].get("schedulerName") or "default-scheduler"
+        profile = profiles.get(name)
+        if profile is None:
+            raise NoProfile(
+                f"{pod.key} is scheduled by {name}, which is not known here: name its file or configuration"
+            )
+        gate = next((one for plugin in profile.pre_enqueue if (one := plugin.pre_enqueue(pod)) is not None), None)
+        if gate is not None:
+            yield SimulatedPod(str(pod.key), "", gate.message)
+            continue
+        decision = decide(pod, state, profile)
+        nomination = decision.nomination
+        if nomination is not None:
+            for victim in nomination.victims:
+                state.remove_pod(victim.uid)
+        node = nomination.node if nomination is not None else decision.node
+        if node:
+            state.add_pod(pod, node)
+        evicted = tuple(str(victim.key) for victim in nomination.victims) if nomination is not None else ()
+        yield SimulatedPod(str(pod.key), node, "" if node else decision.message, evicted)
