@@ -128,6 +128,21 @@ async def test_an_annotation_states_the_delay_of_one_pod(cluster: Cluster, path:
     assert await phase(cluster, "slow") == "Running"
 
 
+async def test_expressions_in_cel_select_and_delay(cluster: Cluster, path: Path) -> None:
+    chosen = {"cel": {"expression": "self.metadata.labels['app'] == 'chosen' && self.status.phase == 'Pending'"}}
+    delay = {"durationFrom": {"cel": {"expression": "duration('10s')"}}}
+    await add_nodes(cluster, path, stage("x", chosen, delay=delay, next={"statusTemplate": "phase: Failed"}))
+    for name, labels in (("chosen", {"app": "chosen"}), ("other", {"app": "other"}), ("bare", {})):
+        made = pod(name)
+        made["metadata"]["labels"] = labels
+        await cluster.client.create(made)
+    await cluster.settle()
+    await cluster.advance(9)
+    assert await phase(cluster, "chosen") == "Pending"
+    await cluster.advance(2)
+    assert [await phase(cluster, name) for name in ("chosen", "other", "bare")] == ["Failed", "Pending", "Pending"]
+
+
 async def test_the_weight_chooses_between_stages(cluster: Cluster, path: Path) -> None:
     fails = stage("fails", LIVES, PENDING, weight=1, next={"statusTemplate": "phase: Failed"})
     never = stage("never", LIVES, PENDING, weight=0, next={"statusTemplate": "phase: Succeeded"})
@@ -200,10 +215,20 @@ BROKEN: dict[str, tuple[Object, str]] = {
     "operator": (stage("x", has(".a", operator="Near")), "'Near' is none of In, NotIn, Exists, DoesNotExist"),
     "values": (stage("x", has(".a")), "the operator In takes values"),
     "expression": (stage("x", has(".a |", operator="Exists")), "cannot read 'the end'"),
-    "cel": (stage("x", {"cel": {"expression": "true"}}), "write the expression with jq"),
+    "cel": (stage("x", {"cel": {"expression": "self.a =="}}), "the CEL expression 'self.a ==' cannot be compiled"),
+    "field": (stage("x", LIVES, wieght=3), "the field spec.wieght is not supported"),
+    "delay": (stage("x", LIVES, delay={"durationSeconds": 3}), "the field spec.delay.durationSeconds"),
+    "as another": (stage("x", LIVES, next={"statusPatchAs": {"username": "ann"}}), "spec.next.statusPatchAs"),
+    "impersonation": (
+        stage("x", LIVES, steps=[{"patch": {"template": "", "impersonation": {"username": "ann"}}}]),
+        "spec.steps.patch.impersonation is not supported",
+    ),
     "template": (stage("x", LIVES, next={"statusTemplate": "{{ if .a }}"}), "has no end"),
     "patch": (stage("x", LIVES, steps=[{"patch": {"template": "", "type": "xml"}}]), "'xml' is none of"),
-    "apply": (stage("x", LIVES, steps=[{"apply": {"template": "a: b"}}]), "applies another object"),
+    "apply": (
+        stage("x", LIVES, steps=[{"apply": {"template": "a: b"}}]),
+        "the field spec.steps.apply is not supported",
+    ),
     "reference": ({**READY, "spec": {"selector": {}}}, "has no resourceRef"),
     "nothing": ({"apiVersion": "v1", "kind": "ConfigMap"}, "has no Stage of kwok.x-k8s.io/v1alpha1"),
 }

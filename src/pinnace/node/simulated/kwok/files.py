@@ -11,6 +11,7 @@ import yaml
 
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
+from pinnace.node.simulated.kwok.cel import CelQuery
 from pinnace.node.simulated.kwok.jq import InvalidExpression, Query
 from pinnace.node.simulated.kwok.selection import Amount, Selector, StageRequirement
 from pinnace.node.simulated.kwok.stage import FinalizerStep, KwokLife, KwokStage, PatchStep, Step
@@ -22,6 +23,24 @@ API_VERSION = "kwok.x-k8s.io/v1alpha1"
 _KINDS = ("Pod", "Node")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _FORMS: dict[str | None, PatchForm] = {None: "strategic", "json": "json", "merge": "merge", "strategic": "strategic"}
+
+
+_FIELDS: dict[str, frozenset[str]] = {
+    where: frozenset(fields.split())
+    for where, fields in {
+        "": "resourceRef selector weight weightFrom delay next steps immediateNextStage",
+        "resourceRef": "apiGroup kind",
+        "selector": "matchLabels matchAnnotations matchExpressions",
+        "selector.matchExpressions": "cel jq key operator values",
+        "delay": "durationMilliseconds durationFrom jitterDurationMilliseconds jitterDurationFrom",
+        "next": "event finalizers delete statusTemplate statusSubresource patches",
+        "steps": "event finalizers delete patch",
+        "steps.patch": "template type root subresource",
+        "steps.event": "type reason message",
+        "steps.finalizers": "add remove empty",
+    }.items()
+}
+"""The fields of a stage by the place where they stand; others are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +89,7 @@ def _read(document: Object, path: Path) -> tuple[str, KwokStage | None]:
         kind = str(spec["resourceRef"]["kind"])
         if kind not in _KINDS:
             raise InvalidStage(f"it is for {kind}; simulated nodes have stages for {' and '.join(_KINDS)} only")
+        _check_fields(spec, "")
         if spec.get("selector") is None:
             return kind, None
         return kind, KwokStage(
@@ -87,11 +107,24 @@ def _read(document: Object, path: Path) -> tuple[str, KwokStage | None]:
         raise InvalidStage(f"{path}: the stage {name!r} cannot be read: {error}") from error
 
 
+def _check_fields(part: Object, where: str) -> None:
+    """Raise InvalidStage for a field that KWOK does not have, or that simulated nodes do not obey."""
+    for field, value in part.items():
+        if field not in _FIELDS[where]:
+            name = f"{where}.{field}" if where else field
+            raise InvalidStage(f"the field spec.{name} is not supported; known: {', '.join(sorted(_FIELDS[where]))}")
+        inner = f"{where}.{field}" if where else field
+        if inner in _FIELDS and isinstance(value, dict):
+            _check_fields(value, inner)
+
+
 def _selector(selector: Object) -> Selector:
-    requirements = []
+    requirements: list[StageRequirement] = []
     for expression in selector.get("matchExpressions") or ():
+        _check_fields(expression, "selector.matchExpressions")
         if "cel" in expression:
-            raise InvalidStage("it selects with cel; write the expression with jq")
+            requirements.append(StageRequirement(CelQuery(expression["cel"]["expression"]), "In", ("true",)))
+            continue
         given = expression.get("jq") or expression
         operator, values = given["operator"], tuple(map(str, given.get("values") or ()))
         if operator not in _OPERATORS:
@@ -107,7 +140,7 @@ def _amount(value: int | None, source: Object | None) -> Amount:
     if source is None:
         return Amount(value)
     if "cel" in source:
-        raise InvalidStage("it reads a value with cel; write the expression with jq")
+        return Amount(value, CelQuery(source["cel"]["expression"]))
     text = (source.get("jq") or {}).get("expression") or source["expressionFrom"]
     return Amount(value, Query(text))
 
@@ -134,8 +167,7 @@ def _steps(spec: Object) -> Iterator[Step]:
 
 
 def _step(step: Object) -> Iterator[Step]:
-    if step.get("apply"):
-        raise InvalidStage("it applies another object, which simulated nodes do not do")
+    _check_fields({name: value for name, value in step.items() if value is not None}, "steps")
     if step.get("event"):
         event = step["event"]
         kind: Literal["Normal", "Warning"] = "Warning" if event.get("type") == "Warning" else "Normal"
@@ -154,6 +186,7 @@ def _step(step: Object) -> Iterator[Step]:
 
 
 def _patch(patch: Object) -> PatchStep:
+    _check_fields(patch, "steps.patch")
     form = patch.get("type")
     if form not in _FORMS:
         raise InvalidStage(f"the patch type {form!r} is none of json, merge, strategic")

@@ -8,6 +8,7 @@ from typing import Any
 
 from pinnace.model.objects import Object
 from pinnace.node.simulated.durations import parse_duration
+from pinnace.node.simulated.kwok.cel import CelQuery
 from pinnace.node.simulated.kwok.jq import Query
 
 
@@ -15,7 +16,7 @@ from pinnace.node.simulated.kwok.jq import Query
 class StageRequirement:
     """A condition on the result of one expression."""
 
-    query: Query
+    query: Query | CelQuery
     operator: str
     values: tuple[str, ...] = ()
 
@@ -64,7 +65,7 @@ class Amount:
     """A number that is written in the stage or read from the object."""
 
     stated: int | None = None
-    query: Query | None = None
+    query: Query | CelQuery | None = None
 
     def number(self, obj: Object) -> int | None:
         """Return a weight; None if the object's value is not a number."""
