@@ -354,8 +354,7 @@ async def test_stopping_lets_a_reconcile_finish(client: Client) -> None:
     assert finished
 
 
-async def test_a_reconcile_that_does_not_finish_is_cancelled(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinnace.reconcile.controller.GRACE", 0.01)
+async def test_a_reconcile_that_does_not_finish_is_cancelled(client: Client) -> None:
     manager = Manager(client)
     begun, was_cancelled = asyncio.Event(), False
 
@@ -368,7 +367,8 @@ async def test_a_reconcile_that_does_not_finish_is_cancelled(client: Client, mon
             was_cancelled = True
             raise
 
-    manager.add(Controller("test", reconcile).for_(KIND, namespace="default"))
+    controller = manager.add(Controller("test", reconcile).for_(KIND, namespace="default"))
+    controller.grace = 0.01
     await client.create(config_map("a"))
     async with asyncio.timeout(5), manager.running():
         await begun.wait()

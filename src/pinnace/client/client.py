@@ -15,12 +15,13 @@ one of `pinnace.model.errors`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Self
 
 from pinnace.client.exchange import Exchange
 from pinnace.client.mapping import KindMapping
+from pinnace.client.rates import Rate, RateLimiter
 from pinnace.client.reading import Reading
 from pinnace.client.retries import Retries
 from pinnace.client.streams import PodStreams
@@ -79,4 +80,19 @@ class Client(Reading, Writing, PodStreams):
         """Return a copy of this client that calls `listener` after each successful write."""
         twin = copy(self)
         twin._listeners = (*self._listeners, listener)
+        return twin
+
+    def fenced(self, check: Callable[[], None]) -> Self:
+        """Return a copy of this client that calls `check` before each write; its error stops the write."""
+        twin = copy(self)
+        twin._exchange = copy(self._exchange)
+        twin._exchange.check_write = check
+        return twin
+
+    def limited(self, rate: Rate) -> Self:
+        """Return a copy of this client whose requests, except watches, wait until the rate allows them."""
+        twin = copy(self)
+        twin._exchange = copy(self._exchange)
+        twin._exchange.limiter = RateLimiter(rate, self.clock)
+        twin.kinds = KindMapping(twin._exchange.fetch)
         return twin

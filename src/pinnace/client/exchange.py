@@ -6,13 +6,14 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
 
+from pinnace.client.rates import RateLimiter
 from pinnace.client.retries import Retries
 from pinnace.client.status_errors import error_of
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
@@ -51,6 +52,9 @@ class Exchange:
         self.answers: Counter[tuple[str, str]] = Counter()
         """The number of requests by method and status; "<error>" if there was no answer."""
         self._warned: set[str] = set()
+        self.check_write: Callable[[], None] | None = None
+        """Called before each write; an error that it raises stops the write."""
+        self.limiter: RateLimiter | None = None
 
     async def read(self, target: str, *, accept: str = JSON) -> bytes:
         return (await self._send("GET", target, b"", {"accept": accept})).body
@@ -87,6 +91,10 @@ class Exchange:
     async def _send(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         sent = {**self.headers, **headers}
         is_read = method == "GET"
+        if self.limiter is not None and (wait := self.limiter.reserve()):
+            await self._clock.sleep(wait)
+        if self.check_write is not None and not is_read:
+            self.check_write()
         # Apply, replace and delete may be repeated without harm; a POST or a JSON patch may not.
         is_repeatable = method != "POST" and headers.get("content-type") != JSON_PATCH
         attempt = 0

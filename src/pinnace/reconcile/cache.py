@@ -92,6 +92,10 @@ class Cache:
         for snapshot in self.snapshots():
             self._enter(name, snapshot.key, self._values(name, _Version(snapshot)))
 
+    @property
+    def index_names(self) -> tuple[str, ...]:
+        return tuple(self._indexes)
+
     def by_index(self, name: str, value: str) -> _Objects:
         """Return the objects for which the index's function gave this value."""
         return [found.object for key in self.keys_by_index(name, value) if (found := self.snapshot(key)) is not None]

@@ -24,6 +24,7 @@ from typing import Protocol, Self, Unpack
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName, kind_from
+from pinnace.client.rates import RateLimiter
 from pinnace.client.reading import Selection
 from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
@@ -32,9 +33,11 @@ from pinnace.model import errors
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile import metrics as names
-from pinnace.reconcile.events import EventRecorder
+from pinnace.reconcile.events import EventRecorder, EventType
+from pinnace.reconcile.exclusion import Exclusion
 from pinnace.reconcile.history import History, ObjectChange, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, InformerScope
+from pinnace.reconcile.limits import Limits, Retry
 from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
@@ -44,11 +47,12 @@ from pinnace.reconcile.turns import Turns
 
 LOW = -100
 """The priority of initial lists and resyncs: changes that happen meanwhile come first."""
-GRACE = 5.0
+GRACE = 4.0
 """Seconds that a reconcile has to finish when its controller stops. A lost lease leaves no more than that."""
 
 _MOST_TERMINATING = 100
 """Terminating namespaces to remember, so that each is logged once."""
+_MOST_REASONS = 20
 _OUTCOMES = ("success", "requeue_after", "error")
 _log = logging.getLogger(__name__)
 
@@ -61,7 +65,14 @@ class Result:
 
 
 class Permanent(Exception):
-    """Raise it in a reconcile that fails until the object changes: it is not retried."""
+    """Raise it in a reconcile that fails until the object changes: it is not retried.
+
+    `event` is the reason of the Event that reports it, one word in CamelCase.
+    """
+
+    def __init__(self, *args: object, event: str = "ReconcileFailed") -> None:
+        super().__init__(*args)
+        self.event = event
 
 
 class Reported(Exception):
@@ -96,6 +107,8 @@ class _Watched:
     scope: InformerScope
     when: Predicate | None
     concerns: Callable[[Snapshot], Iterable[Key]]
+    is_own: bool = False
+    """Whether these are the objects that are reconciled."""
 
 
 class Controller:
@@ -109,16 +122,29 @@ class Controller:
         workers: int = 1,
         backoff: Backoff = RETRIES,
         resync: float = 0.0,
+        limits: Limits | None = None,
+        exclusion: Exclusion[Key] | None = None,
     ) -> None:
-        """Reconcile all objects every `resync` seconds even if nothing has changed; 0 for never."""
+        """Every `resync` seconds all objects are reconciled even if nothing has changed; 0 for never.
+
+        `limits` replaces `backoff`. Controllers with the same `exclusion` never work on one object at the same time.
+        """
         self.name = name
         self.workers = workers
+        self.grace = GRACE
         self._reconcile = reconcile
-        self._backoff = backoff
+        self._limits = limits or Limits(backoff=backoff)
+        self._exclusion = exclusion
+        self._limiter: RateLimiter | None = None
         self._resync = resync
         self._watched: list[_Watched] = []
         self._own_kind: Kind | None = None
-        self._own: Informer | None = None
+        self._own: list[Informer] = []
+        self._current: dict[Key, tuple[Reason, ...]] = {}
+        self._unfinished: dict[Key, tuple[Reason, ...]] = {}
+        """The reasons of reconciles that failed and will be repeated."""
+        self._delayed: set[Key] = set()
+        """Objects that wait for the rate limit."""
         self._history = History()
         self._terminating: dict[str, None] = {}
         self._queue: Queue[Key] | None = None
@@ -132,7 +158,8 @@ class Controller:
     def for_(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
         """Reconcile this kind: a change of an object enqueues its own key. `when` selects the changes that count."""
         self._own_kind = kind_from(kind)
-        return self._watch(InformerScope(self._own_kind, **selection), when, lambda snapshot: (snapshot.key,))
+        scope = InformerScope(self._own_kind, **selection)
+        return self._watch(scope, when, lambda snapshot: (snapshot.key,), is_own=True)
 
     def owns(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
         """Watch a kind that the reconciled one owns: a change enqueues the key of the controlling owner."""
@@ -154,19 +181,24 @@ class Controller:
         return self._watch(InformerScope(kind_from(kind), **selection), None, to_keys)
 
     def _watch(
-        self, scope: InformerScope, when: Predicate | None, concerns: Callable[[Snapshot], Iterable[Key]]
+        self,
+        scope: InformerScope,
+        when: Predicate | None,
+        concerns: Callable[[Snapshot], Iterable[Key]],
+        *,
+        is_own: bool = False,
     ) -> Self:
         if self._services is not None:
             raise RuntimeError(f"declare all kinds that {self.name} watches before it is added to a manager")
-        self._watched.append(_Watched(scope=scope, when=when, concerns=concerns))
+        self._watched.append(_Watched(scope=scope, when=when, concerns=concerns, is_own=is_own))
         return self
 
     def _controllers_of(self, snapshot: Snapshot) -> Iterable[Key]:
-        if self._own_kind is None or self._own is None or self._own.namespaced is None:
+        if self._own_kind is None or not self._own or self._own[0].namespaced is None:
             return  # The owners are not listed yet: each will enqueue its own key.
         for owner in snapshot.metadata.get("ownerReferences") or ():
             if owner.get("controller") and is_of_kind(owner, self._own_kind):
-                yield Key(snapshot.key.namespace if self._own.namespaced else "", owner["name"])
+                yield Key(snapshot.key.namespace if self._own[0].namespaced else "", owner["name"])
 
     # The queue
 
@@ -184,6 +216,10 @@ class Controller:
     def why(self, key: Key) -> list[Run]:
         """Return the last reconciles of an object with their reasons, the newest first."""
         return list(self._history.of(key))
+
+    def reasons(self, key: Key) -> tuple[Reason, ...]:
+        """Return the reasons of the reconcile of an object that runs now, and of its failed attempts before."""
+        return (*self._unfinished.get(key, ()), *self._current.get(key, ()))
 
     def latest(self) -> Iterator[Run]:
         """Return the last reconciles of all objects, the newest first."""
@@ -207,16 +243,21 @@ class Controller:
         self._services = services
         metrics = services.metrics
         queue: Queue[Key] = Queue(
-            clock=services.client.clock, backoff=self._backoff, observer=QueueMetrics(metrics, self.name)
+            clock=services.client.clock,
+            backoff=self._limits.backoff,
+            observer=QueueMetrics(metrics, self.name),
+            exclusion=self._exclusion,
         )
         self._queue = queue
+        if self._limits.rate is not None:
+            self._limiter = RateLimiter(self._limits.rate, services.client.clock)
         for key, after, priority in self._early:
             queue.add_after(key, after, priority=priority)
         self._early.clear()
         for watched in self._watched:
             informer = services.informers.of(watched.scope)
-            if watched.scope.kind == self._own_kind and self._own is None:
-                self._own = informer
+            if watched.is_own:
+                self._own.append(informer)
             self._listen(informer, watched)
         for outcome in _OUTCOMES:
             metrics.count(names.RECONCILES, (*self._labels, ("result", outcome)), by=0)
@@ -254,7 +295,9 @@ class Controller:
             concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
             if not concerned:
                 return
-            what = "deleted" if new is None else "added" if old is None else "modified"
+            what = "deleted" if new is None else "modified" if old is not None else "added"
+            if what == "added" and not informer.is_synced:
+                what = "listed"
             change = ObjectChange(old, new) if old is not None and new is not None else None
             reason = Reason(what, informer.scope.kind, latest.key, latest.version, change)
             priority = 0 if informer.is_synced else LOW
@@ -278,7 +321,7 @@ class Controller:
 
     async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
         """Wait for the workers, then cancel late ones. Raise the error of a worker that failed."""
-        _, late = await asyncio.wait(workers, timeout=GRACE)
+        _, late = await asyncio.wait(workers, timeout=self.grace)
         for worker in late:
             worker.cancel()
         for ended in await asyncio.gather(*workers, return_exceptions=True):
@@ -301,7 +344,9 @@ class Controller:
     async def _reconcile_once(self, key: Key) -> None:
         assert self._services is not None
         clock, metrics = self._services.client.clock, self._services.metrics
-        reasons = self._history.take(key)
+        if self._limiter is not None and self._must_wait(key, self._limiter):
+            return
+        reasons = self._current[key] = self._history.take(key)
         began, start = clock.now(), clock.monotonic()
         failure = ""
         try:
@@ -312,14 +357,27 @@ class Controller:
             outcome = self._failed(key, error, failure)
         else:
             outcome = self._succeeded(key, result)
+        finally:
+            del self._current[key]
         seconds = clock.monotonic() - start
         metrics.count(names.RECONCILES, (*self._labels, ("result", outcome)))
         metrics.observe(names.RECONCILE_SECONDS, self._labels, seconds)
         waited, again = self.queue.waited(key), self.queue.due_in(key)
         self._history.add(Run(key, began, seconds, reasons, outcome, failure, waited, again))
 
+    def _must_wait(self, key: Key, limiter: RateLimiter) -> bool:
+        """Delay an object that exceeds the rate. It has its token then: it is not delayed again."""
+        if key in self._delayed:
+            self._delayed.remove(key)
+            return False
+        wait = limiter.reserve()
+        if wait:
+            self._delayed.add(key)
+            self.queue.add_after(key, wait)
+        return bool(wait)
+
     def _succeeded(self, key: Key, result: Result | None) -> str:
-        self.queue.forget(key)
+        self._forget(key)
         if result is None or result.requeue_after <= 0:
             return "success"
         self.enqueue(key, "requeue", after=result.requeue_after)
@@ -327,15 +385,20 @@ class Controller:
 
     def _failed(self, key: Key, error: Exception, failure: str) -> str:
         assert self._services is not None
+        if isinstance(error, Retry):
+            return self._postponed(key, error)
         metrics = self._services.metrics
         metrics.count(names.ERRORS, self._labels)
-        if isinstance(error, Permanent):
+        limit = self._limits.retries
+        is_over = limit is not None and self.queue.failures(key) >= limit
+        if isinstance(error, Permanent) or is_over:
             metrics.count(names.TERMINAL_ERRORS, self._labels)
-            self.queue.forget(key)
-            _log.error("%s cannot reconcile %s: %s", self.name, key, error)
-            self._record(key, str(error))
+            self._forget(key)
+            message = str(error) if isinstance(error, Permanent) else f"gave up after {limit} retries: {failure}"
+            _log.error("%s cannot reconcile %s: %s", self.name, key, message)
+            self._record(key, message, reason=getattr(error, "event", "ReconcileFailed"))
             return "error"
-        self._history.expect(key, Reason("retry"))
+        self._expect_again(key)
         seconds = self.queue.retry(key)
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Another client has written meanwhile. That is no error: retry.
@@ -343,13 +406,7 @@ class Controller:
         elif isinstance(error, Reported):
             _log.info("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, error)
         elif is_namespace_terminating(error):
-            # The object is deleted next, which ends the retries. An Event would be denied as well.
-            is_logged = key.namespace in self._terminating
-            self._terminating[key.namespace] = None
-            if len(self._terminating) > _MOST_TERMINATING:
-                del self._terminating[next(iter(self._terminating))]
-            level = logging.DEBUG if is_logged else logging.INFO
-            _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error)
+            self._log_terminating(key, error)
         else:
             before = next(self._history.of(key), None)
             if before is None or before.error != failure:
@@ -359,25 +416,57 @@ class Controller:
             self._record(key, failure)
         return "error"
 
-    def _record(self, key: Key, message: str) -> None:
-        """Record a failure in an Event of the object."""
+    def _forget(self, key: Key) -> None:
+        self.queue.forget(key)
+        self._unfinished.pop(key, None)
+
+    def _postponed(self, key: Key, retry: Retry) -> str:
+        """Reconcile an object later, because its reconcile has asked for it."""
+        self._expect_again(key)
+        if retry.after > 0:
+            self.queue.forget(key)
+            self.queue.add_after(key, retry.after)
+        seconds = retry.after if retry.after > 0 else self.queue.retry(key)
+        _log.info("%s waits at %s, again in %.3f s: %s", self.name, key, seconds, retry.reason)
+        if retry.reason:
+            self._record(key, retry.reason, type="Normal", reason=retry.event)
+        return "requeue_after"
+
+    def _expect_again(self, key: Key) -> None:
+        """Keep the reasons of a reconcile that is repeated, so that its last attempt still knows them."""
+        self._unfinished[key] = self.reasons(key)[:_MOST_REASONS]
+        self._history.expect(key, Reason("retry"))
+
+    def _log_terminating(self, key: Key, error: Exception) -> None:
+        # The object is deleted next, which ends the retries. An Event would be denied as well.
+        is_logged = key.namespace in self._terminating
+        self._terminating[key.namespace] = None
+        if len(self._terminating) > _MOST_TERMINATING:
+            del self._terminating[next(iter(self._terminating))]
+        level = logging.DEBUG if is_logged else logging.INFO
+        _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error)
+
+    def _record(self, key: Key, message: str, *, type: EventType = "Warning", reason: str = "ReconcileFailed") -> None:
+        """Record a failure or a delay in an Event of the object."""
         assert self._services is not None
-        found = self._own.cache.snapshot(key) if self._own is not None else None
-        if found is None or self._own is None:
-            return
-        kind = self._own.scope.kind
-        about = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": found.metadata}
-        self._services.recorder.record(about, "Warning", "ReconcileFailed", message)
+        for informer in self._own:
+            found = informer.cache.snapshot(key)
+            if found is not None:
+                kind = informer.scope.kind
+                about = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": found.metadata}
+                self._services.recorder.record(about, type, reason, message)
+                return
 
     async def _resync_regularly(self) -> None:
         assert self._services is not None
-        if not self._resync or self._own is None:
+        if not self._resync:
             return
         while True:
             # A random tenth more, so that several controllers do not resync at once.
             await self._services.client.clock.sleep(self._resync * (1 + random.random() / 10))
-            for key in self._own.cache:
-                self.enqueue(key, "resync", priority=LOW)
+            for informer in self._own:
+                for key in informer.cache:
+                    self.enqueue(key, "resync", priority=LOW)
 
 
 def _decode(snapshot: Snapshot | None) -> Object | None:

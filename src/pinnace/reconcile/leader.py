@@ -8,14 +8,17 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
+from pinnace.client.following import Event
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339_micro
 from pinnace.model.objects import Object
+from pinnace.reconcile.deadlines import deadline
 
 _log = logging.getLogger(__name__)
 _LEASE = "coordination.k8s.io/v1/Lease"
@@ -32,6 +35,11 @@ class Terms:
     lease_seconds: float = 15.0
     renew_seconds: float = 10.0
     retry_seconds: float = 2.0
+
+    @property
+    def grace(self) -> float:
+        """Seconds that work has to end after the lease is lost: another process may lead when they are over."""
+        return 0.8 * (self.lease_seconds - self.renew_seconds)
 
     def __post_init__(self) -> None:
         if not self.lease_seconds > self.renew_seconds > self.retry_seconds > 0:
@@ -58,7 +66,17 @@ class LeaderElection:
         self._terms = terms or Terms()
         self._seen: Object = {}
         self._seen_at = 0.0
+        self._renewed_at = 0.0
         self.is_leader = False
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    def check(self) -> None:
+        """Raise LeaseLost unless this process leads for sure: for writes of work that is not cancelled in time."""
+        if not self.is_leader or self._clock.monotonic() - self._renewed_at >= self._terms.lease_seconds:
+            raise LeaseLost(f"{self.identity} no longer leads {self._namespace}/{self._name}: it must not write")
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` whenever this process leads, until it is done or this is cancelled.
@@ -90,24 +108,49 @@ class LeaderElection:
             raise LeaseLost from None
 
     async def _acquire(self) -> None:
-        while not await self._try_once():
-            await self._clock.sleep(self._terms.retry_seconds)
+        if not await self._try_once():
+            async with asyncio.TaskGroup() as group:
+                changed = asyncio.Event()
+                watching = group.create_task(self._watch(changed))
+                while True:
+                    await self._wait(changed)
+                    if await self._try_once():
+                        break
+                watching.cancel()
         _log.info("%s leads %s/%s", self.identity, self._namespace, self._name)
 
+    async def _wait(self, changed: asyncio.Event) -> None:
+        """Wait until the next try is due, or until the lease changes: a released one can be taken at once."""
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(changed.wait()), group.create_task(self._clock.sleep(self._terms.retry_seconds))]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        changed.clear()
+
+    async def _watch(self, changed: asyncio.Event) -> None:
+        """Report changes of the lease by another process. Without the permission to watch, only the delay counts."""
+        news = self._client.follow(_LEASE, namespace=self._namespace, fields=f"metadata.name={self._name}")
+        async with aclosing(news):
+            async for event in news:
+                if isinstance(event, Event) and not ((event.snapshot.object.get("spec") or {}).get("holderIdentity")):
+                    changed.set()
+
     async def _renew(self) -> None:
-        renewed = self._clock.monotonic()
         while True:
             await self._clock.sleep(self._terms.retry_seconds)
-            if await self._try_once():
-                renewed = self._clock.monotonic()
-            elif self._holder() != self.identity or self._clock.monotonic() - renewed >= self._terms.renew_seconds:
+            left = self._renewed_at + self._terms.renew_seconds - self._clock.monotonic()
+            is_renewed = left > 0 and await self._try_once(within=left)
+            is_over = self._clock.monotonic() - self._renewed_at >= self._terms.renew_seconds
+            if not is_renewed and (self._holder() != self.identity or is_over):
                 self.is_leader = False
                 raise LeaseLost
 
-    async def _try_once(self) -> bool:
+    async def _try_once(self, *, within: float = 0.0) -> bool:
         """Acquire or renew the lease; return False if another process holds it or the server cannot be reached."""
+        began = self._clock.monotonic()  # The lease lasts from the request, not from its answer.
         try:
-            async with asyncio.timeout(self._terms.renew_seconds):
+            async with deadline(self._clock, within or self._terms.renew_seconds):
                 lease = await self._client.get_or_none(_LEASE, self._name, namespace=self._namespace)
                 self._observe(lease)
                 if lease is not None and not self._is_free(lease):
@@ -123,6 +166,7 @@ class LeaderElection:
             _log.warning("cannot renew the lease %s/%s: %s", self._namespace, self._name, error)
             return False
         self._observe(lease)
+        self._renewed_at = began
         self.is_leader = True
         return True
 

@@ -10,7 +10,7 @@ Write through `manager.client`: then the manager's caches never return an object
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Unpack
 
@@ -23,7 +23,11 @@ from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.informer import Informer, Informers
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.metrics import Metrics
-from pinnace.reconcile.supervision import Supervise, run_unsupervised
+from pinnace.reconcile.supervision import Run, Supervise, run_unsupervised
+
+
+class WorkGoesOn(Exception):
+    """Work goes on although another process may lead. Only the end of the process stops it."""
 
 
 class Manager:
@@ -44,12 +48,19 @@ class Manager:
         self.name = name
         self._supervise = supervise
         self.informers = Informers(client, supervise=supervise)
-        self.client = client.telling(self.informers.note_write)
+        # Work that does not end in time after the lease is lost must not write.
+        fenced = client if leader is None else client.fenced(leader.check)
+        self.client = fenced.telling(self.informers.note_write)
         self.metrics = Metrics()
         self.recorder = EventRecorder(client, name)
         self._leader = leader
         self._controllers: list[Controller] = []
+        self._parts: list[tuple[str, Run]] = []
         self._working: asyncio.TaskGroup | None = None
+        self.metrics_port: int | None = None
+        """The port on which the metrics are served, if they are."""
+        self.lingering: Callable[[], list[str]] = list
+        """Names work that goes on although the controllers have ended. Set by its owner."""
         if leader is not None:
             self.metrics.gauge(
                 "leader_election_master_status",
@@ -61,9 +72,20 @@ class Manager:
         """Run a controller with the others; at once, if they run already."""
         controller.attach(self)
         self._controllers.append(controller)
+        if self._leader is not None:
+            controller.grace = min(controller.grace, self._leader.terms.grace)
         if self._working is not None:
             self._working.create_task(self._run_one(controller))
         return controller
+
+    def add_part(self, name: str, run: Run) -> None:
+        """Run something beside the controllers whenever they work, until it is cancelled. Call it before `run`."""
+        self._parts.append((name, run))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the controllers work here: always without leader election."""
+        return self._leader is None or self._leader.is_leader
 
     def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
         """Return the shared informer of a kind, or of some of its objects."""
@@ -139,9 +161,24 @@ class Manager:
                 self._working = group
                 for controller in self._controllers:
                     group.create_task(self._run_one(controller))
+                for name, run in self._parts:
+                    group.create_task(self._run_part(name, run))
                 await asyncio.get_running_loop().create_future()  # Controllers may join later: only a cancel ends it.
         finally:
             self._working = None
+            self._check_lingering()
+
+    def _check_lingering(self) -> None:
+        """Raise WorkGoesOn if work of a process that may not lead any more cannot be stopped."""
+        if self._leader is not None and (lingering := self.lingering()):
+            raise WorkGoesOn(
+                f"{self.name} has lost or released its lease, but these calls have not ended and cannot be cancelled: "
+                f"{'; '.join(lingering)}. The process must end before another one leads"
+            )
+
+    async def _run_part(self, name: str, run: Run) -> None:
+        await self.informers.synced()
+        await self._supervise(name, run)
 
     async def _run_one(self, controller: Controller) -> None:
         await self.informers.synced()  # A reconcile with a partial cache would undo what it does not see.

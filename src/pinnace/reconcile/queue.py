@@ -6,10 +6,12 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Hashable
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from pinnace.client.retries import Backoff
 from pinnace.model.clock import Alarm, AlarmClock
+from pinnace.reconcile.exclusion import Exclusion
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -48,9 +50,18 @@ class Queue(Generic[Item]):
     An item that is added while a worker has it is given out again when that worker is done. For one event loop.
     """
 
-    def __init__(self, *, clock: AlarmClock, backoff: Backoff = RETRIES, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: AlarmClock,
+        backoff: Backoff = RETRIES,
+        observer: QueueObserver | None = None,
+        exclusion: Exclusion[Item] | None = None,
+    ) -> None:
+        """Queues with the same `exclusion` never give out the same item at the same time."""
         self._clock = clock
         self._backoff = backoff
+        self._exclusion = exclusion
         self._observer = observer or _NoObserver()
         self._numbers = itertools.count()
         self._ready: list[tuple[int, int, Item]] = []
@@ -137,6 +148,8 @@ class Queue(Generic[Item]):
     def done(self, item: Item) -> None:
         self._observer.finished(self._clock.monotonic() - self._working.pop(item))
         self._waited.pop(item, None)
+        if self._exclusion is not None:
+            self._exclusion.release(item)
         priority = self._again.pop(item, None)
         if priority is not None:
             self.add(item, priority=priority)
@@ -166,6 +179,11 @@ class Queue(Generic[Item]):
     @property
     def working(self) -> int:
         return len(self._working)
+
+    @property
+    def busy(self) -> list[Item]:
+        """The items that are due or with a worker."""
+        return [*self._working, *self._waiting]
 
     @property
     def delayed(self) -> int:
@@ -204,6 +222,8 @@ class Queue(Generic[Item]):
             waiting = self._waiting.get(item)
             if waiting is None or waiting[0] != -negative:
                 continue  # Given out already, or added again with a higher priority.
+            if self._exclusion is not None and not self._exclusion.take(item, partial(self._offer_again, item)):
+                continue  # It is offered again when the other queue's worker is done with it.
             del self._waiting[item]
             now = self._clock.monotonic()
             self._working[item] = now
@@ -211,6 +231,13 @@ class Queue(Generic[Item]):
             self._observer.taken(now - waiting[1])
             return item
         return None
+
+    def _offer_again(self, item: Item) -> None:
+        """Offer an item that a worker of another queue had."""
+        waiting = self._waiting.get(item)
+        if waiting is not None:
+            heapq.heappush(self._ready, (-waiting[0], next(self._numbers), item))
+            self._wake_one()
 
     def _wake_one(self) -> None:
         while self._takers:

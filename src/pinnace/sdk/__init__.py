@@ -1,14 +1,22 @@
 """All that an extension author imports."""
 
+from pinnace.client.rates import Rate
+from pinnace.client.retries import Backoff
 from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Permanent, Result
+from pinnace.reconcile.controller import Permanent
+from pinnace.reconcile.leader import Terms
+from pinnace.reconcile.limits import Retry
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
 from pinnace.sdk.api.backends import Backend, Memory, Overtaken, SqliteTable
 from pinnace.sdk.api.rest import RestCollection
+from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.handlers.reviews import Admission, Refused
+from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.context import Context
 from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.operator.shared import Shared
+from pinnace.sdk.operator.sources import HookRequest
 from pinnace.sdk.resources.custom_resource import Column, CustomResource, Metadata, Scale
 from pinnace.sdk.resources.models import Condition, Conditions, Field, Maybe, Model, Rule, raw_schema, rule
 from pinnace.sdk.resources.schemas import NotStructural
@@ -16,12 +24,15 @@ from pinnace.sdk.resources.schemas import NotStructural
 __all__ = [
     "Admission",
     "Backend",
+    "Backoff",
+    "Caches",
     "Column",
     "Condition",
     "Conditions",
     "Context",
     "CustomResource",
     "Field",
+    "HookRequest",
     "Key",
     "LoadBalancerProvider",
     "Maybe",
@@ -33,12 +44,16 @@ __all__ = [
     "Operator",
     "Overtaken",
     "Permanent",
+    "Rate",
     "Refused",
     "RestCollection",
-    "Result",
+    "Retry",
     "Rule",
     "Scale",
+    "Select",
+    "Shared",
     "SqliteTable",
+    "Terms",
     "annotations_changed",
     "generation_changed",
     "labels_changed",

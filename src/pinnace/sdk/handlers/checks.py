@@ -5,15 +5,26 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from pinnace.client.mapping import KindLike, kind_from
+from pinnace.sdk.handlers.calls import is_async
 from pinnace.sdk.handlers.handlers import ConversionHandler
+from pinnace.sdk.handlers.names import check_annotation, check_known, nearest
+from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
 from pinnace.sdk.resources.schemas import NotStructural
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 BACKEND_METHODS = ("get", "list")
+OWN_PATHS = ("/metrics", "/healthz", "/readyz")
+
+_ROLES = {"context": "ctx"}
+"""Other names of arguments."""
+_TYPED_ROLES = ("ctx", "admission")
+"""Arguments with a type of their own: a parameter of this name expects it, also in a handler that does not get it."""
 
 _NAME = re.compile(r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")
 
@@ -34,15 +45,16 @@ def check_kind(kind: KindLike, decorator: str) -> None:
         kind_from(kind)
     except (TypeError, ValueError) as error:
         raise type(error)(f"operator.{decorator}: {error}") from None
+    check_known(kind, decorator)
 
 
-def check_kinds(kinds: Iterable[KindLike], decorator: str, option: str) -> None:
+def check_kinds(kinds: Iterable[KindLike | Select], decorator: str, option: str) -> None:
     """Check each kind of a list."""
-    if isinstance(kinds, str | type):
+    if isinstance(kinds, str | type | Select):
         written = kinds.__name__ if isinstance(kinds, type) else repr(kinds)
         raise TypeError(f"operator.{decorator}: {option} is a list of kinds: write {option}=[{written}]")
     for kind in kinds:
-        check_kind(kind, f"{decorator}({option}=...)")
+        check_kind(kind.kind if isinstance(kind, Select) else kind, f"{decorator}({option}=...)")
 
 
 def check_watches(watches: Mapping[Any, Any] | None, decorator: str) -> None:
@@ -64,13 +76,18 @@ def check_operations(operations: Iterable[str], decorator: str) -> None:
         raise ValueError(f"operator.{decorator}: operations={unknown[0]!r}: write a list of {', '.join(OPERATIONS)}")
 
 
-def check_handler(handler: Callable[..., Any], decorator: str, *arguments: str) -> None:
-    """Raise TypeError for a function that requires more than these arguments."""
+def check_handler(handler: Callable[..., Any], decorator: str, *arguments: str, kind: KindLike | None = None) -> None:
+    """Raise TypeError for a function that cannot be called with these arguments, or that takes them for others.
+
+    The object may have any name. The other parameters must not have the name of an argument in another place, and
+    annotations must name existing classes: the object's its kind, the context's `Context`.
+    """
     if not callable(handler):
         raise TypeError(f"@operator.{decorator} stands above a function, not {handler!r}")
     given = f"{_name_of(handler)}({', '.join(arguments)})"
+    parameters = list(inspect.signature(handler).parameters.values())
     required = 0
-    for parameter in inspect.signature(handler).parameters.values():
+    for parameter in parameters:
         if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
             continue
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -78,6 +95,71 @@ def check_handler(handler: Callable[..., Any], decorator: str, *arguments: str) 
         required += parameter.kind is not parameter.VAR_KEYWORD
     if required > len(arguments):
         raise TypeError(f"@operator.{decorator} calls {given}; the function requires {required} arguments")
+    for parameter, argument in zip(parameters, arguments, strict=False):
+        role = _ROLES.get(parameter.name, parameter.name)
+        is_taken = role in arguments or role in _TYPED_ROLES
+        if role != argument and is_taken and parameter.kind is not parameter.VAR_POSITIONAL:
+            raise TypeError(
+                f"@operator.{decorator} calls {given}; the parameter {parameter.name} of the function would get the "
+                f"argument {argument}: write {given}"
+            )
+        check_annotation(handler, decorator, parameter, argument, kind)
+
+
+def check_async(handler: Callable[..., Any], decorator: str) -> None:
+    """Raise TypeError for a function that is not `async def`."""
+    if not is_async(handler):
+        raise TypeError(
+            f"@operator.{decorator} stands above an `async def` function, since it must be possible to cancel it: "
+            f"write async def {_name_of(handler)}"
+        )
+
+
+def check_source(function: Callable[..., Any], path: str) -> None:
+    """Raise TypeError unless a source is an async generator, or with a path a function of a request."""
+    if path:
+        if not path.startswith("/") or path in OWN_PATHS:
+            raise ValueError(f"operator.source: path={path!r}: write a path of its own, such as /hooks/git")
+        check_handler(function, "source", "request", "shared")
+    elif not inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"@operator.source stands above an async generator: `async def {_name_of(function)}()` that yields "
+            "Key(namespace, name); give path= for a webhook"
+        )
+    else:
+        check_handler(function, "source", "shared")
+
+
+def check_field(kind: KindLike, field: str) -> tuple[str, ...]:
+    """Return the path of a field as the names on the wire. Raise ValueError if the class has no such field."""
+    path = tuple(part for part in field.split(".") if part)
+    if not path or any(not part.isidentifier() for part in path):
+        raise ValueError(f"operator.on_field: {field!r} is no field: write a path such as spec.storage")
+    return wire_path(kind, path, field) if is_resource_class(kind) else path
+
+
+def wire_path(kind: Any, path: tuple[str, ...], field: str) -> tuple[str, ...]:
+    """Return a path through the fields of a class, by their names in Python or on the wire."""
+    found: list[str] = []
+    model: Any = kind
+    for part in path:
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return (*found, *path[len(found) :])  # A dict or a list: its content has no fixed fields.
+        fields = {alias: one for name, one in model.model_fields.items() for alias in (name, one.alias or name)}
+        if part not in fields:
+            raise ValueError(
+                f"operator.on_field: {kind.__name__} has no field {field}: {model.__name__} has no "
+                f"{part}{nearest(part, fields)}"
+            )
+        found.append(fields[part].alias or part)
+        model = _model_of(fields[part].annotation)
+    return tuple(found)
+
+
+def _model_of(annotation: Any) -> Any:
+    """Return the class of a field that may be None."""
+    options = [one for one in get_args(annotation) if one is not type(None)]
+    return options[0] if len(options) == 1 and not isinstance(annotation, type) else annotation
 
 
 def check_served(kind: Any, backend: Any, refresh: float) -> None:

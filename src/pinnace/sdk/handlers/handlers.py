@@ -7,53 +7,74 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import Key, Kind
 from pinnace.reconcile.cache import IndexFunction
+from pinnace.sdk.handlers.options import CallOptions, Select
 from pinnace.sdk.resources.custom_resource import AnyResource
 
-ToKeys = Callable[[Object], Iterable[Key]]
+ToKeys = Callable[..., Iterable[Key]]
+"""Called with an object that has changed, and, if it takes two arguments, with the operator's `Caches`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileHandler:
-    """Called for an object of a kind whenever the object, or one that it owns or watches, has changed."""
+class ObjectHandler:
+    """Called for single objects of a kind."""
 
     kind: KindLike
     handler: Callable[..., Any]
-    owns: tuple[KindLike, ...]
-    watches: tuple[tuple[KindLike, ToKeys], ...]
-    namespace: str
-    labels: str
-    fields: str
-    workers: int
+    options: CallOptions
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.handler, "__name__", type(self.handler).__name__))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileHandler(ObjectHandler):
+    """Called for an object of a kind whenever the object, or one that it owns or watches, has changed."""
+
+    owns: tuple[Select, ...]
+    watches: tuple[tuple[Select, ToKeys], ...]
     resync: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupHandler:
+class CleanupHandler(ObjectHandler):
     """Called before an object of a kind is removed. A finalizer holds the object until the call has succeeded."""
 
-    kind: KindLike
-    handler: Callable[..., Any]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimerHandler:
+class TimerHandler(ObjectHandler):
     """Called for each object of a kind every `seconds`."""
 
-    kind: KindLike
-    handler: Callable[..., Any]
     seconds: float
-    labels: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeHandler:
+class ChangeHandler(ObjectHandler):
     """Called with the old and the new state after each change of an object of a kind."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldHandler(ObjectHandler):
+    """Called with the old and the new value after each change of one field."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonHandler(ObjectHandler):
+    """Runs as long as its object exists and matches the selector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalSource:
+    """Names objects to reconcile because of events outside of the cluster."""
+
     kind: KindLike
-    handler: Callable[..., Any]
-    labels: str
+    function: Callable[..., Any]
+    path: str
+    """The URL path of a webhook; empty for an async generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

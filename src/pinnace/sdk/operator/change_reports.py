@@ -9,33 +9,42 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.client.typed import typed
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
-from pinnace.reconcile.manager import Manager
-from pinnace.sdk.handlers.calls import call
+from pinnace.reconcile.informer import Informer
+from pinnace.sdk.handlers.calls import call_in_thread
 from pinnace.sdk.handlers.handlers import ChangeHandler
+from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime
 
 
-def report_controller(name: str, manager: Manager, change: ChangeHandler, *, namespace: str) -> Controller:
+def report_controller(name: str, runtime: OperatorRuntime, change: ChangeHandler) -> Controller:
     """Return a controller that reports every change, in order for each object, and repeats a report that fails."""
-    kind = kind_from(change.kind)
-    informer = manager.informer(kind, namespace=namespace, labels=change.labels)
+    informers = ObjectCaches(runtime, change.kind, change.options).informers
     reported: dict[Key, Snapshot] = {}
 
-    def remember(old: Snapshot | None, new: Snapshot | None) -> None:
-        if new is not None and not informer.is_synced:
-            reported[new.key] = new  # It existed before the operator started: that is no change.
+    def remember_from(informer: Informer) -> None:
+        def remember(old: Snapshot | None, new: Snapshot | None) -> None:
+            if new is not None and not informer.is_synced:
+                reported[new.key] = new  # It existed before the operator started: that is no change.
+
+        informer.on_change(remember)
 
     async def report(key: Key) -> None:
-        old, new = reported.get(key), informer.cache.snapshot(key)
+        found = (informer.cache.snapshot(key) for informer in informers)
+        old, new = reported.get(key), next((one for one in found if one is not None), None)
         if (old and old.version) == (new and new.version):
             return
-        await call(change.handler, _to_type(change, old), _to_type(change, new))
+        await call_in_thread(runtime.threads, change.handler, _to_type(change, old), _to_type(change, new))
         if new is None:
             reported.pop(key, None)
         else:
             reported[key] = new
 
-    informer.on_change(remember)
-    return Controller(name, report, workers=1).for_(kind, namespace=namespace, labels=change.labels)
+    for informer in informers:
+        remember_from(informer)
+    options = change.options
+    controller = Controller(name, report, workers=1, limits=options.limits, exclusion=runtime.exclusion(change.kind))
+    for selection in runtime.selections(options):
+        controller.for_(kind_from(change.kind), when=options.when, **selection)
+    return controller
 
 
 def _to_type(change: ChangeHandler, snapshot: Snapshot | None) -> Any:

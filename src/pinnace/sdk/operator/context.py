@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, cast, overload
+from collections.abc import Coroutine, Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeVar, cast, overload
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, KindName, kind_from
@@ -15,27 +17,42 @@ from pinnace.model.selectors import label_selector
 from pinnace.reconcile.conditions import set_condition
 from pinnace.reconcile.events import EventType
 from pinnace.reconcile.informer import Informer
-from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.handlers.permissions import APPLY, OWN, ApplyForbidden, Permission
+from pinnace.sdk.operator.caches import Caches
+from pinnace.sdk.operator.runtime import OperatorRuntime
+from pinnace.sdk.operator.shared import Shared
 from pinnace.sdk.resources.custom_resource import CustomResource
 from pinnace.sdk.resources.models import Condition
 
 Log = logging.LoggerAdapter[logging.Logger]
+Answer = TypeVar("Answer")
+Trigger = Literal["created", "changed", "deleted", "resumed", "related", "requeued", "resync"]
 
 
 class Context:
     """The cluster, seen from one object. Names without a namespace refer to that object's namespace."""
 
-    def __init__(self, manager: Manager, obj: Object, typed: Any, *, operator: str, log: Log) -> None:
+    def __init__(self, runtime: OperatorRuntime, obj: Object, typed: Any, *, log: Log, trigger: Trigger) -> None:
+        manager = runtime.manager
         self.client: Client = manager.client
         """For everything that the other methods do not do. The next `get` sees writes made through it."""
         self.log = log
+        self.trigger: Trigger = trigger
+        """The reason for the call: the object was `created` or `changed`, is being `deleted`, or existed when the
+        operator started (`resumed`); an owned or watched object changed (`related`); the handler or a source asked for
+        it (`requeued`); or it is time for a `resync`. A call that is repeated after a failure keeps the first reason.
+        """
+        self.shared: Shared = runtime.shared
+        """The values of `@operator.startup` functions, by their type: `ctx.shared[Session]`."""
         self.requeue_after = 0.0
+        self.is_expired = False
+        self._loop = asyncio.get_running_loop()
+        self._runtime = runtime
         self._manager = manager
         self._obj = obj
         self._typed = typed
-        self._operator = operator
+        self._operator = runtime.declarations.name
 
     @property
     def key(self) -> Key:
@@ -53,7 +70,8 @@ class Context:
 
         It gets the handled object's namespace unless it names another, and an owner reference to the handled object,
         so that both are deleted together; use `own=False` for an object that stays or that is in another namespace.
-        Fields of other managers are taken over; without `force` that raises ApplyConflict.
+        Fields of other managers are taken over; without `force` that raises ApplyConflict. No request is sent if the
+        cache shows that the object is as wanted already.
         """
         wire = {**applied_of(obj)}
         metadata = {name: value for name, value in (wire.get("metadata") or {}).items() if name not in SERVERS_OWN}
@@ -67,14 +85,20 @@ class Context:
                 set_owner(wire, self._obj)
             except ValueError as error:
                 raise ValueError(f"{error}; apply it with own=False, and delete it in on_delete") from None
+        name = Key(metadata.get("namespace", "") if served.namespaced else "", metadata.get("name", ""))
+        present = self._cached(served.kind, name)
+        applied, manager = self._runtime.applied, self._operator
+        if present is not None and applied.is_applied(served.kind, name, wire, present, manager=manager):
+            return typed(obj, present)
         try:
-            answer = await self.client.apply(wire, field_manager=self._operator, force=force)
+            answer = await self.client.apply(wire, field_manager=manager, force=force)
         except errors.Forbidden as denied:
             rules = [Permission(served.kind.group, served.plural, APPLY)]
             if own:
                 owner = await self.client.kinds.find(kind_of(self._obj))
                 rules.append(Permission(owner.kind.group, f"{owner.plural}/finalizers", OWN))
             raise ApplyForbidden(denied, rules) from None
+        applied.remember(served.kind, name, wire, answer, manager=manager)
         return typed(obj, answer)
 
     async def delete(self, kind: KindLike, name: str, *, namespace: str | None = None) -> None:
@@ -94,7 +118,7 @@ class Context:
     async def get(self, kind: Any, name: str, *, namespace: str | None = None) -> Any:
         """Return a copy of one object, or None. Kinds that the operator watches are read from its cache."""
         where = self.key.namespace if namespace is None else namespace
-        informer = self._informer(kind_from(kind))
+        informer = self._informer(kind_from(kind), where)
         if informer is not None:
             key = Key(where if informer.namespaced else "", name)
             found = informer.cache.get(key)
@@ -108,8 +132,7 @@ class Context:
     def indexed(self, kind: KindName, index: str, value: str) -> list[Object]: ...
     def indexed(self, kind: Any, index: str, value: str) -> list[Any]:
         """Return the objects of all namespaces for which an `@operator.index` function gives this value."""
-        found = self._manager.cache(kind_from(kind)).by_index(index, value)
-        return [typed(kind, obj) for obj in found]
+        return Caches(self._manager, self._runtime.declarations.namespaces).indexed(kind, index, value)
 
     @overload
     async def list(self, kind: type[Resource], *, namespace: str | None = None, labels: str = "") -> list[Resource]: ...
@@ -118,7 +141,7 @@ class Context:
     async def list(self, kind: Any, *, namespace: str | None = None, labels: str = "") -> list[Any]:
         """Return the objects of the handled object's namespace, of the one given, or of all with `namespace=""`."""
         where = self.key.namespace if namespace is None else namespace
-        informer = self._informer(kind_from(kind))
+        informer = self._informer(kind_from(kind), where)
         if informer is not None:
             chosen = label_selector(labels) if labels else None
             found = informer.cache.list(namespace=where if informer.namespaced else "", labels=chosen)
@@ -130,7 +153,7 @@ class Context:
 
     def event(self, reason: str, message: str, *, type: EventType = "Normal") -> None:
         """Record an Event, which `kubectl describe` shows. `reason` is one word in CamelCase. Returns at once."""
-        self._manager.recorder.record(self._obj, type, reason, message)
+        self._loop.call_soon_threadsafe(self._manager.recorder.record, self._obj, type, reason, message)
 
     def condition(self, type: str, status: bool | None, *, reason: str, message: str = "") -> None:
         """Set a condition in the object's status; None sets it to Unknown.
@@ -154,12 +177,58 @@ class Context:
         self._typed.status.conditions = [Condition(**condition) for condition in about["status"]["conditions"]]
 
     def requeue(self, seconds: float) -> None:
-        """Call the handler for this object again after so many seconds, even if nothing has changed."""
+        """Call the handler for this object again after so many seconds, even if nothing has changed.
+
+        In on_delete the object stays until then: the finalizer is removed after a call that does not ask for another.
+        """
         self.requeue_after = seconds
 
-    def _informer(self, kind: Kind) -> Informer | None:
-        """Return the informer that holds every object of a kind, if there is one and it is up to date."""
+    # Time
+
+    def now(self) -> datetime:
+        """Return the current time, in UTC; in a test that of the test's clock."""
+        return self.client.clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds; in a test those of the test's clock. For daemons: other handlers requeue."""
+        await self.client.clock.sleep(seconds)
+
+    # Handlers that are `def`
+
+    def wait(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Return the result of an async method, for `def` handlers: `ctx.wait(ctx.apply(deployment))`."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            work.close()
+            raise RuntimeError("ctx.wait is for `def` handlers; in an `async def` handler write await instead")
+        if self.is_expired:
+            work.close()
+            raise TimeoutError("the handler's timeout is over: nothing more is sent for it")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def expire(self) -> None:
+        """End the time of a handler that runs in a thread: its next `wait` fails."""
+        self.is_expired = True
+
+    def _cached(self, kind: Kind, key: Key) -> Object | None:
+        """Return an object from any up-to-date cache that has it."""
         for informer in self._manager.informers:
-            if informer.scope == (kind, "", "", "", False) and informer.is_synced and informer.error is None:
+            scope = informer.scope
+            if scope.kind == kind and not scope.metadata_only and informer.is_synced and informer.error is None:
+                found = informer.cache.get(key)
+                if found is not None:
+                    return found
+        return None
+
+    def _informer(self, kind: Kind, namespace: str) -> Informer | None:
+        """Return the informer that holds every object of a kind, or of a namespace, if there is one up to date."""
+        for informer in self._manager.informers:
+            scope = informer.scope
+            if scope.kind != kind or scope.labels or scope.fields or scope.metadata_only:
+                continue
+            if scope.namespace in ("", namespace) and informer.is_synced and informer.error is None:
                 return informer
         return None

@@ -2,80 +2,226 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
-from pinnace.client.typed import typed
-from pinnace.model import errors
-from pinnace.model.objects import Key, Kind, Object, kind_of
-from pinnace.reconcile.controller import Controller, Permanent, Result
-from pinnace.reconcile.finalizers import ensure_finalizer, has_finalizer, is_being_deleted, remove_finalizer
-from pinnace.reconcile.manager import Manager
-from pinnace.sdk.handlers.calls import call
-from pinnace.sdk.handlers.handlers import ReconcileHandler, TimerHandler
-from pinnace.sdk.handlers.permissions import missing_permission
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.reconcile.controller import Controller, Reconcile
+from pinnace.reconcile.predicates import Predicate
+from pinnace.sdk.handlers.calls import parameter_count
+from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler, ReconcileHandler, ToKeys
+from pinnace.sdk.handlers.options import CallOptions, Select
+from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.change_reports import report_controller
-from pinnace.sdk.operator.context import Context
-from pinnace.sdk.operator.declarations import Declarations
-from pinnace.sdk.operator.statuses import read_assigned_status, status_changes, status_of
+from pinnace.sdk.operator.daemons import DaemonTasks
+from pinnace.sdk.operator.field_changes import FieldReconciler
+from pinnace.sdk.operator.finalizing import KindFinalizer
+from pinnace.sdk.operator.object_calls import ObjectReconciler, ObjectWork
+from pinnace.sdk.operator.runtime import OperatorRuntime
+from pinnace.sdk.operator.sources import sources_of
 
-Handler = Callable[..., Any]
+
+def add_controllers(runtime: OperatorRuntime) -> list[Controller]:
+    """Add the controllers of an operator to its manager, with its daemons and sources; return them."""
+    return _Assembly(runtime).build()
 
 
-def controllers_of(declarations: Declarations, manager: Manager) -> list[Controller]:
-    """Return one controller for each handler, and one for each kind that has only an on_delete handler."""
-    for index in declarations.indexes:
-        manager.cache(kind_from(index.kind)).add_index(index.name, index.function)
-    cleanups = {kind_from(one.kind): one for one in declarations.cleanups}
-    names = _Names(declarations.name)
-    controllers = []
-    for handler in declarations.reconciles:
-        # Only the first controller of a kind cleans up: two would remove the finalizer twice.
-        cleanup = cleanups.pop(kind_from(handler.kind), None)
-        work = _Work(
-            kind=handler.kind,
-            handler=handler.handler,
-            cleanup=cleanup.handler if cleanup is not None else None,
-            labels=handler.labels,
-            fields=handler.fields,
-        )
-        reconcile = _Reconciler(declarations, manager, work).reconcile
-        controllers.append(_reconcile_controller(names.choose(handler.kind), reconcile, handler))
-    for cleanup in cleanups.values():
-        work = _Work(kind=cleanup.kind, cleanup=cleanup.handler)
+class _Assembly:
+    """Builds one controller for each handler, and one for each kind that has only an on_delete handler."""
+
+    def __init__(self, runtime: OperatorRuntime) -> None:
+        self._runtime = runtime
+        self._declarations = runtime.declarations
+        self._manager = runtime.manager
+        self._names = _Names(runtime.declarations.name)
+        self._cleanups = {kind_from(one.kind): one for one in self._effective_cleanups()}
+        self._finalizers: dict[Kind, KindFinalizer] = {}
+        self._daemons: dict[Kind, list[DaemonTasks]] = {}
+        self._controllers: list[Controller] = []
+
+    def build(self) -> list[Controller]:
+        declarations = self._declarations
+        for index in declarations.indexes:
+            for namespace in declarations.namespaces or ("",):
+                self._manager.cache(kind_from(index.kind), namespace=namespace).add_index(index.name, index.function)
+        for daemon in declarations.daemons:
+            self._add_daemon(daemon)
+        self._add_reconciles()
+        for timer in declarations.timers:
+            self._add(timer, "timer", self._reconciler(timer, every=timer.seconds), when=_is_first(timer.options.when))
+        for field in declarations.fields:
+            work = ObjectWork(kind=field.kind, handler=field, finalizer=self._finalizer(field.kind))
+            fields = FieldReconciler(self._runtime, field, work)
+            fields.calls.controller = self._add(field, "field", fields.reconcile)
+        for change in declarations.changes:
+            name = self._names.choose(change.kind, suffix="changes")
+            self._controllers.append(self._manager.add(report_controller(name, self._runtime, change)))
+        for source in sources_of(self._runtime, self._controllers):
+            self._manager.add_part(f"source/{source.name}", source.run)
+        for kind in self._kinds():
+            finalizer = self._finalizer(kind)
+            self._manager.add_part(f"finalizers/{kind.name}", finalizer.release_unneeded)
+        return self._controllers
+
+    def _effective_cleanups(self) -> Iterable[CleanupHandler]:
+        """Return the on_delete handlers. One without a selector has that of the first reconcile of its kind."""
+        for cleanup in self._declarations.cleanups:
+            options = cleanup.options
+            first = next((one for one in self._declarations.reconciles if _same(one.kind, cleanup.kind)), None)
+            if first is not None and not options.labels and not options.fields:
+                options = replace(options, labels=first.options.labels, fields=first.options.fields)
+            yield replace(cleanup, options=options)
+
+    def _add_reconciles(self) -> None:
+        waiting = dict(self._cleanups)
+        for handler in self._declarations.reconciles:
+            # The clean-up joins the first controller with its selector: two would remove the finalizer twice.
+            cleanup = waiting.get(kind_from(handler.kind))
+            if cleanup is not None and _selector(cleanup.options) == _selector(handler.options):
+                del waiting[kind_from(handler.kind)]
+            else:
+                cleanup = None
+            reconciler = self._reconciler(handler, cleanup=cleanup)
+            when = handler.options.when
+            if when is not None and cleanup is not None:
+                when = partial(_or_deletion, when)
+            controller = Controller(
+                self._names.choose(handler.kind),
+                reconciler.reconcile,
+                workers=handler.options.workers,
+                resync=handler.resync,
+                limits=handler.options.limits,
+                exclusion=self._runtime.exclusion(handler.kind),
+            )
+            self._watch(controller, handler, when)
+            reconciler.controller = controller
+            self._controllers.append(self._manager.add(controller))
+        for cleanup in waiting.values():
+            when = cleanup.options.when
+            is_wanted = partial(_or_deletion, when) if when is not None else None
+            self._add(cleanup, "", self._reconciler(None, cleanup=cleanup), when=is_wanted)
+
+    def _watch(self, controller: Controller, handler: ReconcileHandler, when: Predicate | None) -> None:
+        kind = kind_from(handler.kind)
+        for selection in self._runtime.selections(handler.options):
+            controller.for_(kind, when=when, **selection)
+        for namespace in self._declarations.namespaces or ("",):
+            for owned in handler.owns:
+                controller.owns(kind_from(owned.kind), when=owned.when, **_selection(owned, namespace))
+            for watched, to_keys in handler.watches:
+                mapper = self._mapper(to_keys)
+                controller.watches(kind_from(watched.kind), mapper, when=watched.when, **_selection(watched, namespace))
+
+    def _mapper(self, to_keys: ToKeys) -> Any:
+        if parameter_count(to_keys) < 2:
+            return to_keys
+        caches = Caches(self._manager, self._declarations.namespaces)
+
+        def find_keys(obj: Object) -> Iterable[Key]:
+            return to_keys(obj, caches)
+
+        return find_keys
+
+    def _add_daemon(self, daemon: Any) -> None:
+        work = ObjectWork(kind=daemon.kind, handler=daemon, finalizer=self._finalizer(daemon.kind))
+        daemons = DaemonTasks(self._runtime, daemon, work)
+        # A daemon takes no turns: it would hold its object's other handlers for ever.
+        controller = self._add(daemon, "daemon", daemons.reconcile, is_exclusive=False)
+        daemons.attach(controller)
+        self._manager.add_part(f"daemons/{controller.name}", daemons.run)
+        self._daemons.setdefault(kind_from(daemon.kind), []).append(daemons)
+
+    def _add(
+        self,
+        handler: ObjectHandler,
+        suffix: str,
+        reconcile: ObjectReconciler | Reconcile,
+        *,
+        when: Predicate | None = None,
+        is_exclusive: bool = True,
+    ) -> Controller:
+        options = handler.options
         controller = Controller(
-            names.choose(cleanup.kind), _Reconciler(declarations, manager, work).reconcile, workers=4
+            self._names.choose(handler.kind, suffix=suffix),
+            reconcile.reconcile if isinstance(reconcile, ObjectReconciler) else reconcile,
+            workers=options.workers,
+            limits=options.limits,
+            exclusion=self._runtime.exclusion(handler.kind) if is_exclusive else None,
         )
-        controllers.append(controller.for_(kind_from(cleanup.kind), namespace=declarations.namespace))
-    for timer in declarations.timers:
-        controllers.append(_timer_controller(names.choose(timer.kind, suffix="timer"), declarations, manager, timer))
-    for change in declarations.changes:
-        name = names.choose(change.kind, suffix="changes")
-        controllers.append(report_controller(name, manager, change, namespace=declarations.namespace))
-    return controllers
+        for selection in self._runtime.selections(options):
+            controller.for_(kind_from(handler.kind), when=when or options.when, **selection)
+        if isinstance(reconcile, ObjectReconciler):
+            reconcile.controller = controller
+        self._controllers.append(self._manager.add(controller))
+        return controller
+
+    def _reconciler(
+        self, handler: ObjectHandler | None, *, cleanup: CleanupHandler | None = None, every: float = 0.0
+    ) -> ObjectReconciler:
+        chosen = handler or cleanup
+        assert chosen is not None
+        work = ObjectWork(
+            kind=chosen.kind,
+            handler=handler,
+            cleanup=cleanup,
+            every=every,
+            finalizer=self._finalizer(chosen.kind),
+            on_delete=partial(_stop_all, self._daemons.get(kind_from(chosen.kind), [])),
+        )
+        return ObjectReconciler(self._runtime, work)
+
+    def _finalizer(self, kind: KindLike) -> KindFinalizer:
+        found = kind_from(kind)
+        if found not in self._finalizers:
+            self._finalizers[found] = KindFinalizer(self._runtime, found, self._cleanups.get(found))
+        return self._finalizers[found]
+
+    def _kinds(self) -> list[Kind]:
+        declarations = self._declarations
+        handlers: list[ObjectHandler] = [*declarations.reconciles, *declarations.timers, *declarations.cleanups]
+        handlers += [*declarations.fields, *declarations.daemons]
+        return list(dict.fromkeys(kind_from(one.kind) for one in handlers))
 
 
-def _reconcile_controller(name: str, reconcile: Any, handler: ReconcileHandler) -> Controller:
-    controller = Controller(name, reconcile, workers=handler.workers, resync=handler.resync)
-    controller.for_(kind_from(handler.kind), namespace=handler.namespace, labels=handler.labels, fields=handler.fields)
-    for kind in handler.owns:
-        controller.owns(kind_from(kind), namespace=handler.namespace)
-    for kind, to_keys in handler.watches:
-        controller.watches(kind_from(kind), to_keys, namespace=handler.namespace)
-    return controller
+async def _stop_all(daemons: list[DaemonTasks], key: Key) -> None:
+    for one in daemons:
+        await one.stop(key)
 
 
-def _timer_controller(name: str, declarations: Declarations, manager: Manager, timer: TimerHandler) -> Controller:
-    work = _Work(kind=timer.kind, handler=timer.handler, labels=timer.labels, every=timer.seconds)
-    return Controller(name, _Reconciler(declarations, manager, work).reconcile, workers=4).for_(
-        kind_from(timer.kind),
-        namespace=declarations.namespace,
-        labels=timer.labels,
-        when=lambda old, new: old is None,  # The first call; the timer requeues the object from then on.
-    )
+def _selection(select: Select, namespace: str) -> Any:
+    return {
+        "namespace": namespace,
+        "labels": select.labels,
+        "fields": select.fields,
+        "metadata_only": select.metadata_only,
+    }
+
+
+def _selector(options: CallOptions) -> tuple[str, str]:
+    return (options.labels, options.fields)
+
+
+def _same(one: KindLike, other: KindLike) -> bool:
+    return kind_from(one) == kind_from(other)
+
+
+def _is_first(when: Predicate | None) -> Predicate:
+    """Return the predicate of a timer: only the first call; the timer requeues the object from then on."""
+
+    def is_first(old: Object | None, new: Object | None) -> bool:
+        return old is None and (when is None or when(old, new))
+
+    return is_first
+
+
+def _or_deletion(when: Predicate, old: Object | None, new: Object | None) -> bool:
+    """Let the start of a deletion through, whatever the predicate says: the clean-up waits for it."""
+    if new is not None and new["metadata"].get("deletionTimestamp"):
+        return True
+    return when(old, new)
 
 
 class _Names:
@@ -92,117 +238,3 @@ class _Names:
             number += 1
         self._taken.add(unique)
         return unique
-
-
-class _ObjectLog(logging.LoggerAdapter[logging.Logger]):
-    """Prefixes each message with the object's key."""
-
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        return f"{(self.extra or {}).get('object')}: {msg}", kwargs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """The handlers of one controller, and the objects for which they are called."""
-
-    kind: KindLike
-    handler: Handler | None = None
-    cleanup: Handler | None = None
-    labels: str = ""
-    fields: str = ""
-    every: float = 0.0
-    """Call the handler again after so many seconds; 0 is never."""
-
-
-class _Reconciler:
-    """Calls one handler for one key: reads the object, keeps the finalizer, stores the status."""
-
-    def __init__(self, declarations: Declarations, manager: Manager, work: _Work) -> None:
-        self._declarations = declarations
-        self._operator = declarations.name
-        self._manager = manager
-        self._work = work
-        kind = kind_from(work.kind)
-        # Every handler of the kind waits for the finalizer: the clean-up covers the effects of all of them.
-        self._needs_finalizer = any(kind_from(known.kind) == kind for known in declarations.cleanups)
-        self._finalizer = _finalizer(declarations.name, kind)
-        self._cache = manager.cache(kind, namespace=declarations.namespace, labels=work.labels, fields=work.fields)
-
-    async def reconcile(self, key: Key) -> Result | None:
-        obj = self._cache.get(key)
-        if obj is None:
-            return None
-        try:
-            return await self._reconcile(obj)
-        except errors.Forbidden as denied:
-            missing = missing_permission(denied, self._declarations.permissions())
-            if missing is None:
-                raise
-            raise missing from denied
-
-    async def _reconcile(self, obj: Object) -> Result | None:
-        client, work = self._manager.client, self._work
-        if is_being_deleted(obj):
-            if work.cleanup is not None and has_finalizer(obj, self._finalizer):
-                await self._call(work.cleanup, obj)
-                latest = self._cache.get(Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])) or obj
-                await remove_finalizer(client, latest, self._finalizer)
-            return None
-        if self._needs_finalizer:
-            obj = await ensure_finalizer(client, obj, self._finalizer)
-        if work.handler is None:
-            return None
-        after = await self._call(work.handler, obj) or work.every
-        return Result(requeue_after=after) if after else None
-
-    async def _call(self, handler: Handler, obj: Object) -> float:
-        """Call a handler, store the status that it leaves even if it fails, and return the delay of the next call."""
-        typed = self._to_type(obj)
-        # The handler changes a plain object in place: copy the stored status before the call.
-        stored, before = status_of(obj), status_of(typed)
-        key = Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        log = _ObjectLog(logging.getLogger(self._operator), {"object": str(key)})
-        ctx = Context(self._manager, obj, typed, operator=self._operator, log=log)
-        try:
-            result = await call(handler, typed, ctx)
-        except Exception:
-            try:
-                await self._store_status(obj, typed, stored, before)
-            except errors.ApiError as error:
-                log.warning("the status was not stored: %s", error)  # The handler's own error is the one to raise.
-            raise
-        await self._store_status(obj, typed, stored, before)
-        if isinstance(result, Result):
-            return result.requeue_after
-        return ctx.requeue_after
-
-    def _to_type(self, obj: Object) -> Any:
-        try:
-            return typed(self._work.kind, obj)
-        except ValueError as error:  # Pydantic's and msgspec's validation errors are ValueErrors.
-            # The object was stored with another schema. A retry cannot succeed before the object changes.
-            name = getattr(self._work.kind, "__name__", self._work.kind)
-            raise Permanent(f"the stored object does not fit the class {name}: {error}") from None
-
-    async def _store_status(self, obj: Object, typed: Any, stored: Object, before: Object) -> None:
-        changes = status_changes(stored, before, status_of(typed), read_assigned_status(typed))
-        if not changes:
-            return
-        metadata = obj["metadata"]
-        # With the uid, so that the status is not stored on another object that has taken the name.
-        patch = {"metadata": {"uid": metadata["uid"]}, "status": changes}
-        try:
-            await self._manager.client.patch(
-                kind_of(obj),
-                metadata["name"],
-                patch,
-                namespace=metadata.get("namespace", ""),
-                subresource="status",
-                field_manager=self._operator,
-            )
-        except errors.NotFound:
-            return  # The object was removed while the handler worked.
-
-
-def _finalizer(operator: str, kind: Kind) -> str:
-    return f"{kind.group}/{operator}" if kind.group else f"{operator}/finalizer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +14,11 @@ from pinnace.sdk.handlers.handlers import (
     ChangeHandler,
     CleanupHandler,
     ConversionHandler,
+    DaemonHandler,
+    ExternalSource,
+    FieldHandler,
     Index,
+    ObjectHandler,
     ReconcileHandler,
     ServedApi,
     TimerHandler,
@@ -38,13 +43,19 @@ class Declarations:
     """The declarations of one operator. The lists grow while its decorators run."""
 
     name: str
-    namespace: str
+    namespaces: tuple[str, ...] = ()
+    """The namespaces to watch; empty for all."""
     extra_kinds: list[type[AnyResource]] = field(default_factory=list)
     """Custom resources to install beside those that handlers name."""
     reconciles: list[ReconcileHandler] = field(default_factory=list)
     cleanups: list[CleanupHandler] = field(default_factory=list)
     timers: list[TimerHandler] = field(default_factory=list)
     changes: list[ChangeHandler] = field(default_factory=list)
+    fields: list[FieldHandler] = field(default_factory=list)
+    daemons: list[DaemonHandler] = field(default_factory=list)
+    sources: list[ExternalSource] = field(default_factory=list)
+    startups: list[Callable[..., Any]] = field(default_factory=list)
+    shutdowns: list[Callable[..., Any]] = field(default_factory=list)
     admission: list[AdmissionHandler] = field(default_factory=list)
     """Those that the API server calls as webhooks."""
     local_admission: list[AdmissionHandler] = field(default_factory=list)
@@ -59,12 +70,17 @@ class Declarations:
         """Every custom resource that the operator has a class for, in the order of their declarations."""
         kinds: list[Any] = [*self.extra_kinds, *self.served_kinds]
         for handler in self.reconciles:
-            kinds += [handler.kind, *handler.owns, *(kind for kind, _ in handler.watches)]
-        kinds += [one.kind for one in self.timers] + [one.kind for one in self.cleanups]
+            kinds += [handler.kind, *(one.kind for one in handler.owns), *(one.kind for one, _ in handler.watches)]
+        kinds += [one.kind for one in self._object_handlers]
         kinds += [one.kind for one in self.changes] + [one.kind for one in self.admission]
         kinds += [one.kind for one in self.indexes]
         kinds += [kind for one in self.conversions for kind in (one.old, one.new)]
         return list(dict.fromkeys(kind for kind in kinds if is_resource_class(kind)))
+
+    @property
+    def _object_handlers(self) -> list[ObjectHandler]:
+        """The handlers that may write to their objects."""
+        return [*self.reconciles, *self.timers, *self.cleanups, *self.fields, *self.daemons]
 
     @property
     def served_kinds(self) -> list[type[AnyResource]]:
@@ -113,21 +129,21 @@ class Declarations:
         """Return the least permissions that its declarations need, for its roles."""
         found = list(self.extra_permissions)
         with_status = {kind_from(kind) for kind in self.kinds if kind.declared.status is not None}
-        cleaned = {kind_from(one.kind) for one in self.cleanups}
-        own = [one.kind for one in self.reconciles]
-        own += [one.kind for one in self.timers] + [one.kind for one in self.cleanups]
-        for kind in own:
+        # The finalizer and the annotations of on_field are written to the object itself.
+        patched = {kind_from(one.kind) for one in (*self.cleanups, *self.fields)}
+        for handler in self._object_handlers:
+            kind = handler.kind
             group, plural = kind_from(kind).group, plural_like(kind)
             found.append(Permission(group, plural, READ))
             if kind_from(kind) in with_status:
                 found.append(Permission(group, f"{plural}/status", ("get", "patch")))
-            if kind_from(kind) in cleaned:
+            if kind_from(kind) in patched:
                 found.append(Permission(group, plural, ("patch",)))
-            if any(one.kind == kind and one.owns for one in self.reconciles):
+            if isinstance(handler, ReconcileHandler) and handler.owns:
                 found.append(Permission(group, f"{plural}/finalizers", OWN))
-        for handler in self.reconciles:
-            found += [_permission(kind, MAKE) for kind in handler.owns]
-            found += [_permission(kind, READ) for kind, _ in handler.watches]
+        for reconcile in self.reconciles:
+            found += [_permission(one.kind, MAKE) for one in reconcile.owns]
+            found += [_permission(one.kind, READ) for one, _ in reconcile.watches]
         found += [_permission(index.kind, READ) for index in self.indexes]
         found += [_permission(change.kind, READ) for change in self.changes]
         found.append(Permission("", "events", ("create", "patch")))

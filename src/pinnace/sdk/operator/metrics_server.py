@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.operator.sources import Hook, HookRequest
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def metrics_listening(manager: Manager, port: int, *, host: str = "") -> AsyncIterator[int]:
-    """Serve /metrics, /healthz and /readyz within a block; yield the port. Port 0 takes a free one."""
+async def metrics_listening(
+    manager: Manager, port: int, *, host: str = "", hooks: Mapping[str, Hook] | None = None
+) -> AsyncIterator[int]:
+    """Serve /metrics, /healthz, /readyz and `hooks` within a block; yield the port. Port 0 takes a free one."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=manager.metrics.text(), content_type="text/plain")
@@ -25,6 +31,8 @@ async def metrics_listening(manager: Manager, port: int, *, host: str = "") -> A
         return web.Response(status=503, text=f"not listed yet: {', '.join(late)}") if late else web.Response(text="ok")
 
     app = web.Application()
+    for path, hook in (hooks or {}).items():
+        app.router.add_post(path, _page(manager, hook))
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthy)
     app.router.add_get("/readyz", ready)
@@ -33,6 +41,27 @@ async def metrics_listening(manager: Manager, port: int, *, host: str = "") -> A
     try:
         site = web.TCPSite(runner, host or None, port)
         await site.start()
+        manager.metrics_port = runner.addresses[0][1]
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+def _page(manager: Manager, hook: Hook) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def receive(request: web.Request) -> web.Response:
+        if not manager.is_active:
+            return web.Response(
+                status=503, text="this replica is a standby: send it again", headers={"Retry-After": "1"}
+            )
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        given = HookRequest(headers=headers, query=dict(request.query), body=await request.read())
+        try:
+            count = await hook(given)
+        except ValueError as error:  # The author's function refuses the request: a bad signature, a bad body.
+            return web.Response(status=400, text=str(error))
+        except Exception as error:
+            _log.exception("%s failed", request.path)
+            return web.Response(status=500, text=f"{type(error).__name__}: {error}")
+        return web.Response(status=202, text=f"{count} objects are reconciled")
+
+    return receive

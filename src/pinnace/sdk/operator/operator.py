@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, kind_from
@@ -16,12 +16,15 @@ from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.checks import (
+    check_async,
+    check_field,
     check_handler,
     check_kind,
     check_kinds,
     check_operations,
     check_operator_name,
     check_served,
+    check_source,
     check_watches,
 )
 from pinnace.sdk.handlers.handlers import (
@@ -29,15 +32,19 @@ from pinnace.sdk.handlers.handlers import (
     ChangeHandler,
     CleanupHandler,
     ConversionHandler,
+    DaemonHandler,
+    ExternalSource,
+    FieldHandler,
     Index,
     ReconcileHandler,
     ServedApi,
     TimerHandler,
     ToKeys,
 )
+from pinnace.sdk.handlers.options import CallOptions, HandlerOptions, Select
 from pinnace.sdk.handlers.permissions import READ, Permission
 from pinnace.sdk.operator.declarations import Declarations, is_same_family, plural_like
-from pinnace.sdk.operator.runner import RunOptions, running
+from pinnace.sdk.operator.runner import RunOptions, RunParameters, running
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,18 +58,27 @@ class Operator(Extension):
     other objects do not wait for it.
     """
 
-    def __init__(self, name: str, *, kinds: Sequence[type[AnyResource]] = (), namespace: str = "") -> None:
-        """`kinds` are installed beside those that handlers name. `namespace` limits what the operator watches."""
+    def __init__(
+        self, name: str, *, kinds: Sequence[type[AnyResource]] = (), namespace: str | Sequence[str] = ""
+    ) -> None:
+        """`kinds` are installed beside those that handlers name. `namespace` limits what the operator watches.
+
+        Several namespaces are a list. Then each of them has its own watches, and the operator needs a Role in each.
+        """
         check_operator_name(name)
-        self.declarations = Declarations(name=name, namespace=namespace, extra_kinds=list(kinds))
+        namespaces = (namespace,) if isinstance(namespace, str) else tuple(dict.fromkeys(namespace))
+        self.declarations = Declarations(
+            name=name, namespaces=tuple(one for one in namespaces if one), extra_kinds=list(kinds)
+        )
 
     @property
     def name(self) -> str:
         return self.declarations.name
 
     @property
-    def namespace(self) -> str:
-        return self.declarations.namespace
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that it watches; empty for all."""
+        return self.declarations.namespaces
 
     # Declaring
 
@@ -70,35 +86,31 @@ class Operator(Extension):
         self,
         kind: KindLike,
         *,
-        owns: Sequence[KindLike] = (),
+        owns: Sequence[KindLike | Select] = (),
         watches: Mapping[Any, ToKeys] | None = None,
-        labels: str = "",
-        fields: str = "",
-        workers: int = 4,
         resync: float = 0.0,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[Function], Function]:
         """`async def reconcile(obj, ctx)`: bring the cluster to the state that `obj` describes.
 
         Changes that the handler makes to the status are stored. It is called when the object changes, when an object
         that it owns of the kinds in `owns` changes, and when an object of `watches` changes, which maps a kind to a
-        function that returns the keys to reconcile. There is never more than one call at a time for one object, and
-        none for objects that are being deleted. `resync` calls it for all objects every so many seconds.
+        function that returns the keys to reconcile; a second argument of that function is the operator's `Caches`.
+        `Select` limits both to some objects of a kind. There is never more than one call at a time for one object,
+        and none for objects that are being deleted. `resync` calls it for all objects every so many seconds.
         """
         check_kind(kind, "reconcile")
         check_kinds(owns, "reconcile", "owns")
         check_watches(watches, "reconcile")
 
         def declare(handler: Function) -> Function:
-            check_handler(handler, "reconcile", "obj", "ctx")
+            check_handler(handler, "reconcile", "obj", "ctx", kind=kind)
             declared = ReconcileHandler(
                 kind=kind,
                 handler=handler,
-                owns=tuple(owns),
-                watches=tuple((watches or {}).items()),
-                namespace=self.namespace,
-                labels=labels,
-                fields=fields,
-                workers=workers,
+                options=CallOptions(**options),
+                owns=tuple(_select(one) for one in owns),
+                watches=tuple((_select(one), to_keys) for one, to_keys in (watches or {}).items()),
                 resync=resync,
             )
             self.declarations.reconciles.append(declared)
@@ -106,10 +118,12 @@ class Operator(Extension):
 
         return declare
 
-    def on_delete(self, kind: KindLike) -> Callable[[Function], Function]:
+    def on_delete(self, kind: KindLike, **options: Unpack[HandlerOptions]) -> Callable[[Function], Function]:
         """`async def clean_up(obj, ctx)`: called before an object is removed; a finalizer holds the object until then.
 
-        It is called again if it fails or if its success cannot be recorded, so it must accept that its work is done.
+        It is called again if it fails or if its success cannot be recorded, so it must be idempotent. `ctx.requeue`
+        and `raise Retry(...)` keep the object until a later call. The finalizer is taken back from objects that no
+        longer match the selector, and from all if there is no such handler any more.
         """
         check_kind(kind, "on_delete")
         if any(kind_from(known.kind) == kind_from(kind) for known in self.declarations.cleanups):
@@ -118,41 +132,112 @@ class Operator(Extension):
             )
 
         def declare(handler: Function) -> Function:
-            check_handler(handler, "on_delete", "obj", "ctx")
-            self.declarations.cleanups.append(CleanupHandler(kind=kind, handler=handler))
+            check_handler(handler, "on_delete", "obj", "ctx", kind=kind)
+            declared = CleanupHandler(kind=kind, handler=handler, options=CallOptions(**options))
+            self.declarations.cleanups.append(declared)
             return handler
 
         return declare
 
-    def timer(self, kind: KindLike, *, seconds: float, labels: str = "") -> Callable[[Function], Function]:
+    def timer(
+        self, kind: KindLike, *, seconds: float, **options: Unpack[HandlerOptions]
+    ) -> Callable[[Function], Function]:
         """`async def look(obj, ctx)`: called for each object when it appears, and then every so many seconds."""
         check_kind(kind, "timer")
         if seconds <= 0:
             raise ValueError(f"a timer cannot run every {seconds} seconds: write more than 0")
 
         def declare(handler: Function) -> Function:
-            check_handler(handler, "timer", "obj", "ctx")
-            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, labels=labels)
+            check_handler(handler, "timer", "obj", "ctx", kind=kind)
+            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, options=CallOptions(**options))
             self.declarations.timers.append(timer)
             return handler
 
         return declare
 
-    def on_change(self, kind: KindLike, *, labels: str = "") -> Callable[[Function], Function]:
+    def on_field(self, kind: KindLike, field: str, **options: Unpack[HandlerOptions]) -> Callable[[Function], Function]:
+        """`async def resize(obj, ctx, old, new)`: called with both values after a change of one field, "spec.storage".
+
+        It is called for new objects too, with None as the old value. The last handled value is kept in an annotation
+        of the object, so that no change is lost while the operator does not run; a call that fails is repeated.
+        """
+        check_kind(kind, "on_field")
+        path = check_field(kind, field)
+
+        def declare(handler: Function) -> Function:
+            check_handler(handler, "on_field", "obj", "ctx", "old", "new", kind=kind)
+            declared = FieldHandler(kind=kind, handler=handler, path=path, options=CallOptions(**options))
+            self.declarations.fields.append(declared)
+            return handler
+
+        return declare
+
+    def daemon(self, kind: KindLike, **options: Unpack[HandlerOptions]) -> Callable[[Function], Function]:
+        """`async def follow(obj, ctx)`: a task for each object, from its appearance to its deletion.
+
+        It is cancelled when the object is deleted or no longer matches the selector. If it returns, it is over; if it
+        fails, it is started again. It sees the object as it was at the start: read it again with `ctx.get`, and wait
+        with `ctx.sleep`. DaemonTasks do not take turns with the object's other handlers.
+        """
+        check_kind(kind, "daemon")
+
+        def declare(handler: Function) -> Function:
+            check_handler(handler, "daemon", "obj", "ctx", kind=kind)
+            check_async(handler, "daemon")
+            declared = DaemonHandler(kind=kind, handler=handler, options=CallOptions(**options))
+            self.declarations.daemons.append(declared)
+            return handler
+
+        return declare
+
+    def on_change(self, kind: KindLike, **options: Unpack[HandlerOptions]) -> Callable[[Function], Function]:
         """`async def notify(old, new)`: called after each change, with None for the missing side.
 
-        A new object has no `old`, a deleted one no `new`. For observers: nothing is written to the object and nothing
-        waits for the call. Objects that exist at the start are not reported. Several quick changes may be reported as
-        one; a call that fails is repeated.
+        A new object has no `old`, a deleted one no `new`. For observers: nothing is written to the object. Objects
+        that exist at the start are not reported. Several quick changes may be reported as one; a call that fails is
+        repeated.
         """
         check_kind(kind, "on_change")
 
         def declare(handler: Function) -> Function:
-            check_handler(handler, "on_change", "old", "new")
-            self.declarations.changes.append(ChangeHandler(kind=kind, handler=handler, labels=labels))
+            check_handler(handler, "on_change", "old", "new", kind=kind)
+            declared = ChangeHandler(kind=kind, handler=handler, options=CallOptions(**options))
+            self.declarations.changes.append(declared)
             return handler
 
         return declare
+
+    def source(self, kind: KindLike, *, path: str = "") -> Callable[[Function], Function]:
+        """Reconcile objects because of events outside of the cluster.
+
+        Above an async generator that yields the keys of objects: `async def events(): yield Key(namespace, name)`. It
+        is started again after an error. With a `path`, such as "/hooks/git", above `def pushed(request)`, which gets a
+        `HookRequest` and returns the keys: it is served beside /metrics. Both may take the `Shared` values as well.
+        """
+        check_kind(kind, "source")
+
+        def declare(function: Function) -> Function:
+            check_source(function, path)
+            self.declarations.sources.append(ExternalSource(kind=kind, function=function, path=path))
+            return function
+
+        return declare
+
+    def startup(self, function: Function) -> Function:
+        """`async def open_session() -> Session`: called once before all handlers; `ctx.shared[Session]` is its result.
+
+        An async generator yields the value, and goes on when the operator has stopped. A parameter gets the `Shared`
+        values of the functions before it.
+        """
+        check_handler(function, "startup", "shared")
+        self.declarations.startups.append(function)
+        return function
+
+    def shutdown(self, function: Function) -> Function:
+        """`async def close(shared)`: called once after all handlers have ended."""
+        check_handler(function, "shutdown", "shared")
+        self.declarations.shutdowns.append(function)
+        return function
 
     def validate(
         self,
@@ -287,31 +372,9 @@ class Operator(Extension):
 
     # Running
 
-    async def run(
-        self,
-        client: Client,
-        *,
-        install: bool = True,
-        leader_election: bool = False,
-        webhook_host: str = "127.0.0.1",
-        webhook_port: int = 0,
-        webhook_service: str = "",
-        metrics_port: int | None = None,
-    ) -> None:
-        """Run until cancelled. With `install` the CRDs and webhook configurations are applied to the cluster first.
-
-        The API server must reach `webhook_host`; within a cluster it uses the Service named by `webhook_service`, as
-        namespace/name. `metrics_port` serves /metrics, /healthz and /readyz.
-        """
-        async with self.running(
-            client,
-            install=install,
-            leader_election=leader_election,
-            webhook_host=webhook_host,
-            webhook_port=webhook_port,
-            webhook_service=webhook_service,
-            metrics_port=metrics_port,
-        ):
+    async def run(self, client: Client, **options: Unpack[RunParameters]) -> None:
+        """Run until cancelled. With `install` the CRDs and webhook configurations are applied to the cluster first."""
+        async with self.running(client, **options):
             await asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
@@ -320,9 +383,13 @@ class Operator(Extension):
         async with running(self.declarations, client, RunOptions(**options)) as manager:
             yield manager
 
-    def serve(self, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
+    def serve(self, *, kubeconfig: Path | None = None, context: str = "", **options: Unpack[RunParameters]) -> None:
         """Run against the current cluster until SIGINT or SIGTERM: the last line of a file that is run."""
         from pinnace.sdk.operator.process import serve  # noqa: PLC0415 - it needs the HTTP client, which takes long to import
 
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         serve(self, kubeconfig=kubeconfig, context=context, **options)
+
+
+def _select(kind: KindLike | Select) -> Select:
+    return kind if isinstance(kind, Select) else Select(kind)

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
+from pinnace.client.rates import Rate
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Object
-from pinnace.reconcile.leader import LeaderElection
+from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.metrics import REQUESTS
 from pinnace.sdk.api.registration import ApiRegistration
 from pinnace.sdk.handlers.permissions import READ, rule_for
-from pinnace.sdk.operator.controllers import controllers_of
+from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
+from pinnace.sdk.operator.controllers import add_controllers
 from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import ServiceName, install_definitions, install_webhooks
+from pinnace.sdk.operator.loop_watch import loop_watched
+from pinnace.sdk.operator.runtime import OperatorRuntime
+from pinnace.sdk.operator.shared import open_shared
+from pinnace.sdk.operator.sources import Hook, hooks_of
 from pinnace.sdk.operator.webhook_restore import find_previous_webhooks, restore_webhooks
 
 if TYPE_CHECKING:
@@ -33,18 +39,42 @@ _log = logging.getLogger(__name__)
 _REVIEW = "authorization.k8s.io/v1"
 
 
+class RunParameters(TypedDict, total=False):
+    """The options of `Operator.run`."""
+
+    install: bool
+    """Apply the CRDs and webhook configurations to the cluster first."""
+    leader_election: bool
+    """Work only while this process holds the Lease with the operator's name."""
+    lease: Terms
+    """The durations of that Lease."""
+    webhook_host: str
+    """The address of the webhooks, which the API server must reach."""
+    webhook_port: int
+    webhook_service: str
+    """The Service, as namespace/name or namespace/name:port, by which the API server reaches the webhooks within a
+    cluster. Without it, the server calls `webhook_host` itself."""
+    metrics_port: int | None
+    """Serve /metrics, /healthz and /readyz here."""
+    max_threads: int
+    """The most threads for `def` handlers."""
+    rate: Rate
+    """The requests of this operator to the API server, per second; watches do not count."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How an operator runs: the options of `Operator.run`."""
+    """How an operator runs: the options of `Operator.run`, with their defaults."""
 
     install: bool = True
     leader_election: bool = False
+    lease: Terms = field(default_factory=Terms)
     webhook_host: str = "127.0.0.1"
     webhook_port: int = 0
     webhook_service: str = ""
-    """The Service, as namespace/name or namespace/name:port, by which the API server reaches the webhooks within a
-    cluster. Without it, the server calls `webhook_host` itself."""
     metrics_port: int | None = None
+    max_threads: int = MAX_THREADS
+    rate: Rate | None = None
 
     @property
     def service(self) -> ServiceName | None:
@@ -56,10 +86,14 @@ class RunOptions:
 async def running(declarations: Declarations, client: Client, options: RunOptions) -> AsyncIterator[Manager]:
     """Run an operator within a block, which begins when its caches are full and ends with a clean stop."""
     service = options.service
+    if options.rate is not None:
+        client = client.limited(options.rate)
     async with AsyncExitStack() as stack:
-        leader = LeaderElection(client, declarations.name) if options.leader_election else None
+        leader = LeaderElection(client, declarations.name, terms=options.lease) if options.leader_election else None
         manager = Manager(client, name=declarations.name, leader=leader)
         manager.metrics.counted(REQUESTS, partial(_requests_of, client))
+        threads = HandlerThreads(options.max_threads, name=declarations.name)
+        stack.callback(threads.close)
         registration = ApiRegistration(client, declarations.served_kinds, declarations.name)
         webhooks = await _serve_webhooks(stack, declarations, manager, options, registration.host_name)
         background = [partial(_check_permissions, declarations, client, manager)]
@@ -69,16 +103,29 @@ async def running(declarations: Declarations, client: Client, options: RunOption
             await _install(declarations, client, registration, webhooks, options)
             if webhooks is not None:
                 background.append(partial(webhooks.keep_fresh, partial(_trust, declarations, client, registration)))
-        for controller in controllers_of(declarations, manager):
-            manager.add(controller)
-        if options.metrics_port is not None:
-            from pinnace.sdk.operator.metrics_server import metrics_listening  # noqa: PLC0415 - aiohttp takes long to import
-
-            await stack.enter_async_context(metrics_listening(manager, options.metrics_port))
+        await stack.enter_async_context(loop_watched(declarations.name))
+        opened = open_shared(declarations.startups, declarations.shutdowns, threads)
+        shared = await stack.enter_async_context(opened)
+        runtime = OperatorRuntime(declarations=declarations, manager=manager, threads=threads, shared=shared)
+        manager.lingering = lambda: threads.running
+        controllers = add_controllers(runtime)
+        await _serve_metrics(stack, manager, options, hooks_of(runtime, controllers))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [group.create_task(work()) for work in background]
         stack.callback(lambda: [task.cancel() for task in tasks])
         yield await stack.enter_async_context(manager.running())
+
+
+async def _serve_metrics(
+    stack: AsyncExitStack, manager: Manager, options: RunOptions, hooks: Mapping[str, Hook]
+) -> None:
+    if options.metrics_port is None:
+        if hooks:
+            raise ValueError(f"the source at {next(iter(hooks))} is served beside /metrics: choose a metrics_port")
+        return
+    from pinnace.sdk.operator.metrics_server import metrics_listening  # noqa: PLC0415 - aiohttp takes long to import
+
+    await stack.enter_async_context(metrics_listening(manager, options.metrics_port, hooks=hooks))
 
 
 async def _serve_webhooks(

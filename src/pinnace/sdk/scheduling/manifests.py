@@ -13,7 +13,7 @@ _ROLES = ("system:kube-scheduler", "system:volume-scheduler")
 def scheduler_roles(name: str, place: DeploymentOptions) -> list[Object]:
     """Return a ServiceAccount with the permissions of kube-scheduler and of its own lease."""
     account = {"kind": "ServiceAccount", "name": name, "namespace": place.namespace}
-    own = [obj for obj in roles(Declarations(name=name, namespace=""), place) if not obj["kind"].startswith("Cluster")]
+    own = [obj for obj in roles(Declarations(name=name), place) if not obj["kind"].startswith("Cluster")]
     return [
         *own,
         *(
@@ -27,4 +27,4 @@ def scheduler_roles(name: str, place: DeploymentOptions) -> list[Object]:
 
 def scheduler_workload(name: str, place: DeploymentOptions) -> list[Object]:
     """Return the Deployment."""
-    return workload(Declarations(name=name, namespace=""), place)
+    return workload(Declarations(name=name), place)

@@ -1,0 +1,191 @@
+"""Call one handler for one object: read the object, keep its finalizer, store its status."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from pinnace.client.mapping import KindLike, kind_from
+from pinnace.client.typed import typed
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object, key_of
+from pinnace.reconcile.controller import Controller, Permanent, Result
+from pinnace.reconcile.deadlines import deadline
+from pinnace.reconcile.finalizers import has_finalizer, is_being_deleted
+from pinnace.reconcile.limits import Retry
+from pinnace.sdk.handlers.calls import call_in_thread, is_async
+from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler
+from pinnace.sdk.handlers.permissions import missing_permission
+from pinnace.sdk.handlers.validation_messages import validation_message
+from pinnace.sdk.operator.context import Context, Trigger
+from pinnace.sdk.operator.finalizing import KindFinalizer
+from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime
+from pinnace.sdk.operator.statuses import StatusChange, clear_waiting, set_waiting
+from pinnace.sdk.resources.custom_resource import CustomResource
+
+Handler = Callable[..., Any]
+Stop = Callable[[Key], Any]
+
+_TRIGGERS: dict[str, Trigger] = {"added": "created", "listed": "resumed", "modified": "changed"}
+_ORDER: tuple[Trigger, ...] = ("created", "resumed", "changed", "related", "resync")
+
+
+class _ObjectLog(logging.LoggerAdapter[logging.Logger]):
+    """Adds the object's key and the handler's name to each record, and the key to the text of the message."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        extra = dict(self.extra or {})
+        kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
+        return f"{extra.get('object')}: {msg}", kwargs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectWork:
+    """The handlers of one controller, and the objects for which they are called."""
+
+    kind: KindLike
+    handler: ObjectHandler | None = None
+    cleanup: CleanupHandler | None = None
+    every: float = 0.0
+    """Call the handler again after so many seconds; 0 is never."""
+    finalizer: KindFinalizer
+    on_delete: Stop | None = None
+    """Called with the key before the clean-up."""
+
+
+class ObjectReconciler:
+    """Calls the handlers of one controller for one key."""
+
+    def __init__(self, runtime: OperatorRuntime, work: ObjectWork) -> None:
+        self._runtime = runtime
+        self._declarations = runtime.declarations
+        self._manager = runtime.manager
+        self._work = work
+        selecting = work.handler or work.cleanup
+        assert selecting is not None
+        self._caches = ObjectCaches(runtime, work.kind, selecting.options)
+        self.controller: Controller | None = None
+        """The controller that calls `reconcile`: it knows the causes."""
+
+    async def reconcile(self, key: Key) -> Result | None:
+        obj = self._caches.get(key)
+        if obj is None:
+            if self._work.cleanup is not None:
+                await self._work.finalizer.release_left(key)
+            return None
+        try:
+            return await self._reconcile(obj)
+        except errors.Forbidden as denied:
+            missing = missing_permission(denied, self._declarations.permissions())
+            if missing is None:
+                raise
+            raise missing from denied
+
+    async def _reconcile(self, obj: Object) -> Result | None:
+        work = self._work
+        if is_being_deleted(obj):
+            return await self._clean_up(obj)
+        obj = await work.finalizer.prepare(obj)
+        if work.handler is None:
+            return None
+        after = await self.call(work.handler, obj) or work.every
+        return Result(requeue_after=after) if after else None
+
+    async def _clean_up(self, obj: Object) -> Result | None:
+        work = self._work
+        if work.cleanup is None or not has_finalizer(obj, work.finalizer.name):
+            return None
+        if work.on_delete is not None:
+            await work.on_delete(key_of(obj))
+        after = await self.call(work.cleanup, obj)
+        if after:
+            return Result(requeue_after=after)  # It has asked to be called again: the finalizer stays.
+        await work.finalizer.release(self._caches.get(key_of(obj)) or obj)
+        return None
+
+    async def call(self, handler: ObjectHandler, obj: Object, *arguments: Any) -> float:
+        """Call a handler, store the status that it leaves even if it fails, and return the delay of the next call."""
+        instance = self._typed(obj)
+        status = StatusChange(self._manager.client, self._declarations.name, obj, instance)
+        untouched = _without_status(instance)
+        key = key_of(obj)
+        log = _ObjectLog(logging.getLogger(self._declarations.name), {"object": str(key), "handler": handler.name})
+        ctx = Context(self._runtime, obj, instance, log=log, trigger=self._trigger(key, obj))
+        try:
+            result = await self._run(handler, ctx, instance, *arguments)
+        except Exception as error:
+            if isinstance(error, Retry):
+                set_waiting(instance, obj, error.reason, self._manager.client.clock)
+            try:
+                await status.store()
+            except errors.ApiError as unstored:
+                log.warning("the status was not stored: %s", unstored)  # The handler's own error is the one to raise.
+            raise
+        clear_waiting(instance)
+        await status.store()
+        _check_untouched(handler, key, untouched, _without_status(instance))
+        return result.requeue_after if isinstance(result, Result) else ctx.requeue_after
+
+    async def _run(self, handler: ObjectHandler, ctx: Context, instance: Any, *arguments: Any) -> Any:
+        timeout, clock = handler.options.timeout, self._manager.client.clock
+        call = call_in_thread(self._runtime.threads, handler.handler, instance, ctx, *arguments)
+        if not timeout:
+            return await call
+        if is_async(handler.handler):
+            async with deadline(clock, timeout):
+                return await call
+        # A thread cannot be cancelled. The object's next turn must wait for it, as for any call.
+        alarm = clock.call_later(timeout, ctx.expire)
+        try:
+            result = await call
+        finally:
+            alarm.cancel()
+        if ctx.is_expired:
+            raise TimeoutError(f"{handler.name} took longer than {timeout:g} s")
+        return result
+
+    def _trigger(self, key: Key, obj: Object) -> Trigger:
+        if is_being_deleted(obj):
+            return "deleted"
+        reasons = self.controller.reasons(key) if self.controller is not None else ()
+        found: set[Trigger] = set()
+        for reason in reasons:
+            if reason.kind is None:
+                found.add("resync" if reason.what == "resync" else "requeued")
+            elif reason.key == key and reason.kind == kind_from(self._work.kind):
+                found.add(_TRIGGERS.get(reason.what, "changed"))
+            else:
+                found.add("related")
+        return next((one for one in _ORDER if one in found), "requeued")
+
+    def _typed(self, obj: Object) -> Any:
+        try:
+            return typed(self._work.kind, obj)
+        except ValueError as error:  # Pydantic's and msgspec's validation errors are ValueErrors.
+            # The object was stored with another schema. A retry cannot succeed before the object changes.
+            name = getattr(self._work.kind, "__name__", self._work.kind)
+            message = f"the stored object does not fit the class {name}: {validation_message(error)}"
+            raise Permanent(message) from None
+
+
+def _without_status(instance: Any) -> Any:
+    """Return a copy of everything that a handler must not change, for comparison."""
+    if isinstance(instance, CustomResource):
+        return instance.model_dump(exclude={"status"})
+    if isinstance(instance, dict):
+        return deepcopy({name: value for name, value in instance.items() if name != "status"})
+    return None
+
+
+def _check_untouched(handler: ObjectHandler, key: Key, before: Any, after: Any) -> None:
+    """Raise Permanent if a handler has changed a field that is not stored."""
+    if before == after:
+        return
+    changed = next(name for name in {**before, **after} if before.get(name) != after.get(name))
+    raise Permanent(
+        f"{handler.name} has changed {changed} of {key}, but only the status is stored: "
+        f"write it with ctx.client.update or ctx.client.patch, or in @operator.mutate before it is stored"
+    )
