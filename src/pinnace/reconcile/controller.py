@@ -53,6 +53,7 @@ GRACE = 4.0
 _MOST_TERMINATING = 100
 """Terminating namespaces to remember, so that each is logged once."""
 _MOST_REASONS = 20
+_MOST_NAMED = 10
 _OUTCOMES = ("success", "requeue_after", "error")
 _log = logging.getLogger(__name__)
 
@@ -224,6 +225,18 @@ class Controller:
     def latest(self) -> Iterator[Run]:
         """Return the last reconciles of all objects, the newest first."""
         return self._history.latest()
+
+    def busy(self) -> list[str]:
+        """Return a line for each of the first objects that are due or being reconciled, and for those seen most."""
+        lines = []
+        for key in self.queue.busy[:_MOST_NAMED]:
+            reasons = self.reasons(key) or self._history.waiting(key)
+            because = f", because {'; '.join(str(reason) for reason in reasons[:3])}" if reasons else ""
+            runs = self.why(key)
+            failed = f"; the last call failed: {runs[0].error}" if runs and runs[0].error else ""
+            state = "is being reconciled" if key in self._current else "is due"
+            lines.append(f"{self.name}: {key} {state} after {len(runs)} calls{because}{failed}")
+        return lines
 
     @property
     def kind(self) -> Kind | None:

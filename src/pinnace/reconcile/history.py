@@ -101,6 +101,10 @@ class History:
             if reason.change is not None:
                 self._keep(reason.change)
 
+    def waiting(self, key: Key) -> tuple[Reason, ...]:
+        """Return the reasons for the next run."""
+        return tuple(self._waiting.get(key, ()))
+
     def take(self, key: Key) -> tuple[Reason, ...]:
         """Take the reasons for the run that begins."""
         return tuple(self._waiting.pop(key, ()))

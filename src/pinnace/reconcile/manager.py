@@ -148,6 +148,15 @@ class Manager:
             if self.activity == before and self.is_idle:
                 return
 
+    def busy(self) -> list[str]:
+        """Return a line for each controller that has work and each informer that lags, with the objects and reasons."""
+        lines = [line for controller in self._controllers for line in controller.busy()]
+        for informer in self.informers:
+            if not informer.is_synced or informer.error is not None:
+                reason = informer.error or "it has not been listed yet"
+                lines.append(f"{self.name} cannot follow {informer.scope.kind.name}: {reason}")
+        return lines
+
     @property
     def activity(self) -> int:
         """A number that grows with every received event and every queued key."""

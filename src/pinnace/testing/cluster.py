@@ -129,33 +129,40 @@ class Cluster:
         return manager
 
     async def settle(self) -> None:
-        """Return when all managers are idle. Delayed work waits for the clock."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                before = [manager.activity for manager in self.managers]
-                for manager in self.managers:
-                    await manager.settle()
-                if len(self.managers) < 2 or before == [manager.activity for manager in self.managers]:
-                    return
+        """Return when all managers are idle. Delayed work waits for the clock.
+
+        Raise TimeoutError, with the controllers and objects that are busy, if that takes too long.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    before = [manager.activity for manager in self.managers]
+                    for manager in self.managers:
+                        await manager.settle()
+                    if len(self.managers) < 2 or before == [manager.activity for manager in self.managers]:
+                        return
+        except TimeoutError:
+            busy = [line for manager in self.managers for line in manager.busy()]
+            found = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
+            raise TimeoutError(f"the cluster has not settled after {PATIENCE:g} s:\n  {found}") from None
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and wait for its effects."""
-        if self._wire is not None:
-            await self._advance_over(self._wire, seconds)
-        else:
-            await self.clock.advance(seconds)
-        await self.settle()
-
-    async def _advance_over(self, wire: Wire, seconds: float) -> None:
-        """Let time go on only after tasks that woke are done, however long the socket takes."""
         end = self.clock.monotonic() + seconds
         await self.settle()
         while (wait := self.clock.next_alarm) is not None and self.clock.monotonic() + wait <= end:
-            sent = wire.sent
+            # Time goes on only after tasks that woke are done, however long a socket or a thread takes.
+            sent = self._sent
             await self.clock.advance(wait)
-            if wire.sent != sent or not all(manager.is_idle for manager in self.managers):
+            if self._sent != sent or not all(manager.is_idle for manager in self.managers):
                 await self.settle()
         await self.clock.advance(end - self.clock.monotonic())
+        await self.settle()
+
+    @property
+    def _sent(self) -> int:
+        """The number of requests over a socket so far."""
+        return self._wire.sent if self._wire is not None else 0
 
     async def listen(self, directory: Path) -> Path:
         """Open a socket, for tools that need one; return the path of a kubeconfig."""
