@@ -41,8 +41,9 @@ async def metrics_listening(
     try:
         site = web.TCPSite(runner, host or None, port)
         await site.start()
-        manager.metrics_port = runner.addresses[0][1]
-        yield runner.addresses[0][1]
+        # With port 0 each address family has a port of its own: name that of IPv4, whose addresses have two parts.
+        manager.metrics_port = min(runner.addresses, key=len)[1]
+        yield min(runner.addresses, key=len)[1]
     finally:
         await runner.cleanup()
 
