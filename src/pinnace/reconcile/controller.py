@@ -37,7 +37,7 @@ from pinnace.reconcile.events import EventRecorder, EventType
 from pinnace.reconcile.exclusion import Exclusion
 from pinnace.reconcile.history import History, ObjectChange, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, InformerScope
-from pinnace.reconcile.limits import Limits, Retry
+from pinnace.reconcile.limits import ReconcileLimits, Retry
 from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
@@ -123,7 +123,7 @@ class Controller:
         workers: int = 1,
         backoff: Backoff = RETRIES,
         resync: float = 0.0,
-        limits: Limits | None = None,
+        limits: ReconcileLimits | None = None,
         exclusion: Exclusion[Key] | None = None,
     ) -> None:
         """Every `resync` seconds all objects are reconciled even if nothing has changed; 0 for never.
@@ -134,7 +134,7 @@ class Controller:
         self.workers = workers
         self.grace = GRACE
         self._reconcile = reconcile
-        self._limits = limits or Limits(backoff=backoff)
+        self._limits = limits or ReconcileLimits(backoff=backoff)
         self._exclusion = exclusion
         self._limiter: RateLimiter | None = None
         self._resync = resync

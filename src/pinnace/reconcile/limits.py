@@ -24,7 +24,7 @@ class Retry(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ReconcileLimits:
     """How often a controller reconciles, and how often it repeats a reconcile that fails."""
 
     backoff: Backoff = RETRIES

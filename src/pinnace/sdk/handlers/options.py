@@ -8,7 +8,7 @@ from typing import TypedDict
 from pinnace.client.mapping import KindLike
 from pinnace.client.rates import Rate
 from pinnace.client.retries import Backoff
-from pinnace.reconcile.limits import Limits
+from pinnace.reconcile.limits import ReconcileLimits
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES
 
@@ -58,8 +58,8 @@ class CallOptions:
             raise TypeError(f"when={self.when!r}: write a function of the old and the new object")
 
     @property
-    def limits(self) -> Limits:
-        return Limits(backoff=self.backoff, retries=self.retries, rate=self.rate)
+    def limits(self) -> ReconcileLimits:
+        return ReconcileLimits(backoff=self.backoff, retries=self.retries, rate=self.rate)
 
 
 @dataclass(frozen=True, slots=True)
