@@ -90,7 +90,7 @@ PORT = [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 
             pod(cpu="3"),
             [node("a", "1", taints=[TAINT]), node("b", "2")],
             [],
-            ("b", "request 1000m less cpu"),
+            ("b", "request 1 less cpu"),
         ),
         (
             pod(cpu="1500m"),
@@ -126,6 +126,13 @@ def test_nodes_that_fit_have_scores_by_plugin_and_the_best_is_first() -> None:
     best = answer.nodes[0]
     assert best.total == sum(answer.weights[plugin] * score for plugin, score in best.scores.items())
     assert answer.smallest is None
+
+
+def test_a_running_pod_of_the_same_template_does_not_pin_a_waiting_one() -> None:
+    nodes = [node("a", "1"), node("b", "4")]
+    answer = report(pod(), nodes, [pod("running", nodeName="a")])
+    assert answer.node == "b"
+    assert {one.plugin for one in answer.nodes} == {"", "NodeResourcesFit"}
 
 
 def test_explaining_changes_neither_pod_nor_cluster() -> None:

@@ -37,6 +37,12 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "controllers", "controllers", "Run the built-in controllers as a process of their own."
         ),
         "image": CommandEntry("image", "image", "Load, pull, list and remove the images of this machine's node."),
+        "explain-schedule": CommandEntry(
+            "explain_schedule", "explain_schedule", "Explain why a pod goes to a node or to none, and what would help."
+        ),
+        "simulate": CommandEntry(
+            "simulate", "simulate_pods", "Print where the pods in files would run, without writing."
+        ),
         "version": CommandEntry("version", "version", "Print the version of pinnace and what it can serve."),
         "migrate-storage": CommandEntry(
             "migrate_storage", "migrate", "Rewrite a custom kind's objects in its stored version."

@@ -56,8 +56,8 @@ class Template:
         self.labels: Mapping[str, str] = metadata.get("labels") or {}
         self.owner = owner_of(metadata)
         self.spec: Object = spec
-        self.node_name: str = spec.get("nodeName") or ""
-        """The node that a waiting pod names; for pods on nodes it has no meaning."""
+        self.node_name = ""
+        """The node that a waiting pod names. Pods on nodes share the template of those that wait: theirs is no wish."""
         self.priority: int = spec.get("priority") or 0
         self.requests = {
             name: amount
@@ -177,6 +177,8 @@ class Templates:
         known = self._by_signature.get(signature)
         if known is None:
             known = self._by_signature[signature] = Template(signature, pod)
+            if names_node:
+                known.node_name = pod["spec"].get("nodeName") or ""
         return known
 
     def pod(self, obj: Object, *, names_node: bool = False) -> Pod:

@@ -234,7 +234,7 @@ def _add_toleration(pod: Object, toleration: Object) -> None:
 
 def _format(resource: str, amount: int) -> str:
     if resource == "cpu":
-        return f"{amount}m"
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
     for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
         if amount >= size and resource in ("memory", "ephemeral-storage"):
             return f"{-(-amount // size)}{unit}"
