@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from tests.auth.intermediates import intermediate
 
 from pinnace.auth.certificates.authority import issue, new_ca
 
@@ -24,8 +25,14 @@ class Webhook:
     """Where it is, and what it was asked."""
 
     url: str
-    bundle: str
+    bundles: dict[str, str]
+    """Certificates that a client may trust: those of the chain, and one that is none of it."""
     asked: list[Object] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    @property
+    def bundle(self) -> str:
+        return self.bundles["root"]
 
     @property
     def client_config(self) -> Object:
@@ -49,16 +56,19 @@ def patched(request: Object, *operations: Object) -> Object:
 @asynccontextmanager
 async def webhook(directory: Path, answer: Answer) -> AsyncIterator[Webhook]:
     ca = new_ca()
-    pair = issue(ca, common_name="webhook", server_names=("127.0.0.1", "hook.default.svc"))
+    between = intermediate(ca)
+    pair = issue(between, common_name="webhook", server_names=("127.0.0.1", "hook.default.svc"))
     certificate, key = directory / "hook.crt", directory / "hook.key"
-    certificate.write_bytes(pair.certificate_pem)
+    certificate.write_bytes(pair.certificate_pem + between.certificate_pem)
     key.write_bytes(pair.key_pem)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
-    found = Webhook("", base64.b64encode(ca.certificate_pem).decode())
+    bundles = {"root": ca, "intermediate": between, "leaf": pair, "other": new_ca()}
+    found = Webhook("", {name: base64.b64encode(one.certificate_pem).decode() for name, one in bundles.items()})
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         asked = (await request.json())["request"]
+        found.paths.append(request.raw_path.partition("?")[0])
         found.asked.append(asked)
         said = answer(asked)
         if isinstance(said, Awaitable):

@@ -17,6 +17,9 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
+from pinnace.model.tls import client_tls
+from pinnace.model.webhooks import clean_url
+
 LARGEST = 1024 * 1024
 TIMEOUT_SECONDS = 10.0
 
@@ -67,7 +70,7 @@ class Remote:
         host, port = parts.hostname or "", parts.port
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            context = self.tls or ssl.create_default_context()
+            context = self.tls or client_tls()
             connection = http.client.HTTPSConnection(host, port, context=context, timeout=self.timeout)
         elif parts.scheme == "http":
             connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
@@ -104,7 +107,7 @@ def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:
         token = user.get("token") or (_file(path, user["tokenFile"]).read_text().strip() if "tokenFile" in user else "")
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        return Remote(url, _tls(path, cluster, user) if url.startswith("https:") else None, headers, timeout)
+        return Remote(clean_url(url), _tls(path, cluster, user) if url.startswith("https:") else None, headers, timeout)
     except ssl.SSLError:
         raise RemoteConfigError(f"{path} does not say how to reach a server: its certificates cannot be used") from None
     except OSError as error:
@@ -114,19 +117,14 @@ def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:
         raise RemoteConfigError(f"{path} does not say how to reach a server: {form}") from None
 
 
-def trust(ca: Path | None) -> ssl.SSLContext:
-    """TLS that trusts a CA, or those of the system."""
-    return ssl.create_default_context(cafile=str(ca) if ca is not None else None)
-
-
 def _tls(path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     if "certificate-authority-data" in cluster:
         authorities = b64decode(cluster["certificate-authority-data"]).decode("ascii")
-        context = ssl.create_default_context(cadata=authorities)
+        context = client_tls(ca=authorities)
     elif "certificate-authority" in cluster:
-        context = trust(_file(path, cluster["certificate-authority"]))
+        context = client_tls(ca_file=_file(path, cluster["certificate-authority"]))
     else:
-        context = trust(None)
+        context = client_tls()
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

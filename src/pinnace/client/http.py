@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pinnace.client.credentials import Identity
 from pinnace.client.kubeconfig import Access
 from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream, Untrusted
+from pinnace.model.tls import client_tls
 
 if TYPE_CHECKING:
     import aiohttp
@@ -177,7 +178,7 @@ def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
 def _tls(access: Access, identity: Identity) -> ssl.SSLContext | bool:
     if not access.server.startswith("https:"):
         return True
-    context = ssl.create_default_context(cadata=access.ca.decode() if access.ca else None)
+    context = client_tls(ca=access.ca.decode() if access.ca else "")
     if access.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

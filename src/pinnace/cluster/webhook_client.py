@@ -12,6 +12,7 @@ import orjson
 
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
+from pinnace.model.tls import client_tls
 from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ class HttpsWebhookClient:
     async def post(self, endpoint: WebhookEndpoint, review: Object, *, seconds: float, agent: str) -> Any:
         """As `WebhookClient.post`."""
         import aiohttp  # noqa: PLC0415 - most clusters have no webhook, and it takes long to load.
+        from yarl import URL  # noqa: PLC0415 - as above.
 
         url, shown, host = self._address(endpoint, seconds)
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90))
         try:
             async with self._session.post(
-                url,
-                params={"timeout": f"{seconds:g}s"},
+                URL(f"{url}?timeout={seconds:g}s", encoded=True),
                 data=orjson.dumps(review),
                 headers=_HEADERS | {"user-agent": agent} | ({"host": host} if host else {}),
                 ssl=_trust(endpoint.bundle),
@@ -86,7 +87,7 @@ _HEADERS = {"content-type": "application/json", "accept": "application/json"}
 def _trust(bundle: str) -> ssl.SSLContext:
     try:
         trusted = base64.b64decode(bundle).decode("ascii").strip() if bundle else ""
-        return ssl.create_default_context(cadata=trusted or None)
+        return client_tls(ca=trusted)
     except (ValueError, ssl.SSLError) as error:
         raise WebhookCallError(f"unable to load root certificates: {error}") from None
 
@@ -106,7 +107,7 @@ def _describe_failure(error: Exception, url: str) -> str:
 
 
 def _describe_verification(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (18, 19, 20, 21):
+    if error.verify_code in (7, 18, 19, 20, 21):
         return "certificate signed by unknown authority"
     return error.verify_message
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pinnace.model.objects import Object
 
@@ -29,9 +31,23 @@ class WebhookEndpoint:
         bundle = client_config.get("caBundle") or ""
         service = client_config.get("service")
         if service is None:
-            return cls(client_config.get("url") or "", None, "", bundle)
+            return cls(clean_url(client_config.get("url") or ""), None, "", bundle)
         place = (service["namespace"], service["name"], int(service.get("port") or 443))
-        return cls("", place, service.get("path") or "/", bundle)
+        return cls("", place, clean_path(service.get("path") or "/"), bundle)
+
+
+def clean_path(path: str) -> str:
+    """Return the path as Kubernetes sends it: without empty segments, dots and a slash at the end."""
+    return quote(posixpath.normpath("/" + unquote(path).lstrip("/")), safe="/$&+,:;=@")
+
+
+def clean_url(url: str) -> str:
+    """Return the URL with a cleaned path. A URL that cannot be parsed is left to the caller."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    return urlunsplit((parts.scheme, parts.netloc, clean_path(parts.path), parts.query, ""))
 
 
 class WebhookClient(Protocol):

@@ -209,6 +209,37 @@ async def test_a_webhook_that_no_known_ca_vouches_for_is_not_believed(api: InPro
     assert server.asked == []
 
 
+@pytest.mark.parametrize(("bundle", "status"), [("root", 201), ("intermediate", 201), ("leaf", 201), ("other", 500)])
+async def test_a_bundle_is_trusted_as_go_trusts_it(api: InProcess, tmp_path: Path, bundle: str, status: int) -> None:
+    async with webhook(tmp_path, allowed) as server:
+        await configure(api, VALIDATING, hook({"url": server.url, "caBundle": server.bundles[bundle]}))
+        assert (await api.post(CONFIG_MAPS, config_map())).status == status
+
+
+@pytest.mark.parametrize(
+    ("configured", "sent"),
+    [
+        ("", "/"),
+        ("/", "/"),
+        ("//a", "/a"),
+        ("/a/", "/a"),
+        ("/a//b", "/a/b"),
+        ("/a/../b", "/b"),
+        ("/a%2Fb", "/a/b"),
+        ("/a%20b", "/a%20b"),
+        ("/é", "/%C3%A9"),
+    ],
+)
+async def test_a_path_is_cleaned_as_kubernetes_cleans_it(
+    api: InProcess, tmp_path: Path, configured: str, sent: str
+) -> None:
+    async with webhook(tmp_path, allowed) as server:
+        url = server.url.removesuffix("/ask") + configured
+        await configure(api, VALIDATING, hook({"url": url, "caBundle": server.bundle}))
+        assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+    assert server.paths == [sent]
+
+
 @pytest.mark.parametrize(
     "operations",
     [

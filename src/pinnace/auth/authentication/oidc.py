@@ -12,9 +12,10 @@ from typing import Any
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.authentication.tokens import BadToken, Bearer
-from pinnace.auth.remote import Remote, RemoteError, trust
+from pinnace.auth.remote import Remote, RemoteError
 from pinnace.auth.users import User, authenticated
 from pinnace.model.clock import Clock
+from pinnace.model.tls import client_tls
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class OidcTokens:
         self._clock = clock
         self._algorithms = frozenset(provider.signing_algorithms)
         self._remote = Remote(
-            provider.issuer_url.rstrip("/") + "/.well-known/openid-configuration", trust(provider.ca_file)
+            provider.issuer_url.rstrip("/") + "/.well-known/openid-configuration", client_tls(ca_file=provider.ca_file)
         )
         self._keys: dict[str, jwt.PublicKey] = {}
         self._fetched: datetime | None = None

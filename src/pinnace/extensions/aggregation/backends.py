@@ -20,6 +20,7 @@ from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
+from pinnace.model.tls import client_tls
 
 if TYPE_CHECKING:
     import aiohttp
@@ -286,11 +287,9 @@ def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
     """Return the TLS settings of an APIService: its caBundle, the system's CAs, or no check (insecureSkipTLSVerify)."""
     try:
         bundle = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace").strip()
-        context = ssl.create_default_context(cadata=bundle or None)
+        context = client_tls(ca=bundle)
     except (binascii.Error, ssl.SSLError) as error:
         raise ConnectionError(f"spec.caBundle cannot be used: {error}") from None
-    # A bundle may hold the very certificate of the server, or one between it and a root, as Go's TLS takes it.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if spec.get("insecureSkipTLSVerify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
