@@ -54,12 +54,6 @@ async def test_what_only_the_server_decides_cannot_be_brought_along(api: InProce
     assert metadata.keys().isdisjoint({"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"})
 
 
-async def test_a_revision_cannot_be_brought_along(api: InProcess) -> None:
-    reply = await api.post(CONFIG_MAPS, config_map(resourceVersion="5"))
-    assert reply.status == 400
-    assert reply.message == "resourceVersion should not be set on objects to be created"
-
-
 async def test_a_name_is_taken_once(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     reply = await api.post(CONFIG_MAPS, config_map())

@@ -82,7 +82,6 @@ BODIES: dict[str, tuple[bytes, str, int]] = {
     "a bad data key": (b'{"metadata":{"name":"a"},"data":{"/":"x"}}', "application/json", 422),
     "binary data that are none": (b'{"metadata":{"name":"a"},"binaryData":{"a":"\xc3\xa4"}}', "application/json", 400),
     "another namespace": (b'{"metadata":{"name":"a","namespace":"b"}}', "application/json", 400),
-    "a revision": (b'{"metadata":{"name":"a","resourceVersion":"x"}}', "application/json", 400),
 }
 
 

@@ -125,6 +125,11 @@ class _Page:
         """Nothing to close."""
 
 
+def _take_interrupts() -> None:
+    """A shell in the background ignores SIGINT, and all its children with it; a container starts with the defaults."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def _on_pipes(command: Sequence[str], streams: CommandStreams) -> int:
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
@@ -177,7 +182,7 @@ async def _on_terminal(command: Sequence[str], streams: CommandStreams) -> int:
     assert sizes is not None
     _resize(ours, await anext(aiter(sizes)))
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        *command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=_take_interrupts
     )
     os.close(theirs)
     tasks = [asyncio.ensure_future(_type(streams.stdin, ours)), asyncio.ensure_future(_follow(sizes, ours))]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, config_map, control_plane, pod
+from tests.server.in_process import CONFIG_MAPS, PODS, SERVICES, InProcess, config_map, control_plane, pod, service
 
 from pinnace.model.clock import SystemClock
+from pinnace.server.write import pipeline
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -181,6 +183,30 @@ async def test_watchers_hear_that_a_pods_time_is_over_before_they_hear_that_it_i
         assert metadata["deletionTimestamp"]
     assert int(gone["object"]["metadata"]["resourceVersion"]) == int(over["object"]["metadata"]["resourceVersion"]) + 1
     assert answer.version == gone["object"]["metadata"]["resourceVersion"]
+
+
+async def test_a_controller_sees_the_mark_of_a_pod_that_is_deleted_at_once(
+    api: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "MARKED_SECONDS", 0.5)  # Long enough for a busy machine.
+    version = (await api.post(PODS, pod())).version
+    watch = await api.watch(f"{PODS}?watch=1&resourceVersion={version}")
+    deletion = asyncio.create_task(api.delete(f"{PODS}/web"))
+    assert (await watch.next())["type"] == "MODIFIED"
+    assert "deletionTimestamp" in (await api.get(f"{PODS}/web")).json["metadata"]
+    assert (await watch.next())["type"] == "DELETED"
+    assert (await deletion).status == 200
+    assert (await api.get(f"{PODS}/web")).status == 404
+
+
+async def test_the_endpoints_of_a_service_go_with_it(api: InProcess) -> None:
+    endpoints = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "web"}}
+    await api.made(SERVICES, service("web"))
+    await api.made("/api/v1/namespaces/default/endpoints", endpoints)
+    await api.delete(f"{SERVICES}/web?dryRun=All")
+    assert (await api.get("/api/v1/namespaces/default/endpoints/web")).status == 200
+    await api.delete(f"{SERVICES}/web")
+    assert (await api.get("/api/v1/namespaces/default/endpoints/web")).status == 404
 
 
 async def test_who_removes_the_last_finalizer_is_shown_the_revision_that_was_stored(api: InProcess) -> None:

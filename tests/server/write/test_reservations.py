@@ -6,7 +6,7 @@ import ipaddress
 from typing import Any
 
 import pytest
-from tests.server.in_process import SERVICES, InProcess, control_plane, service, together
+from tests.server.in_process import MERGE, SERVICES, InProcess, control_plane, service, together
 
 from pinnace.server.write.reservations import NODE_PORTS
 from pinnace.store.memory import MemoryStore
@@ -124,6 +124,21 @@ async def test_a_replacement_that_leaves_them_out_keeps_address_and_ports(api: I
 async def test_what_cannot_be_given_is_refused(api: InProcess, spec: dict[str, Any], message: str) -> None:
     reply = await api.post(SERVICES, service(**spec))
     assert (reply.status, message in reply.message) == (422, True), reply.body
+
+
+@pytest.mark.parametrize("wanted", ["1.2.3.4", "10.96.200.200", "10.96.0.1", "None"])
+@pytest.mark.parametrize("before", [{}, {"clusterIP": "None"}], ids=["an address", "headless"])
+async def test_an_address_may_not_change_once_set(api: InProcess, before: dict[str, Any], wanted: str) -> None:
+    await api.made(SERVICES, service("s", **before))
+    patch = {"spec": {"clusterIP": wanted, "clusterIPs": [wanted]}}
+    reply = await api.call("PATCH", f"{SERVICES}/s", patch, MERGE)
+    if before.get("clusterIP") == wanted:
+        assert reply.status == 200
+    else:
+        assert (reply.status, reply.message) == (
+            422,
+            f'Service "s" is invalid: spec.clusterIPs[0]: Invalid value: ["{wanted}"]: may not change once set',
+        )
 
 
 async def test_a_headless_service_holds_nothing(api: InProcess) -> None:

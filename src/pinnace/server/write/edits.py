@@ -16,6 +16,7 @@ from pinnace.model.patches import apply, json_and_merge
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.model.patches.strategic import strategic_merge_patch
 from pinnace.server.request.call import Call
+from pinnace.server.write.revisions import match_revision, parse_revision
 
 Edit = Callable[[Object | None], Object]
 """From the current object (None if there is none) to the wanted one. Raises an ApiError to refuse."""
@@ -34,8 +35,6 @@ def creation(obj: Object) -> Edit:
     """Return the edit of a create. The pipeline checks last whether the name is taken: other errors come first."""
 
     def edit(live: Object | None) -> Object:
-        if obj["metadata"].get("resourceVersion"):
-            raise errors.BadRequest("resourceVersion should not be set on objects to be created")
         return obj
 
     return edit
@@ -49,6 +48,7 @@ def replacement(call: Call, read: Callable[[], Object]) -> Edit:
         obj = read()
         if live is None:
             if strategy.may_create_on_update and not call.subresource:
+                parse_revision(obj["metadata"].get("resourceVersion", ""))
                 return obj
             raise call.not_found()
         uid = obj["metadata"].get("uid")
@@ -56,23 +56,10 @@ def replacement(call: Call, read: Callable[[], Object]) -> Edit:
             raise call.conflict(
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
             )
-        _check_revision(call, obj["metadata"], live)
+        match_revision(call, obj["metadata"], live["metadata"]["resourceVersion"])
         return obj
 
     return edit
-
-
-def _check_revision(call: Call, metadata: Object, live: Object) -> None:
-    """Raise Conflict if the client read another revision. Without a revision the kind decides whether to overwrite."""
-    seen, current = metadata.get("resourceVersion", ""), live["metadata"]["resourceVersion"]
-    if seen == current:
-        return
-    if seen not in ("", "0"):
-        raise call.conflict(errors.MODIFIED)
-    if not call.resource.strategy.may_update_unconditionally:
-        err = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise errors.Invalid([err], group=call.resource.group, kind=call.resource.plural, name=call.name)
-    metadata["resourceVersion"] = current
 
 
 def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
@@ -81,12 +68,13 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
     def edit(live: Object | None) -> Object:
         if live is None:
             raise call.not_found()
+        current = live["metadata"]["resourceVersion"]
         if content_type == STRATEGIC_PATCH:
             wanted = strategic_merge_patch(live, document, call.resource.schema)
         else:
             wanted = patched(live, content_type, document)
         wanted = decode(wanted)
-        _check_revision(call, wanted["metadata"], live)
+        match_revision(call, wanted["metadata"], current)
         return wanted
 
     return edit
@@ -124,11 +112,9 @@ class Application(Owning):
 
     def __call__(self, live: Object | None) -> Object:
         call = self.call
-        wanted = self.applied["metadata"].get("resourceVersion", "")
         if live is None and call.subresource:
             raise call.not_found()
-        if wanted and (live is None or wanted != live["metadata"]["resourceVersion"]):
-            raise call.conflict(errors.MODIFIED)
+        current = live["metadata"]["resourceVersion"] if live is not None else ""
         uid = self.applied["metadata"].get("uid")
         if uid and live is None:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -139,4 +125,10 @@ class Application(Owning):
         merged = apply.apply(live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force)
         if call.resource.namespaced:
             merged["metadata"].setdefault("namespace", call.namespace)
+        applied_revision = self.applied["metadata"].get("resourceVersion")
+        if live is None:
+            parse_revision(applied_revision or "")
+        elif applied_revision is not None:
+            merged["metadata"]["resourceVersion"] = applied_revision
+            match_revision(call, merged["metadata"], current)
         return self.decode(merged)

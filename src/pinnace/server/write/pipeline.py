@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
+
+import orjson
 
 from pinnace.admission.chain import AdmissionChain, Review
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
@@ -24,6 +27,7 @@ from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.edits import Edit
 from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.preparation import prepare
+from pinnace.server.write.revisions import refuse_revision
 from pinnace.server.write.turns import WriteTurns
 from pinnace.server.write.validation import validate
 from pinnace.server.write.versions import Versions, decode_current, encode_for_store, is_long_write, is_stored_as
@@ -72,6 +76,12 @@ class Reservations(Protocol):
 
     async def forget(self, addresses: Collection[str]) -> None:
         """Delete the objects of addresses."""
+
+
+MARKED_SECONDS = 0.003
+"""How long a pod that is deleted without a grace period exists after it was marked. In Kubernetes two writes to etcd
+take more than a millisecond, in which controllers see the deletionTimestamp. Here they would never see it."""
+_ENDPOINTS = "/registry/core/endpoints/"
 
 
 class Write:
@@ -251,7 +261,11 @@ class Pipeline:
             await self._authorize_create(write.call)
         if (waiting := self._admission.validate(write.review)) is not None:
             await waiting
-        if write.is_creation and (there := self._find(write.call)) is not None:
+        if not write.is_creation:
+            return
+        if "resourceVersion" in write.new["metadata"] and not write.call.is_dry_run:
+            refuse_revision(write.new["metadata"])
+        if (there := self._find(write.call)) is not None:
             raise write.call.already_exists(is_leaving="deletionTimestamp" in there.decode()["metadata"])
 
     async def _store_result(self, write: Write) -> Written | None:
@@ -306,7 +320,7 @@ class Pipeline:
         """Return None if another writer was faster."""
         value = await encode_for_store(call, new)
         if call.is_dry_run:
-            return Written(_dry_run_entry(value, entry), is_created=entry is None)
+            return Written(_dry_run_entry(value, entry, new["metadata"]), is_created=entry is None)
         try:
             revision = await self._store.put(key, value, expected=entry.revision if entry else 0)
         except stores.Conflict:
@@ -325,7 +339,11 @@ class Pipeline:
         if call.resource.strategy.grace is None or call.is_dry_run:
             return await self._remove(call, key, entry, old, shown=marked)
         stored = await self._put(call, key, entry, marked)
-        return await self._remove(call, key, stored.entry, old, shown=None) if stored is not None else None
+        if stored is None:
+            return None
+        if "deletionTimestamp" not in old["metadata"]:
+            await asyncio.sleep(MARKED_SECONDS)
+        return await self._remove(call, key, stored.entry, old, shown=None)
 
     async def _remove(
         self, call: Call, key: str, entry: CachedObject, old: Object, *, shown: Object | None
@@ -345,9 +363,16 @@ class Pipeline:
             return None
         if addresses := self._reservations.release(call.resource, old):
             await self._reservations.forget(addresses)
+        if call.resource.plural == "services" and not call.resource.group:
+            await self._remove_endpoints(call)
         if shown is None:
             last = CachedObject(restamp(last.body, revision), revision)
         return Written(last, is_deleted=True, uid=uid)
+
+    async def _remove_endpoints(self, call: Call) -> None:
+        """Remove the Endpoints of a service that is gone: a new service of that name must not get them."""
+        with suppress(stores.Conflict):  # It has none.
+            await self._store.delete(f"{_ENDPOINTS}{call.key}", expected=None)
 
     async def _review_message(self, review: Review, *, check: Callable[[Object], None] | None) -> None:
         """Run mutating, then validating admission on what is not stored itself."""
@@ -409,6 +434,12 @@ def _timeless(entry: Object) -> Object:
     return {name: value for name, value in entry.items() if name != "time"}
 
 
-def _dry_run_entry(value: bytes, entry: CachedObject | None) -> CachedObject:
-    """Return the object that would have been written; a new object has no revision yet."""
-    return CachedObject(stamp(value, entry.revision), entry.revision) if entry else CachedObject(value, 0)
+def _dry_run_entry(value: bytes, entry: CachedObject | None, metadata: Object) -> CachedObject:
+    """Return the object that would have been written; a new object has only the revision that the client sent."""
+    if entry is not None:
+        return CachedObject(stamp(value, entry.revision), entry.revision)
+    if not metadata.get("resourceVersion"):
+        return CachedObject(value, 0)
+    obj = orjson.loads(value)
+    obj["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    return CachedObject(orjson.dumps(obj), 0)

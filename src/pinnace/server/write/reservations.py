@@ -94,7 +94,7 @@ class ServiceReservations:
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()
         try:
-            if spec.get("type") != "ExternalName":
+            if spec.get("type") != "ExternalName" and not _changes_address(spec, old):
                 self._take_address(new, held_addresses, reservation.taken_addresses)
             self._take_ports(new, held_ports, reservation.taken_ports)
             self._take_health_check_port(spec, held_ports, reservation.taken_ports)
@@ -223,6 +223,12 @@ class ServiceReservations:
         if why:
             err = field_errors.invalid(f"spec.ports[{index}].nodePort", wanted, why)
             raise errors.Invalid([err], group="", kind="Service", name=service["metadata"].get("name", ""))
+
+
+def _changes_address(spec: Object, old: Object | None) -> bool:
+    """Whether a service that has an address, or has explicitly none, asks for another one. Validation refuses that."""
+    before = ((old or {}).get("spec") or {}).get("clusterIP")
+    return bool(before) and spec.get("clusterIP", "") not in ("", before)
 
 
 def _addresses_of(service: Object) -> list[str]:
