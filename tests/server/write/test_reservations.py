@@ -127,7 +127,7 @@ async def test_what_cannot_be_given_is_refused(api: InProcess, spec: dict[str, A
 
 
 @pytest.mark.parametrize("wanted", ["1.2.3.4", "10.96.200.200", "10.96.0.1", "None"])
-@pytest.mark.parametrize("before", [{}, {"clusterIP": "None"}], ids=["an address", "headless"])
+@pytest.mark.parametrize("before", [{}, {"clusterIP": "None", "selector": {"a": "b"}}], ids=["an address", "headless"])
 async def test_an_address_may_not_change_once_set(api: InProcess, before: dict[str, Any], wanted: str) -> None:
     await api.made(SERVICES, service("s", **before))
     patch = {"spec": {"clusterIP": wanted, "clusterIPs": [wanted]}}

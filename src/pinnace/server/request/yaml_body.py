@@ -233,7 +233,8 @@ def _format_go(value: Any) -> str:
 def _describe(err: yaml.MarkedYAMLError) -> str:
     """Return the parser's message with the line number that Go's port of the parser gives."""
     scanned = 1 if isinstance(err, yaml.scanner.ScannerError) else 0
-    for mark in (err.context_mark, err.problem_mark):
-        if mark is not None and mark.line:
-            return f"yaml: line {mark.line + scanned}: {err.problem}"
+    if err.problem_mark is not None and err.problem_mark.line:
+        return f"yaml: line {err.problem_mark.line + scanned}: {err.problem}"
+    if err.context_mark is not None and err.context_mark.line:
+        return f"yaml: line {err.context_mark.line}: {err.problem}"
     return f"yaml: {err.problem}"
