@@ -7,9 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pinnace.model.objects import Object
+from pinnace.scheduler.extenders.settings import (
+    ExtenderSettings,
+    InvalidExtender,
+    ignored_by_scheduler,
+    parse_extenders,
+)
 from pinnace.scheduler.framework.plugin import Handle
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.registry import PluginRegistry, UnknownPlugin
@@ -34,6 +40,7 @@ MOMENTS = (
     "postBind",
 )
 _ALL = "*"
+_FIT = "NodeResourcesFit"
 
 
 class InvalidConfiguration(ValueError):
@@ -76,12 +83,12 @@ class ProfileConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A whole configuration. `extenders` and `leader_election` are kept as written."""
+    """A whole configuration. `leader_election` is kept as written."""
 
     profiles: Sequence[ProfileConfiguration] = (ProfileConfiguration(),)
     initial_backoff: float = INITIAL_BACKOFF
     maximum_backoff: float = MAXIMUM_BACKOFF
-    extenders: Sequence[Object] = ()
+    extenders: Sequence[ExtenderSettings] = ()
     leader_election: Object = field(default_factory=dict)
 
 
@@ -112,7 +119,7 @@ def load(config: Object) -> Configuration:
         tuple(profiles),
         initial_backoff=float(initial),
         maximum_backoff=float(maximum),
-        extenders=tuple(_extender(one, f"extenders[{at}]") for at, one in enumerate(config.get("extenders") or ())),
+        extenders=_extenders(config.get("extenders") or ()),
         leader_election=config.get("leaderElection") or {},
     )
 
@@ -151,12 +158,11 @@ def _plugin_set(written: Object, path: str) -> PluginSet:
     return PluginSet(enabled, frozenset(one.get("name", "") for one in written.get("disabled") or ()))
 
 
-def _extender(written: Object, path: str) -> Object:
-    if not written.get("urlPrefix"):
-        raise InvalidConfiguration(f"{path}.urlPrefix: required")
-    if written.get("prioritizeVerb") and (written.get("weight") or 0) <= 0:
-        raise InvalidConfiguration(f"{path}.weight: must be positive for an extender with a prioritizeVerb")
-    return written
+def _extenders(written: Sequence[Object]) -> tuple[ExtenderSettings, ...]:
+    try:
+        return tuple(parse_extenders(written))
+    except InvalidExtender as error:
+        raise InvalidConfiguration(str(error)) from error
 
 
 def build_profiles(
@@ -164,7 +170,15 @@ def build_profiles(
 ) -> dict[str, Profile]:
     """Make the plug-ins of every profile. Raise InvalidConfiguration for unknown plug-ins and bad arguments."""
     registry = registry or default_registry()
-    return {one.name: build_profile(one, handle, registry) for one in configuration.profiles}
+    ignored = sorted(ignored_by_scheduler(configuration.extenders))
+    profiles = [_ignoring(one, ignored) if ignored else one for one in configuration.profiles]
+    return {one.name: build_profile(one, handle, registry) for one in profiles}
+
+
+def _ignoring(profile: ProfileConfiguration, resources: list[str]) -> ProfileConfiguration:
+    """Let NodeResourcesFit leave out the resources that extenders count."""
+    fit = {**(profile.arguments.get(_FIT) or {}), "ignoredResources": resources}
+    return replace(profile, arguments={**profile.arguments, _FIT: fit})
 
 
 def build_profile(profile: ProfileConfiguration, handle: Handle, registry: PluginRegistry) -> Profile:

@@ -18,6 +18,7 @@ from pinnace.scheduler.framework.guard import call, check_range, filter_codes, s
 from pinnace.scheduler.framework.plugin import Nomination, NormalizeScorePlugin
 from pinnace.scheduler.framework.profile import Preparation, Profile
 from pinnace.scheduler.framework.status import Code, PluginError, Skip
+from pinnace.scheduler.framework.verdict import Verdict
 from pinnace.scheduler.state.arrays import ALL, Integers, Slots, slots_of
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
@@ -58,18 +59,25 @@ class Decision:
 
 
 def decide(
-    pod: Pod, state: ClusterState, profile: Profile, *, random: Random = _RANDOM, has_details: bool = False
+    pod: Pod,
+    state: ClusterState,
+    profile: Profile,
+    *,
+    random: Random = _RANDOM,
+    has_details: bool = False,
+    verdict: Verdict | None = None,
 ) -> Decision:
     """Choose a node for a pod, or say why there is none and which pods would have to leave.
 
-    `has_details` adds the refusals of every node and the scores by plug-in, for explanations.
+    `has_details` adds the refusals of every node and the scores by plug-in, for explanations. `verdict` has the
+    answers of extenders about the nodes that a first decision has found feasible.
     """
     cycle = Cycle(pod, state, random)
     decision = Decision(pod, cycle)
     nominated = state.nominations.node_of(pod.uid)
     own = state.nominations.remove(pod.uid) if nominated else None
     try:
-        _decide(decision, profile, has_details=has_details)
+        _decide(decision, profile, verdict, has_details=has_details)
     except PluginError as error:
         decision.node, decision.nomination, decision.error = "", None, error
     finally:
@@ -78,7 +86,7 @@ def decide(
     return decision
 
 
-def _decide(decision: Decision, profile: Profile, *, has_details: bool) -> None:
+def _decide(decision: Decision, profile: Profile, verdict: Verdict | None, *, has_details: bool) -> None:
     cycle = decision.cycle
     state = cycle.state
     if not state.nodes.count:
@@ -88,15 +96,20 @@ def _decide(decision: Decision, profile: Profile, *, has_details: bool) -> None:
     slots = _NO_SLOTS
     if preparation.refusal is None:
         slots = _feasible(decision, profile, preparation)
+    passed = slots
+    if verdict is not None:
+        slots = verdict.keep(state.nodes.names, slots)
     if has_details or not len(slots):
-        decision.diagnosis = _diagnose(decision, profile, preparation, slots)
+        decision.diagnosis = _diagnose(decision, profile, preparation, passed)
+        if verdict is not None:
+            verdict.refuse(decision.diagnosis, np.setdiff1d(passed, slots))
     decision.feasible = slots
     if not len(slots):
         _post_filter(decision, profile)
     elif len(slots) == 1 and not has_details:
         decision.node = state.nodes.names[slots[0]]
     else:
-        _score(decision, profile, has_details=has_details)
+        _score(decision, profile, verdict, has_details=has_details)
 
 
 _NO_SLOTS: Slots = np.zeros(0, dtype=np.intp)
@@ -181,7 +194,7 @@ def _post_filter(decision: Decision, profile: Profile) -> None:
         decision.clears_nomination = result.code is Code.UNRESOLVABLE
 
 
-def _score(decision: Decision, profile: Profile, *, has_details: bool) -> None:
+def _score(decision: Decision, profile: Profile, verdict: Verdict | None, *, has_details: bool) -> None:
     cycle, slots = decision.cycle, decision.feasible
     mask = np.zeros(cycle.state.size, dtype=np.bool_)
     mask[slots] = True
@@ -201,6 +214,8 @@ def _score(decision: Decision, profile: Profile, *, has_details: bool) -> None:
             if weighted.plugin.name not in skipped:
                 raw = score_array(weighted.plugin, cycle, ALL)[slots]
                 totals += weighted.weight * _normalize(cycle, weighted, raw, slots)
+    if verdict is not None:
+        totals = verdict.add_points(cycle.state.nodes.names, slots, totals)
     decision.totals = totals
     best = np.flatnonzero(totals == totals.max())
     chosen = best[cycle.random.randrange(len(best))] if len(best) > 1 else best[0]

@@ -13,18 +13,22 @@ from random import Random
 from typing import Any
 
 from pinnace.client.client import Client
-from pinnace.model.objects import Key
+from pinnace.model.objects import Key, Object
 from pinnace.model.tasks import Tasks
+from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
 from pinnace.scheduler.binding import Binder
 from pinnace.scheduler.configuration import Configuration, build_profiles, default_configuration
 from pinnace.scheduler.decision import Decision, decide
-from pinnace.scheduler.framework.plugin import Handle
+from pinnace.scheduler.extenders.extender import ExtenderBinder, ExtenderError, Extenders
+from pinnace.scheduler.framework.plugin import Handle, Nomination
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.registry import PluginRegistry
+from pinnace.scheduler.framework.status import PluginError
+from pinnace.scheduler.framework.verdict import EXTENDER
 from pinnace.scheduler.listener import ClusterListener
 from pinnace.scheduler.preemption import Evictor
 from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
@@ -32,6 +36,7 @@ from pinnace.scheduler.report import Reporter
 from pinnace.scheduler.state.cluster import ClusterState
 
 _WORK = Key("", "pods")
+_NODE = "v1/Node"
 _MOST_BINDINGS = 64
 _log = logging.getLogger(__name__)
 
@@ -59,6 +64,11 @@ class Scheduler:
             maximum_backoff=configuration.maximum_backoff,
             notify=self._wake,
         )
+        nodes = manager.cache(_NODE)
+        self._extenders = Extenders(configuration.extenders, lambda name: _object_of(nodes, name))
+        if self._extenders:
+            for profile in self.profiles.values():
+                profile.bind.insert(0, ExtenderBinder(self._extenders))
         self._random = Random(seed)
         self._news = asyncio.Event()
         self._tasks = Tasks(expected=())
@@ -85,11 +95,13 @@ class Scheduler:
     async def _run(self, key: Key) -> None:
         """Schedule until no pod is left that can be tried now and no binding is under way."""
         turns = Turns()
-        async with self._tasks:
+        async with self._extenders, self._tasks:
             while True:
                 self._news.clear()
                 queued = self.queue.pop() if len(self._tasks) < _MOST_BINDINGS else None
-                if queued is not None:
+                if queued is not None and self._extenders:
+                    await self._attempt_extended(queued)
+                elif queued is not None:
                     self._attempt(queued)
                     await turns.pause()
                 elif self._tasks:
@@ -101,7 +113,45 @@ class Scheduler:
         if self._listener.is_gone(queued.pod):
             self.queue.remove(queued.pod.uid)
             return
-        decision = self.decide(queued)
+        self._apply(queued, self.decide(queued))
+
+    async def _attempt_extended(self, queued: QueuedPod) -> None:
+        """Decide with extenders: they see the nodes that pass the filters, then the decision is made again."""
+        if self._listener.is_gone(queued.pod):
+            self.queue.remove(queued.pod.uid)
+            return
+        profile = self.profile_of(queued)
+        decision = decide(queued.pod, self.state, profile, random=self._random)
+        if decision.node:
+            names = [self.state.nodes.names[slot] for slot in decision.feasible.tolist()]
+            try:
+                verdict = await self._extenders.judge(queued.pod.object, names)
+            except ExtenderError as error:
+                decision.node, decision.error = "", PluginError(EXTENDER, str(error))
+            else:
+                if self._listener.is_gone(queued.pod):
+                    self.queue.remove(queued.pod.uid)
+                    return
+                decision = decide(queued.pod, self.state, profile, random=self._random, verdict=verdict)
+        if decision.nomination is not None:
+            decision.nomination = await self._confirm(queued, decision.nomination)
+        self._apply(queued, decision)
+
+    async def _confirm(self, queued: QueuedPod, nomination: Nomination) -> Nomination | None:
+        """Let extenders change the victims, or refuse to evict any."""
+        victims = {nomination.node: ([one.object for one in nomination.victims], nomination.violations)}
+        try:
+            kept = await self._extenders.preempt(queued.pod.object, victims)
+        except ExtenderError as error:
+            _log.warning("no pods are evicted for %s: %s", queued.pod.key, error)
+            return None
+        if nomination.node not in kept:
+            return None
+        uids, violations = kept[nomination.node]
+        chosen = tuple(one for one in nomination.victims if one.uid in uids)
+        return Nomination(nomination.node, chosen, violations) if chosen else None
+
+    def _apply(self, queued: QueuedPod, decision: Decision) -> None:
         if decision.error is not None:
             _log.error("cannot schedule %s: %s", queued.pod.key, decision.error)
             self.queue.put_error(queued)
@@ -126,3 +176,9 @@ class Scheduler:
 
     def _hear_end(self, task: asyncio.Task[None]) -> None:
         self._news.set()
+
+
+def _object_of(nodes: Cache, name: str) -> Object:
+    """Return a node as the server sent it; only its name if it is gone."""
+    snapshot = nodes.snapshot(Key("", name))
+    return snapshot.object if snapshot is not None else {"metadata": {"name": name}}

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import orjson
@@ -17,6 +17,9 @@ import orjson
 from pinnace.model.objects import Object
 from pinnace.scheduler.extenders import wire
 from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.status import PluginError
+from pinnace.scheduler.framework.verdict import EXTENDER, Verdict
 
 _log = logging.getLogger(__name__)
 _SCALE = 100 // wire.HIGHEST_PRIORITY
@@ -51,7 +54,11 @@ class Extenders:
     def __bool__(self) -> bool:
         return bool(self.settings)
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close the connections; a later call opens them again."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -112,6 +119,12 @@ class Extenders:
         except (ExtenderError, wire.InvalidAnswer) as error:
             _log.info("extender %s gives no scores: %s", extender.url_prefix, error)
             return {}
+
+    async def judge(self, pod: Object, names: Sequence[str]) -> Verdict:
+        """Return the nodes that all extenders accept, with the points that they add. Raise ExtenderError."""
+        kept = await self.filter(pod, names)
+        points = await self.prioritize(pod, kept.names) if len(kept.names) > 1 else {}
+        return Verdict(kept.names, kept.failed, kept.unresolvable, points)
 
     async def preempt(self, pod: Object, victims: Victims) -> dict[str, tuple[list[str], int]]:
         """Return the uids of the victims on each node that extenders still accept."""
@@ -209,6 +222,26 @@ class Extenders:
         if known is None:
             known = self._contexts[id(extender)] = tls_context(extender)
         return known
+
+
+class ExtenderBinder:
+    """Lets the extender with a bindVerb bind the pods that it is interested in."""
+
+    name = EXTENDER
+
+    def __init__(self, extenders: Extenders) -> None:
+        self._extenders = extenders
+
+    async def bind(self, cycle: Cycle, node: str) -> bool:
+        pod = cycle.pod.object
+        extender = self._extenders.binder_of(pod)
+        if extender is None:
+            return False
+        try:
+            await self._extenders.bind(extender, pod, node)
+        except ExtenderError as error:
+            raise PluginError(EXTENDER, str(error)) from error
+        return True
 
 
 def tls_context(extender: ExtenderSettings) -> ssl.SSLContext | bool:
