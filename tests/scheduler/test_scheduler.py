@@ -191,3 +191,13 @@ def container(cpu: str, **more: Any) -> Object:
 )
 def test_requests_are_counted_as_kubernetes_counts_them(spec: Object, milli: int) -> None:
     assert requests_of({"spec": spec})["cpu"] == milli
+
+
+async def test_pods_equal_to_those_that_run_already_go_to_any_node(cluster: Cluster) -> None:
+    await cluster.add_nodes(2, shape=NodeShape(pods="2"))
+    await cluster.client.create(pod("bound", nodeName="node-0"))
+    await cluster.settle()
+    for number in range(3):
+        await cluster.client.create(pod(f"web-{number}"))
+    await cluster.settle()
+    assert Counter([await node_of(cluster, f"web-{number}") for number in range(3)]) == {"node-0": 1, "node-1": 2}

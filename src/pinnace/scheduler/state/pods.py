@@ -49,15 +49,15 @@ _ANY_ADDRESS = "0.0.0.0"
 class Template:
     """The part of pods that decides where they may run. Pods of one template share masks and scores."""
 
-    def __init__(self, signature: bytes, pod: Object) -> None:
-        metadata, spec = pod["metadata"], pod["spec"]
+    def __init__(self, signature: bytes, pod: Object, node_name: str) -> None:
+        metadata, spec = pod["metadata"], {key: value for key, value in pod["spec"].items() if key != "nodeName"}
         self.signature = signature
         self.namespace: str = metadata.get("namespace", "")
         self.labels: Mapping[str, str] = metadata.get("labels") or {}
         self.owner = owner_of(metadata)
         self.spec: Object = spec
-        self.node_name = ""
-        """The node that a waiting pod names. Pods on nodes share the template of those that wait: theirs is no wish."""
+        self.node_name = node_name
+        """The node that a waiting pod names. Pods on nodes share the template of those that wait for any node."""
         self.priority: int = spec.get("priority") or 0
         self.requests = {
             name: amount
@@ -173,12 +173,11 @@ class Templates:
 
     def of(self, pod: Object, *, names_node: bool = False) -> Template:
         """Return the template of a pod; `names_node` makes spec.nodeName a part of it."""
-        signature = sign(pod) + (b"|" + (pod["spec"].get("nodeName") or "").encode() if names_node else b"")
+        name: str = (pod["spec"].get("nodeName") or "") if names_node else ""
+        signature = sign(pod) + name.encode()
         known = self._by_signature.get(signature)
         if known is None:
-            known = self._by_signature[signature] = Template(signature, pod)
-            if names_node:
-                known.node_name = pod["spec"].get("nodeName") or ""
+            known = self._by_signature[signature] = Template(signature, pod, name)
         return known
 
     def pod(self, obj: Object, *, names_node: bool = False) -> Pod:

@@ -1,0 +1,248 @@
+"""The speed of the scheduler: kube-scheduler's own scheduler_perf workloads, bindings written through the API.
+
+    python bench/scheduling.py [--full] [--profile] [NAME ...]
+
+Server and scheduler run in one process, as in scheduler_perf; the store is in memory. The pods are created first, then
+the scheduler starts, and the time until the last pod is bound is measured. The floors beside the figures are those that
+kube-scheduler's continuous integration demands on six cores. `--full` runs 5,000 nodes; by default there are 1,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import pstats
+import resource
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pinnace.auth.users import AUTHENTICATED, MASTERS, User
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.settings import Settings
+from pinnace.model.objects import Object
+from pinnace.reconcile.manager import Manager
+from pinnace.scheduler.scheduler import Scheduler
+from pinnace.store.memory import MemoryStore
+
+ADMIN = User("admin", (MASTERS, AUTHENTICATED))
+ZONE = "topology.kubernetes.io/zone"
+AT_ONCE = 32
+PATIENCE = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One workload of scheduler_perf. `before` and `pods` are pods per node."""
+
+    name: str
+    floor: int
+    """Pods per second that kube-scheduler's continuous integration demands."""
+    zones: tuple[str, ...]
+    before: float
+    pods: float
+    first: Callable[[], Object]
+    measured: Callable[[], Object]
+
+
+def pod(*, cpu: str = "100m", labels: dict[str, str] | None = None, **spec: object) -> Object:
+    amounts = {"cpu": cpu, "memory": "500Mi"}
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10.2",
+        "ports": [{"containerPort": 80}],
+        "resources": {"requests": amounts, "limits": amounts},
+    }
+    metadata = {"generateName": "pod-", "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def with_node_affinity() -> Object:
+    expression = {"key": ZONE, "operator": "In", "values": ["zone1", "zone2"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+
+
+def with_spreading() -> Object:
+    constraint = {
+        "maxSkew": 5,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"color": "blue"}},
+    }
+    return pod(labels={"color": "blue"}, topologySpreadConstraints=[constraint])
+
+
+def with_pod_affinity() -> Object:
+    term = {"labelSelector": {"matchLabels": {"color": "blue"}}, "topologyKey": ZONE}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod(labels={"color": "blue"}, affinity=affinity)
+
+
+def with_host_anti_affinity() -> Object:
+    term = {"labelSelector": {"matchLabels": {"color": "green"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod(labels={"color": "green"}, affinity=affinity)
+
+
+WORKLOADS = (
+    Workload("basic", 680, (), 0.2, 2, pod, pod),
+    Workload("node-affinity", 540, ("zone1",), 1, 2, with_node_affinity, with_node_affinity),
+    Workload("topology-spreading", 460, ("moon-1", "moon-2", "moon-3"), 1, 1, pod, with_spreading),
+    Workload("pod-affinity", 70, ("zone1",), 1, 1, with_pod_affinity, with_pod_affinity),
+    Workload("host-anti-affinity", 540, (), 0.2, 0.8, pod, with_host_anti_affinity),
+    Workload(
+        "preemption",
+        570,
+        (),
+        4,
+        1,
+        lambda: pod(cpu="900m", terminationGracePeriodSeconds=0),
+        lambda: pod(cpu="3000m", priorityClassName="high"),
+    ),
+)
+
+
+def main() -> None:
+    flags = {argument for argument in sys.argv[1:] if argument.startswith("--")}
+    names = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    nodes = 5000 if "--full" in flags else 1000
+    print(f"{nodes:,} nodes{'workload':>24}{'pods':>8}{'pods/s':>8}{'floor':>7}{'cpu ms/pod':>12}{'MB':>6}")
+    for workload in WORKLOADS:
+        if names and workload.name not in names:
+            continue
+        asyncio.run(measure(workload, nodes, has_profile="--profile" in flags))
+
+
+async def measure(workload: Workload, nodes: int, *, has_profile: bool) -> None:
+    async with server() as client:
+        await create_nodes(client, nodes, workload.zones)
+        first = int(workload.before * nodes)
+        async with scheduling(client):
+            await create_pods(client, first, workload.first)
+            await bound(client, first)
+        pods = int(workload.pods * nodes)
+        names = await create_pods(client, pods, workload.measured)
+        profile = cProfile.Profile() if has_profile else None
+        began, cpu = time.perf_counter(), time.process_time()
+        if profile is not None:
+            profile.enable()
+        async with scheduling(client) as manager:
+            await bound_by(manager, names)
+            seconds, used = time.perf_counter() - began, time.process_time() - cpu
+        if profile is not None:
+            profile.disable()
+            pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+        megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        print(
+            f"{workload.name:>32}{pods:>8}{pods / seconds:>8.0f}{workload.floor:>7}"
+            f"{1000 * used / pods:>12.2f}{megabytes:>6.0f}",
+            flush=True,
+        )
+
+
+@asynccontextmanager
+async def server() -> AsyncIterator[Client]:
+    """Run an API server in this process, without controllers; yield the administrator's client."""
+    store = MemoryStore()
+    plane = await build(Settings(), store, tokens={})
+    await bootstrap(plane, address="127.0.0.1", port=6443, volumes="/tmp")
+    plane.health.is_ready = True
+    try:
+        async with plane.supervisor.running():
+            client = in_process_client(plane.local(ADMIN))
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            await client.create(account, namespace="default")
+            high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+            await client.create({**high, "value": 10})
+            yield client
+    finally:
+        await plane.close()
+        await store.close()
+
+
+@asynccontextmanager
+async def scheduling(client: Client) -> AsyncIterator[Manager]:
+    """Run a scheduler within a block."""
+    manager = Manager(client, name="kube-scheduler")
+    scheduler = Scheduler(manager, manager.client, seed=1)
+    manager.add(scheduler.controller)
+    async with manager.running():
+        yield manager
+
+
+async def create_nodes(client: Client, count: int, zones: tuple[str, ...]) -> None:
+    amounts = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+
+    async def create(number: int) -> None:
+        name = f"scheduler-perf-{number}"
+        labels = {"kubernetes.io/hostname": name}
+        if zones:
+            labels[ZONE] = zones[number % len(zones)]
+        made = await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+        status = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        made["spec"].pop("taints", None)
+        made = await client.update(made)
+        await client.update_status({**made, "status": status})
+
+    await at_once(create, count)
+
+
+async def create_pods(client: Client, count: int, make: Callable[[], Object]) -> set[str]:
+    """Create pods and return their names."""
+    names: set[str] = set()
+
+    async def create(number: int) -> None:
+        names.add((await client.create(make(), namespace="default"))["metadata"]["name"])
+
+    await at_once(create, count)
+    return names
+
+
+async def at_once(create: Callable[[int], Awaitable[None]], count: int) -> None:
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for number in numbers:
+            await create(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(work())
+
+
+async def bound(client: Client, count: int) -> None:
+    """Return when so many pods have a node."""
+    async with asyncio.timeout(PATIENCE):
+        while len(await client.list("v1/Pod", fields="spec.nodeName!=")) < count:
+            await asyncio.sleep(0.05)
+
+
+async def bound_by(manager: Manager, names: set[str]) -> None:
+    """Return when all these pods have a node."""
+    done = asyncio.get_running_loop().create_future()
+    left = set(names)
+
+    def hear(old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is not None and new.key.name in left and b'"nodeName":' in new.body:
+            left.remove(new.key.name)
+            if not left and not done.done():
+                done.set_result(None)
+
+    manager.informer("v1/Pod").on_change(hear)
+    async with asyncio.timeout(PATIENCE):
+        await done
+
+
+if __name__ == "__main__":
+    main()
