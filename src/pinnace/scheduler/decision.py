@@ -6,6 +6,7 @@ it is, and leaves it as it was.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
@@ -142,34 +143,27 @@ def _feasible(decision: Decision, profile: Profile, preparation: Preparation) ->
 
 def _without_nominated(cycle: Cycle, profile: Profile, slots: Slots) -> Slots:
     """Leave out the nodes where the pod would not fit beside pods that are nominated for them."""
-    nominations = cycle.state.nominations.slots
-    is_local = profile.is_local(cycle)
+    to_check = _nominated_slots(cycle, profile)
+    if not to_check:
+        return slots
     kept = [
-        slot
-        for slot in slots.tolist()
-        if slot not in nominations
-        or (is_local and not _needs_more_than_resources(cycle, slot))
-        or profile.refusal_beside_nominated(cycle, slot) is None
+        slot for slot in slots.tolist() if slot not in to_check or profile.refusal_beside_nominated(cycle, slot) is None
     ]
     return slots if len(kept) == len(slots) else np.array(kept, dtype=np.intp)
 
 
-def _needs_more_than_resources(cycle: Cycle, slot: int) -> bool:
-    """Return whether a nominated pod has host ports or terms. NodeResourcesFit counts the resources by itself."""
-    return any(
-        pod.template.host_ports or not pod.template.terms.is_empty
-        for pod in cycle.state.nominations.slots[slot].values()
-    )
+def _nominated_slots(cycle: Cycle, profile: Profile) -> Collection[int]:
+    """Return the nodes where pods are nominated whose requests alone do not decide: those NodeResourcesFit counts."""
+    nominations = cycle.state.nominations
+    return nominations.complex_slots if profile.is_local(cycle) else nominations.slots
 
 
 def _diagnose(decision: Decision, profile: Profile, preparation: Preparation, feasible: Slots) -> Diagnosis:
     cycle = decision.cycle
     diagnosis = profile.diagnose(cycle, preparation, slots_of(ALL, cycle.state.size))
     if diagnosis.for_all is None and cycle.state.nominations.slots:
-        is_local = profile.is_local(cycle)
-        for slot in set(cycle.state.nominations.slots).difference(feasible.tolist()):
-            if not is_local or _needs_more_than_resources(cycle, slot):
-                _diagnose_nominated(cycle, profile, diagnosis, slot)
+        for slot in set(_nominated_slots(cycle, profile)).difference(feasible.tolist()):
+            _diagnose_nominated(cycle, profile, diagnosis, slot)
     return diagnosis
 
 

@@ -36,7 +36,7 @@ class _KnownVictims:
         if nodes is None or pods is None or version != self.budgets:
             self.by_slot.clear()
         else:
-            for slot in (*nodes.tolist(), *pods.tolist()):
+            for slot in (*nodes, *pods):
                 self.by_slot.pop(slot, None)
         self.node_position, self.pod_position = state.nodes.log.position, state.pod_log.position
         self.budgets = version

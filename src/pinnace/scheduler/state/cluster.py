@@ -200,6 +200,8 @@ class Nominations:
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._node_of: dict[str, str] = {}
         self._slots: dict[int, dict[str, Pod]] = {}
+        self.complex_slots: dict[int, int] = {}
+        """The slots with nominated pods that need more than resources (host ports, terms), and how many they are."""
         self._requested: dict[int, Integers] = {}
         """The requests of nominated pods by priority, as `ClusterState.requested`."""
 
@@ -258,8 +260,12 @@ class Nominations:
             level = self._requested[pod.priority] = larger
         level[rows, slot] += by * amounts
         level[PODS, slot] += by
-        if not level[PODS].any():
-            del self._requested[pod.priority]
+        if pod.template.host_ports or not pod.template.terms.is_empty:
+            self.complex_slots[slot] = self.complex_slots.get(slot, 0) + by
+            if not self.complex_slots[slot]:
+                del self.complex_slots[slot]
+        if by < 0 and not self._slots:
+            self._requested.clear()
         self._state.pod_log.append(slot)
 
     @contextmanager

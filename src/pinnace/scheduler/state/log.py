@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from pinnace.scheduler.state.arrays import Slots
+from collections.abc import Sequence
 
 _LONGEST = 65536
 
@@ -27,12 +25,12 @@ class ChangeLog:
             del self._slots[:dropped]
             self._first += dropped
 
-    def since(self, position: int, most: int) -> Slots | None:
-        """Return the distinct slots that changed after `position`; None if more than `most` entries were written.
+    def since(self, position: int, most: int) -> Sequence[int] | None:
+        """Return the slots that changed after `position`; None if more than `most` entries were written.
 
         None tells the reader to compute all slots again.
         """
         start = position - self._first
         if start < 0 or len(self._slots) - start > most:
             return None
-        return np.array(sorted(set(self._slots[start:])), dtype=np.intp)
+        return self._slots[start:]
