@@ -246,7 +246,8 @@ class Runtime(Protocol):
     async def remove_sandbox(self, sandbox: str) -> None:
         """Stop the sandbox, and remove its containers and everything that it holds on this machine."""
 
-    async def sandboxes(self) -> Sequence[SandboxStatus]: ...
+    async def sandboxes(self, namespace: str = "", name: str = "") -> Sequence[SandboxStatus]:
+        """All sandboxes, or those of the pods with this name: there may be several, of pods that were deleted."""
 
     async def sandbox(self, sandbox: str) -> SandboxStatus:
         """Raise NotThere if there is no such sandbox."""

@@ -13,7 +13,7 @@ import pytest
 
 _HERE = Path(__file__).parent
 _NOBODY = 65534
-_NAMES = ("test_containers.py", "test_streams.py", "test_survival.py", "test_images.py", "../../images")
+_NAMES = ("test_containers.py", "test_streams.py", "test_survival.py", "test_images.py", "../../images", "../../agent")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this user is an ordinary one already")

@@ -75,12 +75,15 @@ def remove_tree(path: Path) -> None:
             remove_tree(Path(entry.path))
         else:
             _unlink(path, entry.name)
-    path.rmdir()
+    with contextlib.suppress(FileNotFoundError):  # Two may remove the same tree.
+        path.rmdir()
 
 
 def _unlink(parent: Path, name: str) -> None:
     try:
         os.unlink(parent / name)
+    except FileNotFoundError:
+        return
     except PermissionError:
         parent.chmod(0o700)
         os.unlink(parent / name)

@@ -168,8 +168,13 @@ class EmbeddedRuntime:
         await asyncio.to_thread(remove_tree, self._state.directory(sandbox))
         self._sandboxes.pop(sandbox, None)
 
-    async def sandboxes(self) -> Sequence[SandboxStatus]:
-        return [self._sandbox_status(record) for record in self._sandboxes.values()]
+    async def sandboxes(self, namespace: str = "", name: str = "") -> Sequence[SandboxStatus]:
+        chosen = [
+            record
+            for record in self._sandboxes.values()
+            if not name or (record.config.name, record.config.namespace) == (name, namespace)
+        ]
+        return [self._sandbox_status(record) for record in chosen]
 
     async def sandbox(self, sandbox: str) -> SandboxStatus:
         return self._sandbox_status(self._sandbox(sandbox))

@@ -1,0 +1,101 @@
+"""The objects that pods refer to, read from the API: ConfigMaps, Secrets, pull secrets and service account tokens."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.node.images.references import parse_reference
+from pinnace.node.runtime.runtime import RegistryCredentials
+
+_DOCKER_CONFIG = ".dockerconfigjson"
+
+
+class ApiObjects:
+    """A `VolumeObjects` and `ConfigSource` over the API. Tokens are kept until a fifth of their time is left."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._tokens: dict[tuple[str, str, int, str], tuple[str, datetime]] = {}
+
+    async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        found = await self._get("v1/ConfigMap", namespace, name)
+        if found is None:
+            return None
+        data = {key: text.encode() for key, text in (found.get("data") or {}).items()}
+        return data | {key: _decode(text) for key, text in (found.get("binaryData") or {}).items()}
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        found = await self._get("v1/Secret", namespace, name)
+        return None if found is None else {key: _decode(text) for key, text in (found.get("data") or {}).items()}
+
+    async def token(self, namespace: str, account: str, pod: Object, request: Mapping[str, Any]) -> str:
+        seconds = int(request.get("expirationSeconds", 3600))
+        audience = request.get("audience", "")
+        key = (pod["metadata"]["uid"], account, seconds, audience)
+        known = self._tokens.get(key)
+        if known is not None and self._client.clock.now() < known[1]:
+            return known[0]
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        wanted: Object = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "expirationSeconds": seconds,
+                "boundObjectRef": bound,
+                **({"audiences": [audience]} if audience else {}),
+            },
+        }
+        answer = await self._client.create_below("v1/ServiceAccount", account, "token", wanted, namespace=namespace)
+        token: str = answer["status"]["token"]
+        self._tokens[key] = (token, self._client.clock.now() + timedelta(seconds=seconds * 0.8))
+        return token
+
+    def forget(self, uid: str) -> None:
+        for key in [key for key in self._tokens if key[0] == uid]:
+            del self._tokens[key]
+
+    async def pull_credentials(self, pod: Object, image: str) -> Sequence[RegistryCredentials]:
+        """The credentials of the pod's imagePullSecrets for the registry of an image."""
+        registry = parse_reference(image).registry
+        found = []
+        for reference in pod["spec"].get("imagePullSecrets") or ():
+            secret = await self.secret(pod["metadata"]["namespace"], reference.get("name", ""))
+            found += _credentials((secret or {}).get(_DOCKER_CONFIG, b""), registry)
+        return found
+
+    async def _get(self, kind: str, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._client.get_or_none(kind, name, namespace=namespace)
+        except errors.Forbidden:
+            return None
+
+
+def _credentials(config: bytes, registry: str) -> list[RegistryCredentials]:
+    try:
+        entries = json.loads(config or b"{}").get("auths", {})
+    except (ValueError, AttributeError):
+        return []
+    found = []
+    for server, entry in entries.items():
+        host = server.removeprefix("https://").removeprefix("http://").partition("/")[0]
+        if {host, registry} <= {"docker.io", "index.docker.io"} or host == registry:
+            username, password = entry.get("username", ""), entry.get("password", "")
+            if not username and entry.get("auth"):
+                username, _, password = _decode(entry["auth"]).decode(errors="replace").partition(":")
+            found.append(RegistryCredentials(username, password))
+    return found
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,175 @@
+"""Turns a pod and its containers into what the runtime takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pinnace.model import quantity
+from pinnace.model.objects import Object
+from pinnace.node.agent.variables import expand
+from pinnace.node.agent.volumes import PodVolumes
+from pinnace.node.runtime.embedded.launches import MASKED_PATHS, READ_ONLY_PATHS
+from pinnace.node.runtime.errors import ConfigRefused
+from pinnace.node.runtime.runtime import (
+    DEFAULT_CAPABILITIES,
+    ContainerConfig,
+    Image,
+    Mount,
+    PidMode,
+    PortMapping,
+    Propagation,
+    Resources,
+    SandboxConfig,
+    SecurityContext,
+)
+
+_PROPAGATION = {
+    "None": Propagation.PRIVATE,
+    "HostToContainer": Propagation.HOST_TO_CONTAINER,
+    "Bidirectional": Propagation.BIDIRECTIONAL,
+}
+_POD_PIDS = 4096
+
+
+def sandbox_of(pod: Object, volumes: PodVolumes, *, attempt: int, log_directory: str) -> SandboxConfig:
+    metadata, spec = pod["metadata"], pod["spec"]
+    security = spec.get("securityContext") or {}
+    return SandboxConfig(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        attempt=attempt,
+        hostname=(spec.get("hostname") or metadata["name"])[:63].rstrip("-."),
+        log_directory=log_directory,
+        ports=[
+            PortMapping(port["containerPort"], port["hostPort"], port.get("protocol", "TCP"), port.get("hostIP", ""))
+            for container in spec["containers"]
+            for port in container.get("ports") or ()
+            if port.get("hostPort")
+        ],
+        host_network=spec.get("hostNetwork", False),
+        host_ipc=spec.get("hostIPC", False),
+        host_pid=spec.get("hostPID", False),
+        shares_processes=spec.get("shareProcessNamespace", False),
+        sysctls={one["name"]: one["value"] for one in security.get("sysctls") or ()},
+        temporary_file_systems=volumes.memory,
+    )
+
+
+def container_of(
+    pod: Object,
+    container: Object,
+    image: Image,
+    *,
+    attempt: int,
+    environment: Sequence[tuple[str, str]],
+    mounts: Sequence[Mount],
+    target: str = "",
+) -> ContainerConfig:
+    """Raise ConfigRefused if the container must not run as root, but would."""
+    values = dict(environment)
+    return ContainerConfig(
+        name=container["name"],
+        image=image.id,
+        attempt=attempt,
+        command=[expand(word, values) for word in container.get("command") or ()],
+        args=[expand(word, values) for word in container.get("args") or ()],
+        working_directory=container.get("workingDir", ""),
+        environment=environment,
+        mounts=mounts,
+        log_path=f"{container['name']}/{attempt}.log",
+        stdin=container.get("stdin", False),
+        stdin_once=container.get("stdinOnce", False),
+        tty=container.get("tty", False),
+        pid_mode=_pid_mode(pod["spec"]),
+        target=target,
+        stop_signal=(container.get("lifecycle") or {}).get("stopSignal", ""),
+        resources=_resources(container),
+        security=_security(pod, container, image),
+    )
+
+
+def mounts_of(container: Object, volumes: PodVolumes, values: Mapping[str, str]) -> list[Mount]:
+    mounts = []
+    for mount in container.get("volumeMounts") or ():
+        path = volumes.paths.get(mount["name"])
+        if path is None:
+            raise ConfigRefused(f'volume "{mount["name"]}" is not set up')
+        sub_path = mount.get("subPath", "") or expand(mount.get("subPathExpr", ""), values)
+        mounts.append(
+            Mount(
+                container_path=mount["mountPath"],
+                host_path=path,
+                read_only=mount.get("readOnly", False),
+                propagation=_PROPAGATION[mount.get("mountPropagation", "None")],
+                sub_path=sub_path,
+            )
+        )
+    return mounts
+
+
+def _pid_mode(spec: Object) -> PidMode:
+    if spec.get("hostPID"):
+        return PidMode.NODE
+    return PidMode.POD if spec.get("shareProcessNamespace") else PidMode.CONTAINER
+
+
+def _resources(container: Object) -> Resources:
+    stated = container.get("resources") or {}
+    limits, requests = stated.get("limits") or {}, stated.get("requests") or {}
+    milli = quantity.parse(limits.get("cpu", "0")).milli_value
+    wanted = quantity.parse(requests.get("cpu", limits.get("cpu", "0"))).milli_value
+    return Resources(
+        cpu_shares=max(2, wanted * 1024 // 1000),
+        cpu_quota=max(1000, milli * 100) if milli else 0,
+        memory_bytes=quantity.parse(limits.get("memory", "0")).value,
+        pids=_POD_PIDS,
+    )
+
+
+def _security(pod: Object, container: Object, image: Image) -> SecurityContext:
+    above = pod["spec"].get("securityContext") or {}
+    own = container.get("securityContext") or {}
+
+    def stated(name: str) -> Any:
+        return own.get(name, above.get(name))
+
+    user, group = stated("runAsUser"), stated("runAsGroup")
+    if stated("runAsNonRoot"):
+        _check_not_root(user, image)
+    groups = [*(above.get("supplementalGroups") or ()), *([above["fsGroup"]] if "fsGroup" in above else [])]
+    privileged = own.get("privileged", False)
+    seccomp = (stated("seccompProfile") or {}).get("type") == "RuntimeDefault"
+    hides = own.get("procMount", "Default") == "Default" and not privileged
+    return SecurityContext(
+        user=user,
+        group=group,
+        supplemental_groups=groups,
+        capabilities=_capabilities(own.get("capabilities") or {}),
+        privileged=privileged,
+        no_new_privileges=own.get("allowPrivilegeEscalation", True) is False,
+        read_only_root=own.get("readOnlyRootFilesystem", False),
+        seccomp_default=seccomp,
+        masked_paths=MASKED_PATHS if hides else (),
+        read_only_paths=READ_ONLY_PATHS if hides else (),
+    )
+
+
+def _check_not_root(user: int | None, image: Image) -> None:
+    if user == 0:
+        raise ConfigRefused("container's runAsUser breaks non-root policy")
+    name = image.config.user.partition(":")[0]
+    if user is None and name in ("", "0", "root"):
+        raise ConfigRefused("container has runAsNonRoot and image will run as root")
+    if user is None and not name.isdecimal():
+        raise ConfigRefused(
+            f"container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
+        )
+
+
+def _capabilities(stated: Mapping[str, Any]) -> list[str]:
+    added = [str(name).removeprefix("CAP_") for name in stated.get("add") or ()]
+    dropped = {str(name).removeprefix("CAP_") for name in stated.get("drop") or ()}
+    base = [] if "ALL" in dropped else [name for name in DEFAULT_CAPABILITIES if name not in dropped]
+    return [*base, *added]

@@ -1,0 +1,70 @@
+"""/etc/hosts, /etc/hostname and /etc/resolv.conf of a pod, written by the agent unless the pod mounts its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pinnace.model.objects import Object
+from pinnace.node.agent.variables import PodFields
+from pinnace.node.runtime.runtime import Mount
+
+_LOOPBACK = """# Kubernetes-managed hosts file.
+127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+fe00::0\tip6-localnet
+fe00::0\tip6-mcastprefix
+fe00::1\tip6-allnodes
+fe00::2\tip6-allrouters
+"""
+
+
+def add_etc_files(directory: Path, pod: Object, facts: PodFields, mounts: Sequence[Mount]) -> list[Mount]:
+    """Write the files and mount them before the pod's own mounts."""
+    directory.mkdir(parents=True, exist_ok=True)
+    taken = {mount.container_path.rstrip("/") for mount in mounts}
+    added = []
+    contents = {"hosts": _hosts(pod, facts), "hostname": f"{_hostname(pod)}\n", "resolv.conf": _resolv_conf(pod)}
+    for name, content in contents.items():
+        if f"/etc/{name}" in taken or "/etc" in taken:
+            continue
+        path = directory / name
+        path.write_text(content)
+        path.chmod(0o644)
+        added.append(Mount(container_path=f"/etc/{name}", host_path=str(path)))
+    return [*added, *mounts]
+
+
+def _hostname(pod: Object) -> str:
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
+
+
+def _hosts(pod: Object, facts: PodFields) -> str:
+    text = _LOOPBACK
+    address, name = facts.field("status.podIP"), _hostname(pod)
+    if address:
+        subdomain = pod["spec"].get("subdomain")
+        full = f"{name}.{subdomain}.{pod['metadata']['namespace']}.svc.cluster.local\t" if subdomain else ""
+        text += f"{address}\t{full}{name}\n"
+    aliases = pod["spec"].get("hostAliases") or ()
+    if aliases:
+        text += "\n# Entries added by HostAliases.\n"
+        text += "".join(f"{one['ip']}\t" + "\t".join(one.get("hostnames") or ()) + "\n" for one in aliases)
+    return text
+
+
+def _resolv_conf(pod: Object) -> str:
+    """The name servers of the pod's own DNS configuration; the cluster's DNS server comes with the Service network."""
+    config = pod["spec"].get("dnsConfig") or {}
+    namespace = pod["metadata"]["namespace"]
+    searches = list(config.get("searches") or ())
+    options = [
+        f"{one['name']}:{one['value']}" if one.get("value") else one["name"] for one in config.get("options") or ()
+    ]
+    if pod["spec"].get("dnsPolicy", "ClusterFirst").startswith("ClusterFirst"):
+        searches = [f"{namespace}.svc.cluster.local", "svc.cluster.local", "cluster.local", *searches]
+        options = options or ["ndots:5"]
+    lines = [f"nameserver {one}" for one in config.get("nameservers") or ()]
+    lines += [f"search {' '.join(searches)}"] if searches else []
+    lines += [f"options {' '.join(options)}"] if options else []
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,118 @@
+"""Reads the log files of containers: tail, since, timestamps, limits, and new lines as they come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pinnace.model.clock import AlarmClock
+from pinnace.model.node_connections import ContainerLogOptions
+
+_CHUNK = 1 << 18
+_POLL_SECONDS = 0.1
+_MAX_ROTATED = 20
+
+
+async def read_logs(
+    path: Path, options: ContainerLogOptions, clock: AlarmClock, *, is_running: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """Yield the lines of a log file and of its rotated predecessors, and further ones while the container runs."""
+    formatter = _Formatter(options, clock.now())
+    reader = _Reader(path)
+    old: Iterable[bytes] = reader.old_lines()
+    if options.tail_lines is not None:
+        old = deque(old, maxlen=options.tail_lines)
+    for data in formatter.format_all(old):
+        yield data
+    while options.follow and not formatter.is_full:
+        was_running = await is_running()
+        lines = list(reader.new_lines())
+        for data in formatter.format_all(lines):
+            yield data
+        if not lines:
+            if not was_running:
+                return
+            await clock.sleep(_POLL_SECONDS)
+
+
+class _Reader:
+    """The lines of a file that grows, and is renamed when it has become too large."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rest = b""
+        self._file = path.open("rb")
+
+    def old_lines(self) -> Iterator[bytes]:
+        rotated = [Path(f"{self._path}.{number}") for number in range(_MAX_ROTATED, 0, -1)]
+        for path in rotated:
+            if path.exists():
+                with path.open("rb") as file:
+                    yield from file
+        yield from self.new_lines()
+
+    def new_lines(self) -> Iterator[bytes]:
+        while True:
+            data = self._file.read(_CHUNK)
+            if not data:
+                if not self._reopen():
+                    return
+                continue
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                yield line + b"\n"
+
+    def _reopen(self) -> bool:
+        """Go on with the new file after a rotation. Return False if there was none."""
+        try:
+            if self._path.stat().st_ino == _inode(self._file.fileno()):
+                return False
+            fresh = self._path.open("rb")
+        except OSError:
+            return False
+        self._file.close()
+        self._file = fresh
+        return True
+
+
+def _inode(fd: int) -> int:
+    return Path(f"/proc/self/fd/{fd}").stat().st_ino
+
+
+class _Formatter:
+    def __init__(self, options: ContainerLogOptions, now: datetime) -> None:
+        self._with_times = options.timestamps
+        self._left = options.limit_bytes
+        self._since = options.since_time
+        if options.since_seconds is not None:
+            self._since = (now - timedelta(seconds=options.since_seconds)).isoformat()[:26] + "Z"
+
+    @property
+    def is_full(self) -> bool:
+        return self._left is not None and self._left <= 0
+
+    def format_all(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Format lines until the limit is reached."""
+        for line in lines:
+            if self.is_full:
+                return
+            data = self.format(line)
+            if data:
+                yield data
+
+    def format(self, line: bytes) -> bytes:
+        """Return the text of a line without its prefix; empty if it is too old."""
+        parts = line.rstrip(b"\n").split(b" ", 3)
+        if len(parts) != 4:
+            return b""
+        if self._since and parts[0] < self._since.encode()[:19]:
+            return b""
+        text = parts[3] + (b"\n" if parts[2] == b"F" else b"")
+        if self._with_times:
+            text = parts[0] + b" " + text
+        if self._left is not None:
+            text = text[: self._left]
+            self._left -= len(text)
+        return text
