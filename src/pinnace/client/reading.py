@@ -7,7 +7,7 @@ import builtins
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, target_of
@@ -15,7 +15,7 @@ from pinnace.client.following import Event, Followed, follow
 from pinnace.client.mapping import KindName, ServedKind, kind_from
 from pinnace.client.snapshots import DecodeError, ListMetadata, Snapshot, decode_event, decode_list, read_snapshot
 from pinnace.client.status_errors import error_of_status
-from pinnace.client.typed import Resource, typed
+from pinnace.client.typed import Resource, Unfit, typed, typed_list
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Kind, Object
@@ -81,8 +81,26 @@ class Reading(Addressing):
 
     @overload
     async def list(
-        self, kind: type[Resource], *, namespace: str = "", labels: str = "", fields: str = "", limit: int = 0
+        self,
+        kind: type[Resource],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        unfit: Literal["skip", "raise"] = "skip",
     ) -> builtins.list[Resource]: ...
+    @overload
+    async def list(
+        self,
+        kind: type[Resource],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        unfit: Literal["raw"],
+    ) -> builtins.list[Resource | Object]: ...
     @overload
     async def list(
         self,
@@ -103,12 +121,16 @@ class Reading(Addressing):
         fields: str = "",
         limit: int = 0,
         metadata_only: bool = False,
+        unfit: Unfit = "skip",
     ) -> builtins.list[Any]:
-        """Return the objects of a kind, of all namespaces unless one is given; at most `limit` if that is given."""
+        """Return the objects of a kind, of all namespaces unless one is given; at most `limit` if that is given.
+
+        An object that does not fit the class is logged and skipped; `unfit` keeps it as a dict or raises instead.
+        """
         page = await self.page(
             kind, namespace=namespace, labels=labels, fields=fields, limit=limit, metadata_only=metadata_only
         )
-        return [typed(kind, obj) for obj in page.items]
+        return typed_list(kind, page.items, unfit=unfit)
 
     @overload
     def each(
@@ -121,12 +143,15 @@ class Reading(Addressing):
     async def each(
         self, kind: Any, *, namespace: str = "", labels: str = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Any, None]:
-        """Yield the objects of a kind, read `limit` at a time: for lists that are too large for memory."""
+        """Yield the objects of a kind, read `limit` at a time: for lists that are too large for memory.
+
+        An object that does not fit the class is logged and skipped.
+        """
         pages = self.pages(kind, namespace=namespace, labels=labels, fields=fields, limit=limit)
         async with aclosing(pages):
             async for page in pages:
-                for obj in page.items:
-                    yield typed(kind, obj)
+                for obj in typed_list(kind, page.items):
+                    yield obj
 
     async def page(
         self,

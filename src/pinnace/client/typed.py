@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+import logging
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol, TypeVar
 
 from pinnace.client.mapping import kind_from
 from pinnace.model.objects import Object
@@ -29,6 +31,9 @@ class LightkubeObject(Protocol):
     def to_dict(self) -> Any: ...
 
 
+_FATES = {"skip": "skipped", "raw": "kept as a dict"}
+_log = logging.getLogger(__name__)
+
 Resource = TypeVar("Resource", bound=SdkObject | LightkubeObject)
 
 
@@ -52,6 +57,28 @@ def applied_of(obj: Any) -> Object:
         return wire
     metadata = {name: value for name, value in (wire.get("metadata") or {}).items() if name not in SERVERS_OWN}
     return {**{name: value for name, value in wire.items() if name != "status"}, "metadata": metadata}
+
+
+Unfit = Literal["skip", "raw", "raise"]
+"""What becomes of an object that does not fit its class: it is left out, kept as a dict, or an error."""
+
+
+def typed_list(like: Any, objects: Iterable[Object], *, unfit: Unfit = "skip") -> list[Any]:
+    """Return objects of the server as instances. One that does not fit does not prevent the others; it is logged."""
+    found = []
+    for obj in objects:
+        try:
+            found.append(typed(like, obj))
+        except ValueError as error:  # The validation errors of pydantic and msgspec are ValueErrors.
+            if unfit == "raise":
+                raise
+            metadata = obj.get("metadata") or {}
+            where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}".lstrip("/")
+            name = getattr(like, "__name__", like)
+            _log.warning("%s does not fit the class %s and is %s: %s", where, name, _FATES[unfit], error)
+            if unfit == "raw":
+                found.append(obj)
+    return found
 
 
 def typed(like: Any, obj: Object) -> Any:

@@ -309,10 +309,9 @@ class Controller:
             if not concerned:
                 return
             what = "deleted" if new is None else "modified" if old is not None else "added"
-            if what == "added" and not informer.is_synced:
-                what = "listed"
             change = ObjectChange(old, new) if old is not None and new is not None else None
-            reason = Reason(what, informer.scope.kind, latest.key, latest.version, change)
+            is_initial = not informer.is_synced
+            reason = Reason(what, informer.scope.kind, latest.key, latest.version, change, is_initial)
             priority = 0 if informer.is_synced else LOW
             for key in dict.fromkeys(concerned):
                 self.enqueue(key, reason, priority=priority)

@@ -62,6 +62,8 @@ class Reason(NamedTuple):
     key: Key | None = None
     version: str = ""
     change: ObjectChange | None = None
+    is_initial: bool = False
+    """Whether the object existed when the informer began."""
 
     def __str__(self) -> str:
         if self.kind is None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from pinnace.kinds.catalog import ROWS
 from pinnace.sdk import Column, Context, CustomResource, Field, Model, NotStructural, Operator, Rule
+from pinnace.sdk.handlers.names import built_in_kinds
 
 
 class Spec(Model):
@@ -149,3 +151,67 @@ def test_every_version_is_made_of_every_other_by_some_steps() -> None:
         operator.crds()
     operator.convert(Other, Thing)(lambda obj: obj)
     assert len(operator.crds()) == 1
+
+
+def swapped(ctx: Context, obj: Thing) -> None:
+    pass
+
+
+def old_and_new(new: Thing | None, old: Thing | None) -> None:
+    pass
+
+
+def misspelt(obj: Thign, ctx: Context) -> None:  # type: ignore[name-defined]  # noqa: F821
+    pass
+
+
+def other_kind(obj: Another, ctx: Context) -> None:
+    pass
+
+
+class Another(CustomResource[Spec, None], group="example.com", version="v1"):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("decorate", "said"),
+    [
+        (lambda operator: operator.reconcile(Thing)(swapped), r"the parameter ctx of the function would get the"),
+        (
+            lambda operator: operator.on_change(Thing)(old_and_new),
+            r"parameter new of the function would get the argument",
+        ),
+        (lambda operator: operator.reconcile(Thing)(misspelt), r"there is no Thign in .*; did you mean Thing\?"),
+        (
+            lambda operator: operator.timer(Thing, seconds=1)(other_kind),
+            r"gives other_kind a Thing, but .* is a Another",
+        ),
+        (lambda operator: operator.daemon(Thing)(nothing), r"stands above an `async def` function"),
+        (lambda operator: operator.source(Thing)(nothing), r"stands above an async generator"),
+    ],
+    ids=["swapped", "old and new", "misspelt class", "another kind", "blocking daemon", "no generator"],
+)
+def test_a_handler_with_wrong_parameters_is_refused_when_it_is_declared(decorate: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        decorate(Operator("wrong"))
+
+
+@pytest.mark.parametrize(
+    ("decorate", "said"),
+    [
+        (lambda operator: operator.reconcile(Thing, owns=["apps/v1/Deploymnt"]), r"did you mean Deployment\?"),
+        (lambda operator: operator.on_change("v1/Podd"), r"v1 has no kind Podd; did you mean Pod\?"),
+        (lambda operator: operator.on_field(Thing, "spec.sise"), r"Spec has no sise; did you mean size\?"),
+        (lambda operator: operator.reconcile(Thing, workers=0)(nothing), r"workers=0: write 1 or more"),
+        (lambda operator: operator.reconcile(Thing, retries=-1)(nothing), r"retries=-1: write 0 or more"),
+    ],
+    ids=["owned kind", "kind", "field", "workers", "retries"],
+)
+def test_a_wrong_name_or_number_is_refused_when_it_is_declared(decorate: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        decorate(Operator("wrong"))
+
+
+def test_the_built_in_kinds_that_are_known_are_those_of_the_server() -> None:
+    for row in ROWS:
+        assert row.name in built_in_kinds(row.group), row

@@ -249,7 +249,8 @@ class ClassWriter:
         if not has_default and not is_required:
             first.append(keyword("default", Code("None")))
         if needs_alias(wire, name):
-            first.append(keyword("alias", literal(wire)))
+            # With alias= type checkers would take the name on the wire for that of the constructor's parameter.
+            first += [keyword("validation_alias", literal(wire)), keyword("serialization_alias", literal(wire))]
         arguments = [*first, *arguments, *self._extra(extra)]
         yield from self._assign(f"{name}: ", kind, arguments)
         yield from docstring(schema.get("description", "") if not _is_model(schema) else "", indent=4)

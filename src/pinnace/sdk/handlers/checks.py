@@ -12,10 +12,12 @@ from pydantic import BaseModel
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.sdk.handlers.calls import is_async
 from pinnace.sdk.handlers.handlers import ConversionHandler
-from pinnace.sdk.handlers.names import check_annotation, check_known, nearest
+from pinnace.sdk.handlers.names import check_annotation, check_known
 from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
+from pinnace.sdk.resources.models import wire_name
 from pinnace.sdk.resources.schemas import NotStructural
+from pinnace.sdk.resources.spelling import nearest
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 BACKEND_METHODS = ("get", "list")
@@ -145,13 +147,13 @@ def wire_path(kind: Any, path: tuple[str, ...], field: str) -> tuple[str, ...]:
     for part in path:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return (*found, *path[len(found) :])  # A dict or a list: its content has no fixed fields.
-        fields = {alias: one for name, one in model.model_fields.items() for alias in (name, one.alias or name)}
+        fields = {alias: one for name, one in model.model_fields.items() for alias in (name, wire_name(name, one))}
         if part not in fields:
             raise ValueError(
                 f"operator.on_field: {kind.__name__} has no field {field}: {model.__name__} has no "
                 f"{part}{nearest(part, fields)}"
             )
-        found.append(fields[part].alias or part)
+        found.append(wire_name(part, fields[part]))
         model = _model_of(fields[part].annotation)
     return tuple(found)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.sdk.resources.custom_resource import is_resource_class
+from pinnace.sdk.resources.spelling import nearest
 
 _BUILT_IN = {
     "": (
@@ -52,12 +52,6 @@ _BUILT_IN = {
 def built_in_kinds(group: str) -> list[str]:
     """Return the names of the kinds of a built-in group; none for another group."""
     return _BUILT_IN.get(group, "").split()
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the most similar name, or nothing."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def check_known(kind: KindLike, decorator: str) -> None:

@@ -16,6 +16,7 @@ from pinnace.client.typed import typed, wire_of
 from pinnace.model.objects import Object
 from pinnace.sdk.handlers.calls import call
 from pinnace.sdk.handlers.handlers import AdmissionHandler, ConversionHandler
+from pinnace.sdk.handlers.validation_messages import validation_message
 
 DENIED_CODE = 403
 
@@ -51,7 +52,7 @@ async def review_admission(handler: AdmissionHandler, review: Object) -> Object:
     try:
         await _admit(handler, request, response)
     except (Refused, ValidationError) as denied:
-        response |= {"allowed": False, "status": {"code": DENIED_CODE, "message": str(denied)}}
+        response |= {"allowed": False, "status": {"code": DENIED_CODE, "message": validation_message(denied)}}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any, overload
 
 from pinnace.client.mapping import KindLike, KindName, kind_from
-from pinnace.client.typed import Resource, typed
+from pinnace.client.typed import Resource, typed_list
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.resources.spelling import nearest
 
 
 class Caches:
@@ -25,7 +25,7 @@ class Caches:
     def indexed(self, kind: KindName, index: str, value: str) -> list[Object]: ...
     def indexed(self, kind: Any, index: str, value: str) -> list[Any]:
         """Return the objects for which an `@operator.index` function gives this value."""
-        return [typed(kind, obj) for cache in self._caches(kind, index) for obj in cache.by_index(index, value)]
+        return typed_list(kind, (obj for cache in self._caches(kind, index) for obj in cache.by_index(index, value)))
 
     def keys(self, kind: KindLike, index: str, value: str) -> set[Key]:
         """Return the keys of these objects."""
@@ -36,7 +36,6 @@ class Caches:
         known = caches[0].index_names
         if index not in known:
             name = kind_from(kind).name
-            near = get_close_matches(index, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known) or 'none'}"
-            raise LookupError(f"{name} has no index {index!r}{hint} Declare one with @operator.index({name})")
+            hint = nearest(index, known) or f"; declare it with @operator.index({name})"
+            raise LookupError(f"{name} has no index {index}{hint}")
         return caches

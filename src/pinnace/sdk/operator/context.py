@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, KindName, kind_from
-from pinnace.client.typed import SERVERS_OWN, Resource, applied_of, typed, wire_of
+from pinnace.client.typed import SERVERS_OWN, Resource, applied_of, typed, typed_list, wire_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object, kind_of
 from pinnace.model.selectors import label_selector
@@ -147,7 +147,7 @@ class Context:
             found = informer.cache.list(namespace=where if informer.namespaced else "", labels=chosen)
         else:
             found = await self.client.list(kind_from(kind), namespace=where, labels=labels)
-        return [typed(kind, obj) for obj in found]
+        return typed_list(kind, found)
 
     # Reporting
 

@@ -29,7 +29,7 @@ from pinnace.sdk.resources.custom_resource import CustomResource
 Handler = Callable[..., Any]
 Stop = Callable[[Key], Any]
 
-_TRIGGERS: dict[str, Trigger] = {"added": "created", "listed": "resumed", "modified": "changed"}
+_TRIGGERS: dict[str, Trigger] = {"added": "created", "modified": "changed"}
 _ORDER: tuple[Trigger, ...] = ("created", "resumed", "changed", "related", "resync")
 
 
@@ -156,7 +156,7 @@ class ObjectReconciler:
             if reason.kind is None:
                 found.add("resync" if reason.what == "resync" else "requeued")
             elif reason.key == key and reason.kind == kind_from(self._work.kind):
-                found.add(_TRIGGERS.get(reason.what, "changed"))
+                found.add("resumed" if reason.is_initial else _TRIGGERS.get(reason.what, "changed"))
             else:
                 found.add("related")
         return next((one for one in _ORDER if one in found), "requeued")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import ConfigDict, Field, create_model
 
 from pinnace.model.objects import Key, Kind, Object
-from pinnace.sdk.resources.models import RAW, RULES, Model, Rule
-from pinnace.sdk.resources.schemas import NotStructural, Schema, schema_of
+from pinnace.sdk.resources.models import RAW, RULES, Model, Rule, wire_name
+from pinnace.sdk.resources.schemas import KEEP_UNKNOWN, NotStructural, Schema, schema_of
+from pinnace.sdk.resources.spelling import nearest
 
 Spec = TypeVar("Spec")
 Status = TypeVar("Status")
@@ -322,6 +323,7 @@ def version_of(resource: type[AnyResource]) -> Object:
     if declared.status is not None:
         subresources["status"] = {}
     if declared.scale is not None:
+        _check_scale(declared, schema)
         subresources["scale"] = _scale(declared.scale)
     if subresources:
         version["subresources"] = subresources
@@ -406,7 +408,7 @@ def _fields_beside(resource: type[AnyResource]) -> type[Model] | None:
     """Return a class of the fields beside spec and status, if there are any."""
     common = ("metadata", "spec", "status")
     fields = {name: field for name, field in resource.model_fields.items() if name not in common}
-    odd = next((name for name, field in fields.items() if (field.alias or name) in _TYPE), None)
+    odd = next((name for name, field in fields.items() if wire_name(name, field) in _TYPE), None)
     if odd is not None:
         raise NotStructural(f"{resource.__name__}.{odd}", "every object has this already; give it another name")
     wanted: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
@@ -450,6 +452,24 @@ def _type_at(schema: Schema, column: Column) -> str:
     if found.get("format") == "date-time" or column.path.endswith("Timestamp"):
         return "date"
     return kind if kind in ("integer", "number", "boolean") else "string"
+
+
+def _check_scale(declared: ResourceDeclaration, schema: Schema) -> None:
+    """Raise NotStructural if the replicas of a kind that can be scaled are not in its schema."""
+    assert declared.scale is not None
+    for path in (declared.scale.spec, declared.scale.status, declared.scale.selector):
+        found: Any = schema
+        for part in path.split(".")[1:] if path else ():
+            fields = found.get("properties") or {}
+            if part not in fields:
+                if found.get(KEEP_UNKNOWN):
+                    break
+                raise NotStructural(
+                    f"{declared.kind.name}: scale",
+                    f"there is no field {path}{nearest(part, fields)}; add it, or write "
+                    'scale=Scale(spec=".spec.replicas", status=".status.replicas") with the right paths',
+                )
+            found = fields[part]
 
 
 def _scale(scale: Scale) -> Object:

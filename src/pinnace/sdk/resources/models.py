@@ -9,9 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 from pinnace.model.objects import Object
+from pinnace.sdk.resources.spelling import nearest
 
 __all__ = ["Condition", "Conditions", "Field", "Maybe", "Model", "Rule", "raw_schema", "rule"]
 
@@ -78,10 +80,23 @@ class Model(BaseModel):
     )
     wire_rules: ClassVar[tuple[Rule, ...]] = ()
 
+    keeps_unknown_quietly: ClassVar[bool] = False
+    """Whether instances keep fields that the class does not know, although the server would remove them."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, *, rules: Sequence[Rule] = (), **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
         cls.wire_rules = (*cls.wire_rules, *rules)
+        if cls.model_config.get("extra") is None:
+            # A newer version of the kind may have more fields: get, change and update must not remove them.
+            cls.model_config["extra"] = "allow"
+            cls.keeps_unknown_quietly = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in type(self).model_fields and not name.startswith("_"):
+            known = type(self).model_fields
+            raise AttributeError(f"{type(self).__name__} has no field {name}{nearest(name, known)}")
+        super().__setattr__(name, value)
 
     def __init_subclass__(cls, *, rules: Sequence[Rule] = (), **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -89,6 +104,8 @@ class Model(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         described: dict[str, Any] = handler.resolve_ref_schema(handler(schema))
+        if cls.keeps_unknown_quietly:
+            described.pop("additionalProperties", None)
         if cls.wire_rules:
             described[RULES] = [rule.on_the_wire() for rule in cls.wire_rules]
         return described
@@ -97,6 +114,11 @@ class Model(BaseModel):
         """Return plain JSON for the server. Fields that are None are left out."""
         wire: Object = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return wire
+
+
+def wire_name(name: str, field: FieldInfo) -> str:
+    """Return the name of a field on the wire."""
+    return field.serialization_alias or field.alias or name
 
 
 # Only for users' classes: pydantic reads the source to find docstrings, which is slow for this one.
