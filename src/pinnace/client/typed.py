@@ -60,7 +60,7 @@ def applied_of(obj: Any) -> Object:
 
 
 Unfit = Literal["skip", "raw", "raise"]
-"""What becomes of an object that does not fit its class: it is left out, kept as a dict, or an error."""
+"""The treatment of an object that does not fit its class: leave it out, keep it as a dict, or raise."""
 
 
 def typed_list(like: Any, objects: Iterable[Object], *, unfit: Unfit = "skip") -> list[Any]:
