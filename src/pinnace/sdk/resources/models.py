@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -92,11 +92,13 @@ class Model(BaseModel):
             cls.model_config["extra"] = "allow"
             cls.keeps_unknown_quietly = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in type(self).model_fields and not name.startswith("_"):
-            known = type(self).model_fields
-            raise AttributeError(f"{type(self).__name__} has no field {name}{nearest(name, known)}")
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # A type checker would take every name for a field.
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name not in type(self).model_fields and not name.startswith("_"):
+                known = type(self).model_fields
+                raise AttributeError(f"{type(self).__name__} has no field {name}{nearest(name, known)}")
+            super().__setattr__(name, value)
 
     def __init_subclass__(cls, *, rules: Sequence[Rule] = (), **options: Any) -> None:
         super().__init_subclass__(**options)
