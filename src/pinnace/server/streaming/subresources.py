@@ -162,7 +162,7 @@ class Streaming:
             port_name = found.get("name") or ""
         endpoints = self._find(_ENDPOINTS, call.namespace, target.name)
         if endpoints is None:
-            raise errors.NotFound(group="", plural="endpoints", name=target.name)
+            raise errors.NotFound(group="", plural="services", name=target.name)
         pod, port = choose_endpoint(
             target.name, port_name, endpoints, lambda name: self._find(_PODS, call.namespace, name)
         )

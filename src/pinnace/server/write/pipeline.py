@@ -296,12 +296,13 @@ class Pipeline:
     async def _authorize_create(self, call: Call) -> None:
         """Raise Forbidden if an update or an apply would create an object that the user may not create."""
         resource = call.resource
+        is_namespace = resource.plural == "namespaces" and not resource.group
         action = Action(
             "create",
             group=resource.group,
             resource=resource.plural,
             subresource=call.subresource,
-            namespace=call.namespace,
+            namespace=call.name if is_namespace else call.namespace,
             name=call.name,
             version=resource.version,
         )
