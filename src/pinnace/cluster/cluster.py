@@ -20,6 +20,7 @@ from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.cluster.memory_trim import MemoryTrim
 from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
@@ -85,6 +86,7 @@ async def running(
         await add_config_maps(plane, files)
         add_regular_jobs(plane)
         _watch_stalls(plane)
+        plane.supervisor.add("memory-trim", MemoryTrim().run)
         access = _access(settings, files, token, server.port)
         before_ready(access)
         plane.health.is_ready = True

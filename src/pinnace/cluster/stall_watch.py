@@ -81,6 +81,8 @@ class StallWatch:
         """Stalls by cause."""
         self.seconds = {WORK: 0.0, WAIT: 0.0}
         """The total duration of the stalls by cause."""
+        self.longest_cpu_seconds = 0.0
+        """The CPU time of the stall that took most."""
         self._least = least
         self._on_stall = on_stall
         self._beaten = 0.0
@@ -98,6 +100,11 @@ class StallWatch:
             "pinnace_loop_stall_seconds_total",
             "The total duration of the stalls of the event loop, by cause.",
             lambda: [((("cause", cause),), seconds) for cause, seconds in self.seconds.items()],
+        )
+        metrics.gauge(
+            "pinnace_loop_longest_stall_cpu_seconds",
+            "The CPU time of the stall of the event loop that took most of it.",
+            lambda: [((), self.longest_cpu_seconds)],
         )
 
     async def run(self) -> None:
@@ -128,6 +135,7 @@ class StallWatch:
     def _count(self, stall: Stall) -> None:
         self.counts[stall.cause] += 1
         self.seconds[stall.cause] += stall.seconds
+        self.longest_cpu_seconds = max(self.longest_cpu_seconds, stall.cpu_seconds)
         self._log(stall)
         if self._on_stall is not None:
             self._on_stall(stall)

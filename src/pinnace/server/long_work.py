@@ -1,12 +1,13 @@
 """Runs long pieces of work in a thread beside the event loop.
 
-Python lets the loop run at least every 5 ms meanwhile. There is one such thread: with several, the loop would have to
-wait for each of them in turn.
+There is one such thread: with several, the loop would have to wait for each of them in turn. While it works, Python's
+lock changes hands ten times as often as usual, because a request takes the lock several times and waits each time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -15,6 +16,8 @@ from typing import ParamSpec, TypeVar
 
 LONG_BYTES = 64 << 10
 """Work on more input than this takes a thread. Less takes some milliseconds, at most."""
+SWITCH_SECONDS = 0.0005
+"""How long the loop waits for Python's lock while there is long work."""
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -24,5 +27,14 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long-work")
 
 async def run_beside(function: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
     """Return what the function returns. It must not touch the loop, nor anything that other requests change."""
-    run = partial(copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_thread, run)
+    work = partial(copy_context().run, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_thread, _run, work)
+
+
+def _run(work: Callable[[], _Result]) -> _Result:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(usual, SWITCH_SECONDS))
+    try:
+        return work()
+    finally:
+        sys.setswitchinterval(usual)

@@ -8,6 +8,7 @@ version of that state as preconditions; an owner that is merely not cached is ne
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,8 @@ from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
 
 WORKERS = 8
+OWNERS_AT_ONCE = 500
+"""How many owners of one object are recorded in a turn of the loop."""
 UNSEEN_SECONDS = 30.0
 """How soon to read an owner again that exists but is not watched: its deletion causes no event."""
 
@@ -77,6 +80,17 @@ class _Owners:
     waiting: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Observation:
+    """An object with many owners, of which some are in the graph."""
+
+    place: Place
+    owners: tuple[Owner, ...]
+    finalizers: tuple[str, ...]
+    is_deleted: bool
+    observed: int = 0
+
+
 class GarbageCollector:
     """Keeps the graph of owners and acts on it. Reads through `monitors`, writes through `client`."""
 
@@ -86,6 +100,7 @@ class GarbageCollector:
         self._monitors = monitors
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._unserved: set[str] = set()
+        self._unfinished: dict[str, _Observation] = {}
         self.graph = OwnerGraph(look=self._look, misplaced=self._tell_misplaced)
         self.controller = Controller("garbage-collector", self._reconcile, workers=WORKERS)
         monitors.on_change(self._changed)
@@ -101,13 +116,40 @@ class GarbageCollector:
         if new is not None:
             if old is not None and (before := _decode(old.body).metadata.uid) != metadata.uid:
                 self.graph.remove(Place(kind, latest.key, before))  # Deleted and created again between two events.
-            owners = self._owners(metadata)
-            is_deleted = metadata.deletionTimestamp is not None
-            self.graph.observe(place, owners, is_deleted=is_deleted, finalizers=metadata.finalizers or ())
+            self._observe(place, metadata)
         elif latest.version:
+            self._unfinished.pop(place.uid, None)
             self.graph.remove(place)
         else:
             self.graph.mark_unknown(metadata.uid)  # The kind is no longer served, but its objects still exist.
+
+    def _observe(self, place: Place, metadata: _Metadata) -> None:
+        """Record an object in the graph: many owners a part at a time, so that the loop has turns in between.
+
+        Nothing is deleted by an unfinished observation: `_collect` reads all owners from the object itself.
+        """
+        owners, is_deleted = self._owners(metadata), metadata.deletionTimestamp is not None
+        finalizers = tuple(metadata.finalizers or ())
+        node = self.graph.get(place.uid)
+        if len(owners) <= OWNERS_AT_ONCE or (node is not None and node.owners == owners):
+            self._unfinished.pop(place.uid, None)
+            self.graph.observe(place, owners, is_deleted=is_deleted, finalizers=finalizers)
+            return
+        if not self._unfinished:
+            asyncio.get_running_loop().call_soon(self._observe_more)
+        self._unfinished[place.uid] = _Observation(place, owners, finalizers, is_deleted=is_deleted)
+
+    def _observe_more(self) -> None:
+        uid, whole = next(iter(self._unfinished.items()), ("", None))
+        if whole is None:
+            return
+        whole.observed += OWNERS_AT_ONCE
+        some = whole.owners[: whole.observed]
+        self.graph.observe(whole.place, some, is_deleted=whole.is_deleted, finalizers=whole.finalizers)
+        if len(some) == len(whole.owners):
+            del self._unfinished[uid]
+        if self._unfinished:
+            asyncio.get_running_loop().call_soon(self._observe_more)
 
     def _kinds_changed(self, gone: set[Kind]) -> None:
         if gone:
