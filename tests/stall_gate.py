@@ -118,9 +118,13 @@ class StallGate:
             time.sleep(SAMPLE_SECONDS)
             if time.perf_counter() - self._marked < SAMPLE_SECONDS or len(self._stacks) >= _MOST_STACKS:
                 continue
-            frame = sys._current_frames().get(self._thread)
-            if frame is not None and frame.f_code.co_name != "select":
-                self._stacks.append((time.perf_counter(), _walk(frame)))
+            self._record_stack()
+
+    def _record_stack(self) -> None:
+        # In a function of its own: a frame that the sleeping loop held would keep the test's objects alive.
+        frame = sys._current_frames().get(self._thread)
+        if frame is not None and frame.f_code.co_name != "select":
+            self._stacks.append((time.perf_counter(), _walk(frame)))
 
 
 def _walk(innermost: FrameType) -> Stack:
