@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinnace.admission.chain import Requester, Review
 from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, ExceedsInlineBudget
-from pinnace.schema.cel.interpret import CelRun
-from pinnace.schema.cel.library.authorizer import CelAuthorizer, Oracle, Question, ResourceCheck
-from pinnace.schema.cel.policies import REQUEST_RESOURCE, compile_policy_expression
-from pinnace.schema.cel.program import Program, Variable
+from pinnace.schema.cel.library.authorizer import REQUEST_RESOURCE, CelAuthorizer, Oracle, Question, ResourceCheck
+from pinnace.schema.cel.run import CelRun
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Program, Variable
 
 MOST_COST = 10_000_000
 """The largest cost of all expressions of one policy or webhook for one write."""
@@ -133,7 +134,9 @@ class ConditionFailed(Exception):
 
 
 def try_compile(expression: str, more: Mapping[str, Variable] | None = None) -> Program | CompileError:
-    """Its compile error is raised when it is used."""
+    """Compile an expression. A compile error is returned, and raised when the expression is used."""
+    from pinnace.schema.cel.policies import compile_policy_expression  # noqa: PLC0415 - few clusters have policies.
+
     try:
         return compile_policy_expression(expression, more)
     except CompileError as err:

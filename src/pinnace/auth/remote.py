@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import ssl
 import tempfile
 from base64 import b64decode
@@ -66,6 +65,8 @@ class Remote:
             raise RemoteError(f"{self.url} did not answer with JSON") from None
 
     def _request(self, method: str, body: bytes | None) -> bytes:
+        import http.client  # noqa: PLC0415 - most clusters never ask another server.
+
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port
         connection: http.client.HTTPConnection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from pinnace.auth.certificates.authority import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
@@ -17,16 +19,13 @@ from pinnace.cluster.auditing import open_audit
 from pinnace.cluster.background_jobs import add_extension_parts, add_regular_jobs
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
-from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.memory_trim import MemoryTrim
 from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.simulation import simulate_nodes
 from pinnace.cluster.stall_watch import StallWatch
 from pinnace.cluster.storage import open_store
-from pinnace.node.simulated.machines import node_names
 from pinnace.reconcile.manager import Manager
 from pinnace.server.http.server import HttpServer, tls_context
 
@@ -90,7 +89,7 @@ async def running(
         access = _access(settings, files, token, server.port)
         before_ready(access)
         plane.health.is_ready = True
-        manager = manager_of(plane, files, settings)
+        manager = await manager_of(plane, files, settings)
         if manager is not None:
             plane.supervisor.add(manager.name, manager.run)
         yield RunningCluster(plane, access, server)
@@ -130,27 +129,37 @@ async def _listen(
     return server
 
 
-def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
+async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
     """Return the manager of the configured controllers and simulated nodes; None for neither."""
     if not settings.controllers and not settings.nodes:
         return None
-    manager = (
-        controllers_of(plane, files)
-        if settings.controllers
-        else Manager(
-            in_process_client(plane.local(), field_manager="kubelet"), name="kubelet", supervise=plane.supervisor.keep
-        )
-    )
-    if settings.nodes:
-        names = list(node_names(settings.nodes))
-        if settings.stages is None:
-            simulate_nodes(plane, manager, names)
-        else:
-            from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415 - Few clusters have such a file.
+    if settings.controllers:
+        # In a thread: the server is ready, and eighty modules take a while to load.
+        await asyncio.to_thread(import_module, "pinnace.cluster.controllers")
+        from pinnace.cluster.controllers import controllers_of  # noqa: PLC0415
 
-            lives = load_stages(settings.stages)
-            simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes)
+        manager = controllers_of(plane, files)
+    else:
+        client = in_process_client(plane.local(), field_manager="kubelet")
+        manager = Manager(client, name="kubelet", supervise=plane.supervisor.keep)
+    if settings.nodes:
+        _simulate(plane, manager, settings)
     return manager
+
+
+def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> None:
+    # Most clusters simulate no nodes, and few have a file of stages.
+    from pinnace.cluster.simulation import simulate_nodes  # noqa: PLC0415
+    from pinnace.node.simulated.machines import node_names  # noqa: PLC0415
+
+    names = list(node_names(settings.nodes))
+    if settings.stages is None:
+        simulate_nodes(plane, manager, names)
+    else:
+        from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415
+
+        lives = load_stages(settings.stages)
+        simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes)
 
 
 def _access(settings: Settings, files: CertificateFiles, token: str, port: int) -> ClusterAccess:

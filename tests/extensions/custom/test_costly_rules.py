@@ -8,8 +8,8 @@ import pytest
 from tests.extensions.definitions import BOATS, NUMBER, Cluster, boat, boats, shape, version
 from tests.server.in_process import Object
 
-from pinnace.schema.cel.interpret import CelRun
 from pinnace.schema.cel.program import Program
+from pinnace.schema.cel.run import CelRun
 
 COSTLY = [{"rule": f"self.all(x, self.all(y, x + y != {sum_}))", "message": f"no {sum_}"} for sum_ in range(1, 21)]
 SIZES: Object = {"type": "array", "maxItems": 300, "items": NUMBER, "x-kubernetes-validations": COSTLY}

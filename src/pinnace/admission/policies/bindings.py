@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pinnace.admission.chain import Review
 from pinnace.admission.expressions import (
@@ -21,9 +21,10 @@ from pinnace.model.resources import Resource
 from pinnace.model.selectors import from_object
 from pinnace.model.watched_objects import WatchedObjects
 from pinnace.schema.cel.errors import CompileError
-from pinnace.schema.cel.policies import own_variable
-from pinnace.schema.cel.program import Program, Variable
 from pinnace.schema.cel.types import DYN
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Program, Variable
 
 Compiled = TypeVar("Compiled")
 """The compiled expressions of a kind of policy."""
@@ -87,13 +88,15 @@ class Policy:
 
     @classmethod
     def read(cls, obj: Object, found: Iterable[Object]) -> Policy:
+        from pinnace.schema.cel.policies import own_variable  # noqa: PLC0415 - few clusters have policies.
+
         spec = obj.get("spec") or {}
         programs: dict[str, Program | CompileError] = {}
         types: dict[str, Variable] = {}
         for variable in spec.get("variables") or ():
             name = own_variable(variable["name"])
             program = programs[name] = try_compile(variable["expression"], types)
-            types[name] = program.result_type if isinstance(program, Program) else DYN
+            types[name] = DYN if isinstance(program, CompileError) else program.result_type
         return cls(
             name=obj["metadata"]["name"],
             spec=spec,

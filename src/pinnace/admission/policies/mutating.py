@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import Review
@@ -25,10 +25,12 @@ from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
 from pinnace.model.watched_objects import WatchedObjects
 from pinnace.schema.cel.errors import CelError, CompileError
-from pinnace.schema.cel.program import Program
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.merge.merge import merge
 from pinnace.schema.merge.structure import ATOMIC, MergeNode, structure
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Program
 
 Read = Callable[[Resource, Object], None]
 

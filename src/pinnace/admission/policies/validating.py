@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -27,7 +27,9 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.model.watched_objects import WatchedObjects
 from pinnace.schema.cel.errors import CelError, CompileError
-from pinnace.schema.cel.program import Program
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Program
 
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 _LONGEST_MESSAGE = 5 * 1024
@@ -238,7 +240,7 @@ def _value(program: Program | CompileError, expression: str, budget: Budget) -> 
 
 def _message(check: Validation, budget: Budget) -> str:
     message = ""
-    if isinstance(check.message_program, Program):
+    if check.message_program is not None and not isinstance(check.message_program, CompileError):
         try:
             said = _value(check.message_program, "", budget)
             message = said.strip() if isinstance(said, str) else ""

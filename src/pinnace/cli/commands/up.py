@@ -334,6 +334,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         with progress("starting the cluster"):
             cluster = await stack.enter_async_context(running(settings, before_ready=write_kubeconfigs))
+        gc.freeze()  # So do the controllers, which are loaded last.
         _print_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - STARTED)
         await _run_extensions(stack, cluster.access, extensions)
         await stop.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinnace.admission.policies.type_checks import type_warnings
 from pinnace.admission.rules import GROUP
 from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.writer import StatusWriter
@@ -32,6 +31,9 @@ class _TypeChecks:
     def status_of(self, key: str, policy: Object) -> Object | None:
         if _is_known(policy):
             return None
+
+        from pinnace.admission.policies.type_checks import type_warnings  # noqa: PLC0415 - few clusters have policies.
+
         warnings = type_warnings(policy, self._kinds(policy))
         status = {**(policy.get("status") or {}), "observedGeneration": policy["metadata"].get("generation", 1)}
         status["typeChecking"] = {"expressionWarnings": warnings} if warnings else {}

@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
-from multidict import CIMultiDict
-from yarl import URL
 
 from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model.byte_streams import Duplex
@@ -179,8 +178,8 @@ class HttpBackend:
 
     async def openapi(self) -> tuple[bytes, str]:
         """Its OpenAPI v3 document and the hash of that, fetched again only if the hash has changed."""
-        told = URL(self.openapi_url, encoded=True).query.get("hash", "")
-        if self._document is not None and told and self._document[1] == told:
+        current = parse_qs(urlsplit(self.openapi_url).query).get("hash", [""])[0]
+        if self._document is not None and current and self._document[1] == current:
             return self._document
         held = self._document[1] if self._document is not None else ""
         target = self.openapi_url or f"/openapi/v3/apis/{self.group}/{self.version}"
@@ -189,7 +188,7 @@ class HttpBackend:
             return self._document
         if answer.status != 200:
             raise ConnectionError(f"{self.name} answered {answer.status} for {target}")
-        self._document = (body, told or _header(answer, b"etag").removeprefix("W/").strip('"'))
+        self._document = (body, current or _header(answer, b"etag").removeprefix("W/").strip('"'))
         return self._document
 
     async def openapi_v2(self) -> tuple[bytes, str]:
@@ -246,6 +245,8 @@ class HttpBackend:
         is_long: bool,
     ) -> HttpAnswer:
         import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+        from multidict import CIMultiDict  # noqa: PLC0415 - as aiohttp, which needs it.
+        from yarl import URL  # noqa: PLC0415 - as aiohttp, which needs it.
 
         namespace, name, _ = self.service
         try:

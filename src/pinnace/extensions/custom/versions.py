@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinnace.extensions.custom.conversion import Converter
 from pinnace.model import field_errors
@@ -16,11 +16,13 @@ from pinnace.model.metadata import validate_metadata
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ScalePaths
-from pinnace.schema.cel.rules.rules import CelRules, rules_of
 from pinnace.schema.golang.decode import Decoder
 from pinnace.schema.shape import Schema
 from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import SchemaValidator
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.rules.rules import CelRules
 
 INLINE_BUDGET = 2_000
 """The largest cost of an object's rules on the event loop: one to five milliseconds."""
@@ -120,6 +122,8 @@ class CustomVersion:
 
     @cached_property
     def _rules(self) -> CelRules | None:
+        from pinnace.schema.cel.rules.rules import rules_of  # noqa: PLC0415 - not needed before the first custom object.
+
         return rules_of(Schema(self.raw_schema), is_root=True)
 
     @cached_property

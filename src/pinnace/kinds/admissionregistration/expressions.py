@@ -4,13 +4,14 @@ usable type."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinnace.model.field_errors import FieldError, invalid
 from pinnace.schema.cel.errors import CompileError, InstantiationError
-from pinnace.schema.cel.policies import compile_policy_expression, own_variable
-from pinnace.schema.cel.program import Variable
 from pinnace.schema.cel.types import DYN, Type
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Variable
 
 OBJECT, PATCHES = "Object", "list(JSONPatch)"
 NO_PARAMS = frozenset(("params",))
@@ -38,6 +39,8 @@ class PolicyExpressions:
         return _check(expression, path, ("bool",), {}, self._without | _NO_VARIABLES)[1]
 
     def validate_variable(self, name: str, expression: str, path: str) -> list[FieldError]:
+        from pinnace.schema.cel.policies import own_variable  # noqa: PLC0415 - few clusters have policies.
+
         found, errs = _check(expression, path, (), self._types, self._without)
         self._types[own_variable(name)] = found
         return errs
@@ -71,6 +74,8 @@ def _check(
     written: str = "",
 ) -> tuple[Type, list[FieldError]]:
     """Return the type of the expression's value, and its error."""
+    from pinnace.schema.cel.policies import compile_policy_expression  # noqa: PLC0415 - few clusters have policies.
+
     try:
         program = compile_policy_expression(expression, types, without=without)
     except CompileError as err:

@@ -10,8 +10,6 @@ import orjson
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
 from pinnace.model.objects import Object
-from pinnace.schema.cel.rules.checks import validate_rule
-from pinnace.schema.cel.rules.rules import rules_of
 from pinnace.schema.crd.definition import Strictness, all_schemas, strictness_after, validate_schema
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
@@ -124,6 +122,8 @@ def _validate_version(
             schema, where, has_status=has_status, strictness=strictness, validate_rule=_errors_of_default
         )
         if not found and strictness.wants_structure and mentions(schema, b'"x-kubernetes-validations"'):
+            from pinnace.schema.cel.rules.checks import validate_rule  # noqa: PLC0415 - few schemas have rules.
+
             found = validate_rule(Schema(schema), where)
         yield from found
     if "subresources" in said:
@@ -141,6 +141,8 @@ def mentions(schema: Raw, word: bytes) -> bool:
 
 
 def _errors_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> Iterator[FieldError]:
+    from pinnace.schema.cel.rules.rules import rules_of  # noqa: PLC0415 - few schemas have rules.
+
     rules = rules_of(Schema(schema), is_root=is_object)
     if rules is not None:
         yield from rules.errs(value, path=path)

@@ -16,8 +16,9 @@ from pinnace.schema.cel.decoding import addition, decoded_equality, equality, ma
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import NoSuchOverload
 from pinnace.schema.cel.functions import Function, Overload
-from pinnace.schema.cel.interpret import CelRun, build_interpreter, is_constant
+from pinnace.schema.cel.interpret import build_interpreter, is_constant
 from pinnace.schema.cel.library.lists import merge_entries
+from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import CelCall, CelNode, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Select
 from pinnace.schema.cel.types import is_optional, mentions_dyn, unwrap
 from pinnace.schema.cel.values import NONE, Optional, some

@@ -14,6 +14,7 @@ from pinnace.schema.cel.decoding import addition, equality, node_decoder, spelli
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CelError, CostExceeded, NoSuchOverload
 from pinnace.schema.cel.functions import Function
+from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import (
     CelCall,
     CelNode,
@@ -29,22 +30,6 @@ from pinnace.schema.cel.types import is_optional, unwrap
 from pinnace.schema.cel.values import Optional, type_name
 
 IDENT_COST = 1
-
-
-class CelRun:
-    """One evaluation: its variables, and its cost so far."""
-
-    __slots__ = ("cost", "limit", "variables")
-
-    def __init__(self, variables: dict[str, Any], limit: int | None) -> None:
-        self.variables = variables
-        self.limit = limit
-        self.cost = 0
-
-    def charge(self, cost: int) -> None:
-        self.cost += cost
-        if self.limit is not None and self.cost > self.limit:
-            raise CostExceeded
 
 
 class _Failed:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from pinnace.schema.cel.declarations import Declaration
 from pinnace.schema.cel.environment import MUTATION
-from pinnace.schema.cel.library.authorizer import AUTHORIZER, RESOURCE_CHECK
+from pinnace.schema.cel.library.authorizer import AUTHORIZER, REQUEST_RESOURCE, RESOURCE_CHECK
 from pinnace.schema.cel.program import Program, Variable, compile_cel
 from pinnace.schema.cel.tree import (
     CelCall,
@@ -28,7 +28,6 @@ from pinnace.schema.cel.tree import (
 from pinnace.schema.cel.types import DYN, Type, object_type
 from pinnace.schema.shape import Schema
 
-REQUEST_RESOURCE = "authorizer.requestResource"
 _OWN = "variables"
 VARIABLES: Mapping[str, Type] = {
     "object": DYN,

@@ -14,8 +14,9 @@ from pinnace.schema.cel.declarations import Declaration, declaration_of
 from pinnace.schema.cel.decoding import annotate
 from pinnace.schema.cel.environment import KUBERNETES, Environment
 from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError, Issue, NoSuchOverload
-from pinnace.schema.cel.interpret import CelRun, build_interpreter, is_constant
+from pinnace.schema.cel.interpret import build_interpreter, is_constant
 from pinnace.schema.cel.parser import MAXIMUM_DEPTH, parse
+from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import CelCall, CelNode, Ident, Literal, children
 from pinnace.schema.cel.types import Type
 from pinnace.schema.golang.patterns import PatternError, compile_pattern

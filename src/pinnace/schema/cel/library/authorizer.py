@@ -14,6 +14,8 @@ PATH_CHECK = object_type("kubernetes.authorization.PathCheck")
 GROUP_CHECK = object_type("kubernetes.authorization.GroupCheck")
 RESOURCE_CHECK = object_type("kubernetes.authorization.ResourceCheck")
 DECISION = object_type("kubernetes.authorization.Decision")
+REQUEST_RESOURCE = "authorizer.requestResource"
+"""The variable for a check of the request's own resource."""
 
 
 @dataclass(frozen=True, slots=True)

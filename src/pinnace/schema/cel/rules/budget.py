@@ -6,8 +6,8 @@ from time import perf_counter
 from typing import Any
 
 from pinnace.schema.cel.errors import CostExceeded, ExceedsInlineBudget
-from pinnace.schema.cel.interpret import CelRun
 from pinnace.schema.cel.program import Program
+from pinnace.schema.cel.run import CelRun
 
 CALL_LIMIT = 1_000_000
 BUDGET = 10_000_000
