@@ -37,6 +37,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "controllers", "controllers", "Run the built-in controllers as a process of their own."
         ),
         "image": CommandEntry("image", "image", "Load, pull, list and remove the images of this machine's node."),
+        "scheduler": CommandEntry("scheduler", "scheduler", "Run the scheduler as a process of its own."),
         "explain-schedule": CommandEntry(
             "explain_schedule", "explain_schedule", "Explain why a pod goes to a node or to none, and what would help."
         ),

@@ -21,7 +21,7 @@ def read_configuration(path: Path | None) -> Configuration:
     if path is None:
         return default_configuration()
     try:
-        found = read_yaml(path.read_bytes())
+        found = read_yaml(path.read_bytes()).value
         if not isinstance(found, dict):
             raise InvalidConfiguration(f"expected an object, found {type(found).__name__}")
         return load_configuration(found)

@@ -51,6 +51,14 @@ class Metrics:
         self._histograms: dict[str, dict[Labels, Histogram]] = {}
         self._gauges: dict[str, tuple[str, list[Gauge]]] = {}
         self._counted: dict[str, Gauge] = {}
+        self._help = dict(_HELP)
+        self._bounds = dict(_BOUNDS)
+
+    def describe(self, name: str, help: str, bounds: tuple[float, ...] = ()) -> None:
+        """Give a metric its help text, and the upper bounds of a histogram's buckets."""
+        self._help[name] = help
+        if bounds:
+            self._bounds[name] = bounds
 
     def count(self, name: str, labels: Labels, *, by: float = 1.0) -> None:
         """Increase a counter; `by=0` creates it at zero, so that its first increase is visible."""
@@ -61,7 +69,7 @@ class Metrics:
         histograms = self._histograms.setdefault(name, {})
         histogram = histograms.get(labels)
         if histogram is None:
-            histogram = histograms[labels] = Histogram(_BOUNDS.get(name, _QUEUE_SECONDS))
+            histogram = histograms[labels] = Histogram(self._bounds.get(name, _QUEUE_SECONDS))
         histogram.observe(value)
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
@@ -87,10 +95,10 @@ class Metrics:
     def _lines(self) -> Iterator[str]:
         counters = {name: dict(read()) for name, read in self._counted.items()} | self._counters
         for name, counter in sorted(counters.items()):
-            yield from render_samples(name, _HELP.get(name, name), "counter", sorted(counter.items()))
+            yield from render_samples(name, self._help.get(name, name), "counter", sorted(counter.items()))
         for name, histograms in sorted(self._histograms.items()):
             by_labels = sorted(histograms.items(), key=lambda pair: pair[0])
-            yield from render_histograms(name, _HELP.get(name, name), by_labels)
+            yield from render_histograms(name, self._help.get(name, name), by_labels)
         for name, (help, reads) in sorted(self._gauges.items()):
             yield from render_samples(name, help, "gauge", (sample for read in reads for sample in read()))
 

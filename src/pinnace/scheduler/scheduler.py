@@ -30,6 +30,7 @@ from pinnace.scheduler.framework.registry import PluginRegistry
 from pinnace.scheduler.framework.status import PluginError
 from pinnace.scheduler.framework.verdict import EXTENDER
 from pinnace.scheduler.listener import ClusterListener
+from pinnace.scheduler.metrics import FAILED, REFUSED, SCHEDULED, SchedulerMetrics
 from pinnace.scheduler.preemption import Evictor
 from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
 from pinnace.scheduler.report import Reporter
@@ -77,6 +78,8 @@ class Scheduler:
         self._binder = Binder(client.clock, self.state, self.queue, self._reporter)
         self._evictor = Evictor(client, self.state, self.queue, self._reporter)
         self.controller = Controller("scheduler", self._run)
+        self._clock = client.clock
+        self.metrics = SchedulerMetrics(manager.metrics, self.queue, self.state)
         self._listener.listen()
 
     def decide(self, queued: QueuedPod) -> Decision:
@@ -113,14 +116,15 @@ class Scheduler:
         if self._listener.is_gone(queued.pod):
             self.queue.remove(queued.pod.uid)
             return
-        self._apply(queued, self.decide(queued))
+        began = self._clock.monotonic()
+        self._apply(queued, self.decide(queued), began)
 
     async def _attempt_extended(self, queued: QueuedPod) -> None:
         """Decide with extenders: they see the nodes that pass the filters, then the decision is made again."""
         if self._listener.is_gone(queued.pod):
             self.queue.remove(queued.pod.uid)
             return
-        profile = self.profile_of(queued)
+        profile, began = self.profile_of(queued), self._clock.monotonic()
         decision = decide(queued.pod, self.state, profile, random=self._random)
         if decision.node:
             names = [self.state.nodes.names[slot] for slot in decision.feasible.tolist()]
@@ -135,7 +139,7 @@ class Scheduler:
                 decision = decide(queued.pod, self.state, profile, random=self._random, verdict=verdict)
         if decision.nomination is not None:
             decision.nomination = await self._confirm(queued, decision.nomination)
-        self._apply(queued, decision)
+        self._apply(queued, decision, began)
 
     async def _confirm(self, queued: QueuedPod, nomination: Nomination) -> Nomination | None:
         """Let extenders change the victims, or refuse to evict any."""
@@ -151,15 +155,29 @@ class Scheduler:
         chosen = tuple(one for one in nomination.victims if one.uid in uids)
         return Nomination(nomination.node, chosen, violations) if chosen else None
 
-    def _apply(self, queued: QueuedPod, decision: Decision) -> None:
+    def _apply(self, queued: QueuedPod, decision: Decision, began: float) -> None:
+        name, decided = self.profile_of(queued).name, self._clock.monotonic()
+        self.metrics.count_decision(decided - began)
         if decision.error is not None:
+            self.metrics.count_attempt(name, FAILED, decided - began)
             _log.error("cannot schedule %s: %s", queued.pod.key, decision.error)
             self.queue.put_error(queued)
             self._start(self._reporter.report_failure(queued.pod, decision, "SchedulerError"))
         elif decision.node:
-            self._start(self._binder.begin(queued, decision, self.profile_of(queued)))
+            work = self._start(self._binder.begin(queued, decision, self.profile_of(queued)))
+            work.add_done_callback(lambda _: self._count_binding(queued, name, began))
         else:
+            self.metrics.count_attempt(name, REFUSED, decided - began)
             self._refuse(queued, decision)
+
+    def _count_binding(self, queued: QueuedPod, profile: str, began: float) -> None:
+        """Count a binding that has ended: a pod that is bound has left the queue and stays in the state."""
+        uid, now = queued.pod.uid, self._clock.monotonic()
+        if uid in self.queue or uid not in self.state.pods:
+            self.metrics.count_attempt(profile, FAILED, now - began)
+            return
+        self.metrics.count_attempt(profile, SCHEDULED, now - began)
+        self.metrics.count_scheduled(queued, now)
 
     def _refuse(self, queued: QueuedPod, decision: Decision) -> None:
         assert decision.diagnosis is not None
@@ -168,11 +186,14 @@ class Scheduler:
         if nomination is not None:
             self.state.nominations.add(pod, nomination.node)
             pod.nominated_node = nomination.node
+            self.metrics.count_preemption(len(nomination.victims))
             self._start(self._evictor.evict(pod, nomination))
         self._start(self._reporter.report_failure(pod, decision, "Unschedulable"))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.start(work).add_done_callback(self._hear_end)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._tasks.start(work)
+        task.add_done_callback(self._hear_end)
+        return task
 
     def _hear_end(self, task: asyncio.Task[None]) -> None:
         self._news.set()

@@ -35,6 +35,7 @@ async def metrics_listening(
         app.router.add_post(path, _page(manager, hook))
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthy)
+    app.router.add_get("/livez", healthy)
     app.router.add_get("/readyz", ready)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
