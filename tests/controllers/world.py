@@ -49,7 +49,7 @@ class World:
         await self.served(WIDGET)
 
     async def served(self, kind: KindName) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.client.list(kind)
@@ -59,7 +59,7 @@ class World:
 
     async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
         """Return when others, whom the manager does not know, have done their part too."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await is_so():
                 await self.settle()
 

@@ -337,6 +337,11 @@ class Informers:
                 self._tasks[scope] = self._group.create_task(self._follow(found))
         return found
 
+    def of_metadata(self, kind: KindName) -> Informer:
+        """Return an informer whose objects have at least their metadata: one of whole objects if there is one."""
+        known = self._informers.get(InformerScope(kind_from(kind)))
+        return known if known is not None else self.get(kind, metadata_only=True)
+
     def drop(self, informer: Informer) -> None:
         """Stop following a scope that is no longer needed."""
         dropped = self._informers.pop(informer.scope, None)

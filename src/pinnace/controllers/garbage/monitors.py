@@ -33,6 +33,7 @@ class Monitors:
         self._discovery = Discovery(manager.client)
         self._is_begun = False
         self._informers: dict[Kind, Informer] = {}
+        self._leave: dict[Kind, Callable[[], None]] = {}
         self._by_plural: dict[tuple[str, str], Kind] = {}
         self._handlers: list[Handler] = []
         self._on_kinds: list[Callable[[set[Kind]], None]] = []
@@ -73,7 +74,7 @@ class Monitors:
         gone = {kind for kind in self._informers if kind not in wanted and kind.api_version not in silent}
         new = wanted - self._informers.keys()
         for kind in gone:
-            self._manager.informers.drop(self._informers.pop(kind))
+            self._unfollow(kind)
         for kind in new:
             self._follow(kind)
         self._by_plural = {
@@ -88,13 +89,20 @@ class Monitors:
                 self.controller.enqueue(group, "unreachable", after=RETRY_SECONDS)
 
     def _follow(self, kind: Kind) -> None:
-        informer = self._informers[kind] = self._manager.informer(kind, metadata_only=True)
+        # Controllers that need whole objects of a kind have declared it before: its watch serves here too.
+        informer = self._informers[kind] = self._manager.informers.of_metadata(kind)
 
         def changed(old: Snapshot | None, new: Snapshot | None) -> None:
             for handler in self._handlers:
                 handler(kind, old, new)
 
-        informer.on_change(changed)
+        self._leave[kind] = informer.on_change(changed)
+
+    def _unfollow(self, kind: Kind) -> None:
+        informer = self._informers.pop(kind)
+        self._leave.pop(kind)()
+        if informer.scope.metadata_only:  # Others have their own use for one of whole objects.
+            self._manager.informers.drop(informer)
 
     def _group_of(self, obj: Object) -> tuple[Key, ...]:
         """Return the group of a definition (plural.group) or of an APIService (version.group)."""

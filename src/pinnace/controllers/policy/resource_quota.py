@@ -129,7 +129,8 @@ class ResourceQuotas:
             kind = self._monitors.find(*place)
             if kind is None:
                 return None
-            known = self._manager.informer(kind, metadata_only=place not in _WHOLE)
+            informers = self._manager.informers
+            known = informers.get(kind) if place in _WHOLE else informers.of_metadata(kind)
             self._followed[place] = known
             known.on_change(partial(self._object_changed, place))
         return known
