@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key, Object, key_of
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
@@ -38,16 +39,16 @@ class Protection:
         self._finalizer = finalizer
         self._is_used = is_used
         self._leaving = f"leaving without {finalizer}"
-        self._objects = manager.cache(kind, metadata_only=True)
+        self._objects = manager.cache(kind)
         self._objects.add_index(self._leaving, _leaving_from)
         self.controller = Controller(name, self._reconcile)
-        self.controller.for_(kind, metadata_only=True)
+        self.controller.for_(kind)
         for user in users:
-            self.controller.watches(user, self._concerned, metadata_only=True)
+            self.controller.watches_encoded(user, self._concerned)
 
-    def _concerned(self, user: Object) -> Iterable[Key]:
+    def _concerned(self, user: Snapshot) -> Iterable[Key]:
         """Return the objects that may no longer be in use."""
-        namespace = user["metadata"].get("namespace", "") if self._kind == _CLAIM else ""
+        namespace = user.key.namespace if self._kind == _CLAIM else ""
         return self._objects.keys_by_index(self._leaving, namespace)
 
     async def _reconcile(self, key: Key) -> None:

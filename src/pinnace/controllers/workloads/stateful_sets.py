@@ -104,7 +104,7 @@ class StatefulSets:
         self._events = EventSource(manager.recorder, "statefulset-controller")
         self._sets = manager.cache(STATEFUL_SET)
         self._pods = Dependents(manager.cache(POD), pod_facts, index_pods)
-        self._claims = StatefulClaims(manager.cache(CLAIM, metadata_only=True), client, self._events)
+        self._claims = StatefulClaims(manager.cache(CLAIM), client, self._events)
         self._revisions = Revisions(manager, client, hash_label=_HASH_LABEL)
         self.controller = Controller("statefulset", self._reconcile, workers=5)
         self.controller.for_(STATEFUL_SET)
