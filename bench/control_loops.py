@@ -30,6 +30,8 @@ from pinnace.reconcile.manager import Manager
 DEPLOYMENT = "apps/v1/Deployment"
 JOB = "batch/v1/Job"
 NODES, REPLICAS = 10, 500
+JOB_NODES = 100
+"""Enough for 10,000 pods at once: no pod has to wait for another to end."""
 AT_ONCE = 20
 """Concurrent creations of Jobs."""
 REST_SECONDS = 20.0
@@ -58,7 +60,7 @@ def main() -> None:
     nodes, pods = (500, 10_000) if is_full else (100, 2_000)
     with server(NODES) as own:
         asyncio.run(roll_out(own))
-    with server(NODES) as own:
+    with server(JOB_NODES) as own:
         asyncio.run(complete_jobs(own, jobs))
     with server(nodes) as own:
         asyncio.run(rest(own, nodes, pods))
