@@ -26,6 +26,10 @@ _MEMORY_SECONDS = 600.0
 _BURST = 25.0
 _PER_SECOND = 1 / 300
 _WAITING = 1000
+_LONGEST = 1024
+_SIMILAR = 10
+"""From so many messages on, events that differ by their message alone are counted as one."""
+_COMBINED = "(combined from similar events): "
 
 
 class _EventKey(NamedTuple):
@@ -47,6 +51,14 @@ class _Written:
 
 
 @dataclass(slots=True)
+class _Similar:
+    """The messages of events that are equal otherwise."""
+
+    messages: set[str]
+    last: float
+
+
+@dataclass(slots=True)
 class _Allowance:
     left: float
     at: float
@@ -62,16 +74,18 @@ class EventRecorder:
         self._waiting: asyncio.Queue[tuple[_EventKey, Object]] = asyncio.Queue(_WAITING)
         self._written: OrderedDict[_EventKey, _Written] = OrderedDict()
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
+        self._similar: OrderedDict[_EventKey, _Similar] = OrderedDict()
         self._lost = 0
 
     def record(self, obj: Object, type: EventType, reason: str, message: str, *, component: str = "") -> None:
         """Record an event of an object. `reason` is one word for machines, in CamelCase.
 
-        `component` names the source if it is not the recorder's own. A repeated event is counted on the first one;
-        of one object 25 are written at once, then one every five minutes.
+        `component` names the source if it is not the recorder's own. A repeated event is counted on the first one, and
+        so are events of one reason from the tenth message on; of one object 25 are written at once, then one every five
+        minutes.
         """
         metadata = obj["metadata"]
-        event_key = _EventKey(metadata.get("uid", ""), type, reason, message[:1024], component or self._component)
+        event_key = _EventKey(metadata.get("uid", ""), type, reason, message[:_LONGEST], component or self._component)
         if not self._is_allowed(event_key.uid or f"{metadata.get('namespace')}/{metadata['name']}"):
             return
         try:
@@ -113,21 +127,38 @@ class EventRecorder:
         allowance.left -= 1
         return True
 
+    def _combine(self, event_key: _EventKey) -> tuple[_EventKey, str]:
+        """Return the key under which an event is counted, and its message."""
+        now = self._client.clock.monotonic()
+        shared = event_key._replace(message="")
+        similar = self._similar.get(shared)
+        if similar is None or now - similar.last > _MEMORY_SECONDS:
+            similar = self._similar[shared] = _Similar(set(), now)
+        self._similar.move_to_end(shared)
+        if len(self._similar) > _REMEMBERED:
+            self._similar.popitem(last=False)
+        similar.last = now
+        if len(similar.messages) >= _SIMILAR - 1 and event_key.message not in similar.messages:
+            return shared, (_COMBINED + event_key.message)[:_LONGEST]
+        similar.messages.add(event_key.message)
+        return event_key, event_key.message
+
     async def _write(self, event_key: _EventKey, about: Object) -> None:
         clock = self._client.clock
+        event_key, message = self._combine(event_key)
         written = self._written.get(event_key)
         if written is not None and clock.monotonic() - written.last < _MEMORY_SECONDS:
             written.count += 1
             written.last = clock.monotonic()
-            patch = {"count": written.count, "lastTimestamp": to_rfc3339(clock.now())}
+            patch = {"count": written.count, "lastTimestamp": to_rfc3339(clock.now()), "message": message}
             try:
                 await self._client.patch("v1/Event", written.name, patch, namespace=written.namespace)
                 return
             except errors.NotFound:
                 pass  # It has expired on the server: write a new one.
-        await self._create(event_key, about)
+        await self._create(event_key, message, about)
 
-    async def _create(self, event_key: _EventKey, about: Object) -> None:
+    async def _create(self, event_key: _EventKey, message: str, about: Object) -> None:
         clock = self._client.clock
         now = to_rfc3339(clock.now())
         namespace = about.get("namespace") or "default"
@@ -139,7 +170,7 @@ class EventRecorder:
             "involvedObject": about,
             "type": event_key.type,
             "reason": event_key.reason,
-            "message": event_key.message,
+            "message": message,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
