@@ -37,6 +37,7 @@ GUIDES = (
     "refuse-and-complete-objects",
     "change-a-kind",
     "extend-kubectl",
+    "schedule-pods",
     "serve-your-own-api",
     "test-against-it",
 )
