@@ -65,6 +65,10 @@ class Result:
     requeue_after: float = 0.0
 
 
+STILL_WAITING = Result()
+"""Returned by a reconcile that has done nothing, because an earlier call has asked for a later one."""
+
+
 class Permanent(Exception):
     """Raise it in a reconcile that fails until the object changes: it is not retried.
 
@@ -389,6 +393,9 @@ class Controller:
         return bool(wait)
 
     def _succeeded(self, key: Key, result: Result | None) -> str:
+        if result is STILL_WAITING:
+            self._expect_again(key)
+            return "success"
         self._forget(key)
         if result is None or result.requeue_after <= 0:
             return "success"

@@ -219,7 +219,8 @@ def _is_first(when: Predicate | None) -> Predicate:
 
 def _or_deletion(when: Predicate, old: Object | None, new: Object | None) -> bool:
     """Let the start of a deletion through, whatever the predicate says: the clean-up waits for it."""
-    if new is not None and new["metadata"].get("deletionTimestamp"):
+    is_deleted = new is not None and "deletionTimestamp" in new["metadata"]
+    if is_deleted and (old is None or "deletionTimestamp" not in old["metadata"]):
         return True
     return when(old, new)
 

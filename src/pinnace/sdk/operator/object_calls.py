@@ -12,7 +12,7 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object, key_of
-from pinnace.reconcile.controller import Controller, Permanent, Result
+from pinnace.reconcile.controller import STILL_WAITING, Controller, Permanent, Result
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.finalizers import has_finalizer, is_being_deleted
 from pinnace.reconcile.limits import Retry
@@ -67,6 +67,8 @@ class ObjectReconciler:
         selecting = work.handler or work.cleanup
         assert selecting is not None
         self._caches = ObjectCaches(runtime, work.kind, selecting.options)
+        self._waiting: dict[Key, str] = {}
+        """The version of the status that a call has stored before it failed or asked for a later call."""
         self.controller: Controller | None = None
         """The controller that calls `reconcile`: it knows the causes."""
 
@@ -76,6 +78,8 @@ class ObjectReconciler:
             if self._work.cleanup is not None:
                 await self._work.finalizer.release_left(key)
             return None
+        if self._is_waiting(key, obj):
+            return STILL_WAITING
         try:
             return await self._reconcile(obj)
         except errors.Forbidden as denied:
@@ -83,6 +87,11 @@ class ObjectReconciler:
             if missing is None:
                 raise
             raise missing from denied
+
+    def _is_waiting(self, key: Key, obj: Object) -> bool:
+        """Return whether nothing has happened since a call that asked to be repeated later, except its own status."""
+        is_own = self._waiting.get(key) == obj["metadata"]["resourceVersion"]
+        return is_own and self.controller is not None and self.controller.queue.due_in(key) > 0
 
     async def _reconcile(self, obj: Object) -> Result | None:
         work = self._work
@@ -118,13 +127,15 @@ class ObjectReconciler:
             result = await self._run(handler, ctx, instance, *arguments)
         except Exception as error:
             if isinstance(error, Retry):
+                # The status that says why must not be the reason for a call before the time is over.
                 set_waiting(instance, obj, error.reason, self._manager.client.clock)
             try:
-                await status.store()
+                self._waiting[key] = await status.store()
             except errors.ApiError as unstored:
                 log.warning("the status was not stored: %s", unstored)  # The handler's own error is the one to raise.
             raise
         clear_waiting(instance)
+        self._waiting.pop(key, None)
         await status.store()
         _check_untouched(handler, key, untouched, _without_status(instance))
         return result.requeue_after if isinstance(result, Result) else ctx.requeue_after

@@ -31,8 +31,8 @@ class StatusChange:
         # The handler changes a plain object in place: copy the stored status before the call.
         self._stored, self._before = status_of(obj), status_of(instance)
 
-    async def store(self) -> None:
-        """Store the changes by one patch; none is sent if there are none.
+    async def store(self) -> str:
+        """Store the changes by one patch; none is sent if there are none. Return the version that was written, if any.
 
         A merge patch replaces lists. It therefore names the version of the object if it has any; after a conflict the
         changes are made to the newer list: conditions by their type, other lists only if they are still the same.
@@ -40,29 +40,29 @@ class StatusChange:
         after = status_of(self._instance)
         changes = status_changes(self._stored, self._before, after, read_assigned_status(self._instance))
         if not changes:
-            return
+            return ""
         latest = self._obj
         for attempt in range(1, _ATTEMPTS + 1):
             metadata: Object = {"uid": latest["metadata"]["uid"]}  # Not another object that has taken the name.
             if _has_list(changes):
                 metadata["resourceVersion"] = latest["metadata"]["resourceVersion"]
             try:
-                await self._patch({"metadata": metadata, "status": changes})
-                return
+                return await self._patch({"metadata": metadata, "status": changes})
             except errors.NotFound:
-                return  # The object was removed while the handler worked.
+                return ""  # The object was removed while the handler worked.
             except errors.Conflict as conflict:
                 found = await self._read()
                 if found is None or found["metadata"]["uid"] != self._obj["metadata"]["uid"]:
-                    return
+                    return ""
                 rebased = rebase(changes, self._before, status_of(found))
                 if attempt == _ATTEMPTS or rebased is None:
                     raise conflict
                 latest, changes = found, rebased
+        return ""
 
-    async def _patch(self, patch: Object) -> None:
+    async def _patch(self, patch: Object) -> str:
         metadata = self._obj["metadata"]
-        await self._client.patch(
+        answer = await self._client.patch(
             kind_of(self._obj),
             metadata["name"],
             patch,
@@ -70,6 +70,7 @@ class StatusChange:
             subresource="status",
             field_manager=self._manager,
         )
+        return str(answer["metadata"]["resourceVersion"])
 
     async def _read(self) -> Object | None:
         metadata = self._obj["metadata"]
