@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
+
+MODULE = "-m "
+"""The prefix of a target that is a module."""
 
 Wanted = TypeVar("Wanted")
 
@@ -38,20 +43,7 @@ def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
     `example` is the class that messages name, if that is not `wanted` itself.
     """
     path, name = _split(target)
-    if not path.is_file():
-        raise NoOperator(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
-    if spec is None or spec.loader is None:
-        raise NoOperator(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Before it runs: its classes look themselves up there.
-    beside = path.parent.resolve()
-    if str(beside) not in sys.path:
-        sys.path.insert(0, str(beside))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # The user's code may raise anything.
-        raise NoOperator(_format_error(error, beside)) from error
+    module = _import_module(target, path) if is_module(target) else _import_file(path)
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
     kind = example or wanted.__name__
     what = kind.lower()
@@ -66,8 +58,72 @@ def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
     return next(iter(found.values()))
 
 
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NoOperator(f"there is no file {path}; for a module write -m package.module")
+    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
+    if spec is None or spec.loader is None:
+        raise NoOperator(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Before it runs: its classes look themselves up there.
+    beside = path.parent.resolve()
+    if str(beside) not in sys.path:
+        sys.path.insert(0, str(beside))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # The user's code may raise anything.
+        raise NoOperator(_format_error(error, beside)) from error
+    return module
+
+
+def _import_module(target: str, path: Path) -> ModuleType:
+    try:
+        return importlib.import_module(module_name(target))
+    except Exception as error:  # The user's code may raise anything.
+        raise NoOperator(_format_error(error, root_of(target, path))) from error
+
+
+def target_of(file: str, module: str) -> str:
+    """Return the target that the arguments of a command name. Raise NoOperator unless it is exactly one."""
+    if bool(file) == bool(module):
+        raise NoOperator("name the file of the operator, as in website.py, or its module, as in -m package.module")
+    return f"{MODULE}{module}" if module else file
+
+
+def is_module(target: str) -> bool:
+    """Return whether a target is a module, as in `-m package.module`, instead of a file."""
+    return target.startswith(MODULE)
+
+
+def module_name(target: str) -> str:
+    return target.removeprefix(MODULE).partition(":")[0]
+
+
+def root_of(target: str, path: Path) -> Path:
+    """Return the directory whose modules belong to the operator: its package's, or the file's."""
+    if not is_module(target):
+        return path.resolve().parent
+    depth = module_name(target).count(".") + (path.name == "__init__.py")
+    return path.resolve().parents[max(depth - 1, 0)]
+
+
 def file_of(target: str) -> Path:
+    """Return the file of a target. Raise NoOperator if there is no such module."""
     return _split(target)[0]
+
+
+def _find_module(name: str) -> Path:
+    """Return the file of a module. Modules are found in the current directory and in `src` below it, too."""
+    for place in (Path("src"), Path()):
+        if place.is_dir() and str(place.resolve()) not in sys.path:
+            sys.path.insert(0, str(place.resolve()))
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise NoOperator(f"there is no module {name}: {error}") from None
+    if found is None or found.origin is None:
+        raise NoOperator(f"there is no module {name} in the current directory, in src, or installed")
+    return Path(found.origin)
 
 
 def _format_error(error: Exception, root: Path) -> str:
@@ -81,5 +137,8 @@ def _format_error(error: Exception, root: Path) -> str:
 
 
 def _split(target: str) -> tuple[Path, str]:
+    if is_module(target):
+        module, _, name = target.removeprefix(MODULE).partition(":")
+        return _find_module(module), name
     head, colon, name = target.rpartition(":")
     return (Path(head), name) if colon and name.isidentifier() else (Path(target), "")

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pinnace.cli.file_watch import Saves
-from pinnace.cli.operator_files import NoOperator, extension_in, file_of
+from pinnace.cli.operator_files import NoOperator, extension_in, file_of, root_of
 from pinnace.model.objects import Object
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.resources.schemas import NotStructural
@@ -35,7 +35,7 @@ class Loaded:
 
 def load(target: str) -> Loaded:
     """Load the operator of a file, and the modules beside it again. If that fails, the former modules stay."""
-    root = file_of(target).resolve().parent
+    root = root_of(target, file_of(target))
     with _reimport(root):
         operator = extension_in(target)
         return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
@@ -44,11 +44,11 @@ def load(target: str) -> Loaded:
 async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
     """Wait until the file is saved and can be loaded; return it. Print the changes, and the errors of failed loads."""
     known = dict(current.files)
-    root = file_of(current.target).resolve().parent
+    root = root_of(current.target, file_of(current.target))
     while True:
         await saves.next()
         await asyncio.sleep(_SETTLE_SECONDS)
-        latest = _texts([*known, *root.glob("*.py")] if known != current.files else list(known))
+        latest = _texts([*known, *root.rglob("*.py")] if known != current.files else list(known))
         changed = [path for path, text in latest.items() if known.get(path) != text]
         if not changed:
             continue
@@ -62,7 +62,7 @@ async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
             differences = list(_schema_changes(current.operator.crds(), loaded.operator.crds()))
         except (NoOperator, NotStructural, ValueError) as error:
             # The error may be in a file that was not known before: watch all files beside it from now on.
-            known = {**_texts(list(root.glob("*.py"))), **known}
+            known = {**_texts(list(root.rglob("*.py"))), **known}
             print(error, file=sys.stderr)
             print(f"{current.operator.name} runs unchanged; save again to retry.", file=sys.stderr, flush=True)
             continue

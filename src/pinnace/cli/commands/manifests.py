@@ -10,36 +10,71 @@ import typer
 
 from pinnace import __version__
 from pinnace.cli.kubectl.formats import as_documents
-from pinnace.cli.operator_files import NoOperator, file_of
+from pinnace.cli.operator_files import NoOperator, file_of, is_module, target_of
 from pinnace.cli.reloading import load
 from pinnace.model.objects import Object
 from pinnace.sdk.extension import Extension
-from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, dockerfile, roles, workload
+from pinnace.sdk.operator.manifests import (
+    DeploymentOptions,
+    definitions,
+    dockerfile,
+    project_dockerfile,
+    roles,
+    workload,
+)
 from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.operator.packaging import chart, chart_templates, chart_values, finish_template, kustomization
+from pinnace.sdk.operator.project import find_project, has_build, read_settings
 from pinnace.sdk.resources.schemas import NotStructural
+
+_FORMATS = ("yaml", "kustomize", "helm")
 
 
 def manifests(
-    file: Annotated[str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")],
+    file: Annotated[
+        str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")
+    ] = "",
+    module: Annotated[
+        str, typer.Option("-m", "--module", help="A module instead of a file: package.module, or package.module:name.")
+    ] = "",
     out: Annotated[
         Path | None, typer.Option(help="Write files into this directory, with a Dockerfile.", show_default=False)
     ] = None,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The operator's namespace.")] = "default",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="The operator's namespace.", show_default="default")
+    ] = "",
     image: Annotated[str, typer.Option(help="The operator's image.", show_default="NAME:latest")] = "",
-    replicas: Annotated[int, typer.Option(help="The number of replicas; one works, the others stand by.", min=1)] = 1,
+    replicas: Annotated[
+        int, typer.Option(help="The number of replicas; one works, the others stand by.", min=0, show_default="1")
+    ] = 0,
+    form: Annotated[str, typer.Option("--format", help="yaml, kustomize or helm; the last two need --out.")] = "yaml",
+    service_monitor: Annotated[
+        bool, typer.Option("--service-monitor", help="Add a ServiceMonitor of the Prometheus operator.")
+    ] = False,
 ) -> None:
     """Print the CRDs, the least permissions, the Deployment, the webhook configurations and APIs of an operator.
 
-    Of a scheduler the permissions and the Deployment.
+    Of a scheduler the permissions and the Deployment. `[tool.pinnace]` in pyproject.toml gives the defaults: namespace,
+    image, replicas, env, args, resources, service_monitor.
     """
     try:
-        loaded = load(file)
-        operator = loaded.operator
-        source = file_of(file)
+        target = target_of(file, module)
+        loaded = load(target)
+        operator, source = loaded.operator, file_of(target)
+        settings = read_settings(find_project(source.parent))
         place = DeploymentOptions(
-            namespace=namespace, image=image or f"{operator.name}:latest", file=source.name, replicas=replicas
+            namespace=namespace or settings.namespace,
+            image=image or settings.image or f"{operator.name}:latest",
+            file=_within_image(target, source),
+            replicas=replicas or settings.replicas,
+            env=settings.env,
+            args=settings.args,
+            resources=settings.resources,
+            service_monitor=service_monitor or settings.service_monitor,
         )
         written = _manifests_of(operator, place)
+        if form not in _FORMATS or (form != "yaml" and out is None):
+            raise ValueError(f"--format {form}: choose from {', '.join(_FORMATS)}; kustomize and helm need --out")
     except (NoOperator, NotStructural, ValueError) as error:
         print(f"pinnace: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
@@ -47,11 +82,44 @@ def manifests(
         print(as_documents([obj for objects in written.values() for obj in objects]), end="")
         return
     out.mkdir(parents=True, exist_ok=True)
-    for name, objects in written.items():
-        if objects:
-            (out / name).write_text(as_documents(objects))
-    (out / "Dockerfile").write_text(dockerfile(source, version=__version__, beside=loaded.files))
-    print(f"written to {out}: build the image with its Dockerfile beside {source.name}, then kubectl apply -f {out}")
+    _write(out, form, operator.name, written, place)
+    project = find_project(source.parent) if is_module(target) else None
+    if project is not None and has_build(project):
+        (out / "Dockerfile").write_text(project_dockerfile(place.file))
+        beside = str(project)
+    else:
+        (out / "Dockerfile").write_text(dockerfile(source, version=__version__, beside=loaded.files))
+        beside = source.name
+    command = {"yaml": f"kubectl apply -f {out}", "kustomize": f"kubectl apply -k {out}"}
+    then = command.get(form, f"helm install {operator.name} {out}")
+    print(f"written to {out}: build the image with its Dockerfile beside {beside}, then {then}")
+
+
+def _within_image(target: str, source: Path) -> str:
+    """Return the target as the image has it: the module, or the file without its directory, each with its :name."""
+    if is_module(target):
+        return target
+    _, colon, name = target.rpartition(":")
+    return f"{source.name}:{name}" if colon and name.isidentifier() else source.name
+
+
+def _write(out: Path, form: str, operator: str, written: dict[str, list[Object]], place: DeploymentOptions) -> None:
+    if form != "helm":
+        for name, objects in written.items():
+            if objects:
+                (out / name).write_text(as_documents(objects))
+        if form == "kustomize":
+            (out / "kustomization.yaml").write_text(as_documents([kustomization(written, place)]))
+        return
+    (out / "templates").mkdir(exist_ok=True)
+    deployment = next(obj for obj in written["deployment.yaml"] if obj["kind"] == "Deployment")
+    (out / "Chart.yaml").write_text(as_documents([chart(operator, __version__)]))
+    (out / "values.yaml").write_text(as_documents([chart_values(place, deployment)]))
+    if written.get("crds.yaml"):
+        (out / "crds").mkdir(exist_ok=True)
+        (out / "crds" / "crds.yaml").write_text(as_documents(written["crds.yaml"]))
+    for name, objects in chart_templates(written, place).items():
+        (out / "templates" / name).write_text(finish_template(as_documents(objects)))
 
 
 def _manifests_of(operator: Extension, place: DeploymentOptions) -> dict[str, list[Object]]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from pinnace.cli.file_watch import Saves
-from pinnace.cli.operator_files import NoOperator
+from pinnace.cli.operator_files import NoOperator, target_of
 from pinnace.cli.progress import progress
 from pinnace.cli.reloading import Loaded, load, next_loaded
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
-from pinnace.client.kubeconfig import KubeconfigError, find_access
+from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster import kubeconfig as kubeconfigs
 from pinnace.cluster.cluster import running
@@ -27,16 +27,25 @@ from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.permissions import missing_permission
+from pinnace.sdk.handlers.threads import MAX_THREADS
 from pinnace.sdk.operator.installation import install_external_definitions
+from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.operator.process import run_until_signal
 from pinnace.sdk.operator.why_answers import answer_why
 from pinnace.sdk.resources.readiness import NotEstablished
 from pinnace.sdk.resources.schemas import NotStructural
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
 
 def run(
-    file: Annotated[str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")],
+    file: Annotated[
+        str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")
+    ] = "",
+    module: Annotated[
+        str, typer.Option("-m", "--module", help="A module instead of a file: package.module, or package.module:name.")
+    ] = "",
     dev: Annotated[
         bool, typer.Option("--dev", help="Start a temporary cluster, which ends with the operator.")
     ] = False,
@@ -65,6 +74,12 @@ def run(
         int | None,
         typer.Option(help="Serve a scheduler's functions as an HTTP extender on this port.", show_default=False),
     ] = None,
+    max_threads: Annotated[int, typer.Option(help="The most threads for `def` handlers.", min=1)] = MAX_THREADS,
+    log_format: Annotated[str, typer.Option(help="text, or json: one object per line.")] = "text",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    yes: Annotated[
+        bool, typer.Option("-y", "--yes", help="Change a cluster on another machine without asking.")
+    ] = False,
     nodes: Annotated[int, typer.Option(help="With --dev: simulate this many nodes.", min=0, max=10_000)] = 0,
 ) -> None:
     """Run the operator or scheduler in a file until Ctrl-C. The kinds of an operator are installed first.
@@ -78,11 +93,12 @@ def run(
       pinnace run website.py --dev              with a cluster of its own; the kubeconfig's path is printed
       pinnace run website.py                    against the current context
       pinnace run website.py:operator -n web    one of several operators; its lease is kept in web
-      pinnace run website.py --metrics-port 8080
+      pinnace run -m shop.operators:website     a module of a package, also in src/
+      pinnace run website.py --metrics-port 8080 --log-format json
       pinnace why website/blog                  meanwhile: why was it reconciled?
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    options = {
+    _configure_logs(log_level, log_format)
+    options: dict[str, Any] = {
         "install": not no_install,
         "leader_election": leader_election,
         "webhook_host": webhook_host,
@@ -91,7 +107,11 @@ def run(
         "metrics_port": metrics_port,
     } | ({} if extender_port is None else {"extender_port": extender_port})
     try:
-        loaded = load(file)
+        loaded = load(target_of(file, module))
+        if isinstance(loaded.operator, Operator):
+            options["max_threads"] = max_threads
+        if not dev and not no_install:
+            _confirm(loaded.operator, find_access(path=kubeconfig, context=context), context, is_agreed=yes)
         if dev:
             asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, nodes, reload=reload))
         else:
@@ -110,6 +130,28 @@ def run(
         errors.ApiError,
     ) as error:
         _fail(str(error))
+
+
+def _configure_logs(level: str, form: str) -> None:
+    if form not in ("text", "json"):
+        _fail(f"there is no log format {form}: choose text or json")
+    try:
+        configure_logs(level=level, form="json" if form == "json" else "text")
+    except ValueError as error:
+        _fail(str(error))
+
+
+def _confirm(operator: Extension, access: Access, context: str, *, is_agreed: bool) -> None:
+    """Name the cluster that is about to change; ask, unless it is on this machine."""
+    host = urlsplit(access.server).hostname or ""
+    where = f"the cluster at {access.server}" + (f" (context {context})" if context else " (the current context)")
+    if host in _LOOPBACK or is_agreed:
+        print(f"{operator.name} runs in {where}", flush=True)
+        return
+    if not sys.stdin.isatty():
+        _fail(f"{operator.name} would install its kinds and webhooks in {where}: add --yes, or --no-install")
+    if not typer.confirm(f"Install the kinds and webhooks of {operator.name} in {where}?"):
+        raise typer.Exit(1)
 
 
 async def _run(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pinnace.model.objects import Object
 from pinnace.sdk.api.registration import api_services
@@ -16,6 +17,25 @@ from pinnace.sdk.operator.installation import ServiceName, service_reference, we
 WEBHOOK_PORT = 9443
 METRICS_PORT = 8080
 _RBAC = "rbac.authorization.k8s.io"
+_RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
+_CLUSTER_WIDE = frozenset(
+    [
+        *(("", one) for one in ("namespaces", "nodes", "persistentvolumes")),
+        *((_RBAC, one) for one in ("clusterroles", "clusterrolebindings")),
+        *(("storage.k8s.io", one) for one in ("storageclasses", "csidrivers", "csinodes", "volumeattachments")),
+        *(
+            ("admissionregistration.k8s.io", one)
+            for one in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        ),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("apiregistration.k8s.io", "apiservices"),
+        ("certificates.k8s.io", "certificatesigningrequests"),
+        ("networking.k8s.io", "ingressclasses"),
+        ("node.k8s.io", "runtimeclasses"),
+        ("scheduling.k8s.io", "priorityclasses"),
+    ]
+)
+"""Built-in resources outside of namespaces that operators use: a Role cannot allow them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +45,15 @@ class DeploymentOptions:
     namespace: str
     image: str
     file: str
-    """The operator's file within the image's working directory."""
+    """The operator's file within the image's working directory, as website.py or website.py:name; or -m module:name."""
     replicas: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    args: Sequence[str] = ()
+    """More options of `pinnace run`."""
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """Requests and limits; the default ones if empty."""
+    service_monitor: bool = False
+    """Add a Service for the metrics and a ServiceMonitor of the Prometheus operator."""
 
 
 def definitions(operator: Declarations, place: DeploymentOptions) -> list[Object]:
@@ -37,17 +64,23 @@ def definitions(operator: Declarations, place: DeploymentOptions) -> list[Object
 def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
     """Return a ServiceAccount with the permissions that the operator declares, and no others."""
     account = {"kind": "ServiceAccount", "name": operator.name, "namespace": place.namespace}
-    whole, own = cluster_permissions(operator), own_permissions(operator)
     metadata = _metadata(operator)
     placed = {**metadata, "namespace": place.namespace}
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed},
-        _role("ClusterRole", metadata, whole),
-        binding_of("ClusterRoleBinding", "ClusterRole", metadata, account),
-        _role("Role", placed, own),
-        binding_of("RoleBinding", "Role", placed, account),
-        *(_delegation(metadata, account) if operator.served_kinds else ()),
-    ]
+    found: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed}]
+    whole = cluster_permissions(operator)
+    for namespace in operator.namespaces:
+        within = {**metadata, "name": f"{operator.name}-objects", "namespace": namespace}
+        found += [
+            _role("Role", within, namespaced_permissions(operator)),
+            binding_of("RoleBinding", "Role", within, account),
+        ]
+    if whole:
+        found += [
+            _role("ClusterRole", metadata, whole),
+            binding_of("ClusterRoleBinding", "ClusterRole", metadata, account),
+        ]
+    found += [_role("Role", placed, own_permissions(operator)), binding_of("RoleBinding", "Role", placed, account)]
+    return [*found, *(_delegation(metadata, account) if operator.served_kinds else ())]
 
 
 def _delegation(metadata: Object, account: Object) -> list[Object]:
@@ -61,8 +94,8 @@ def _delegation(metadata: Object, account: Object) -> list[Object]:
 
 
 def cluster_permissions(operator: Declarations) -> list[Permission]:
-    """Return the permissions that it needs in all namespaces."""
-    found = operator.permissions()
+    """Return the permissions that it needs in all namespaces, and for kinds outside of namespaces."""
+    found = [one for one in operator.permissions() if not operator.namespaces or not _is_namespaced(operator, one)]
     change = ("get", "patch")
     group = "admissionregistration.k8s.io"
     if any(handler.mutates for handler in operator.admission):
@@ -81,11 +114,25 @@ def cluster_permissions(operator: Declarations) -> list[Permission]:
     return found
 
 
+def namespaced_permissions(operator: Declarations) -> list[Permission]:
+    """Return the permissions that an operator of some namespaces needs in each of them."""
+    return [one for one in operator.permissions() if _is_namespaced(operator, one)]
+
+
+def _is_namespaced(operator: Declarations, permission: Permission) -> bool:
+    """Return whether a permission is for a kind within namespaces, as far as that is known."""
+    resource = permission.resource.partition("/")[0]
+    cluster_wide = {
+        (one.declared.kind.group, one.declared.plural) for one in operator.kinds if not one.declared.namespaced
+    }
+    return (permission.group, resource) not in cluster_wide and (permission.group, resource) not in _CLUSTER_WIDE
+
+
 def own_permissions(operator: Declarations) -> list[Permission]:
     """Return the permissions that it needs in its own namespace."""
     found = [
         Permission("coordination.k8s.io", "leases", ("create",)),
-        Permission("coordination.k8s.io", "leases", ("get", "update"), (operator.name,)),
+        Permission("coordination.k8s.io", "leases", ("get", "list", "watch", "update"), (operator.name,)),
     ]
     if operator.has_endpoints:
         secret = f"{operator.name}-webhook-certificate"
@@ -121,12 +168,27 @@ def workload(operator: Declarations, place: DeploymentOptions) -> list[Object]:
         client_config = {"service": service_reference(_service(operator, place))}
         found += webhook_configurations(operator, client_config)
         found += api_services(operator.served_kinds, client_config["service"])
+    if place.service_monitor:
+        found += _monitoring(operator, placed, labels)
     return found
 
 
+def _monitoring(operator: Declarations, metadata: Object, labels: Object) -> list[Object]:
+    """Return a Service for the metrics, and the ServiceMonitor by which the Prometheus operator finds it."""
+    named = {**metadata, "name": f"{operator.name}-metrics", "labels": {**labels, "metrics": operator.name}}
+    service = {"selector": labels, "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]}
+    monitor = {"selector": {"matchLabels": {"metrics": operator.name}}, "endpoints": [{"port": "metrics"}]}
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": named, "spec": service},
+        {"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": named, "spec": monitor},
+    ]
+
+
 def _pod_spec(operator: Declarations, place: DeploymentOptions) -> Object:
-    command = ["pinnace", "run", place.file, "--no-install", "--no-reload", "--leader-election"]
-    command += [f"--metrics-port={METRICS_PORT}"]
+    command = ["pinnace", "run", *place.file.split(" "), "--no-install", "--no-reload", "--leader-election"]
+    command += [f"--metrics-port={METRICS_PORT}", *place.args]
+    # A replica that converts must be reached before its caches are full: the objects in them are converted by it.
+    ready = "/healthz" if operator.conversions else "/readyz"
     ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
     if operator.has_endpoints:
         command += ["--webhook-host=0.0.0.0", f"--webhook-port={WEBHOOK_PORT}"]
@@ -138,8 +200,8 @@ def _pod_spec(operator: Declarations, place: DeploymentOptions) -> Object:
         "command": command,
         "ports": ports,
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}},
-        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}},
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "readinessProbe": {"httpGet": {"path": ready, "port": "metrics"}},
+        "resources": dict(place.resources) or _RESOURCES,
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -147,6 +209,8 @@ def _pod_spec(operator: Declarations, place: DeploymentOptions) -> Object:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    if place.env:
+        container["env"] = [{"name": name, "value": value} for name, value in place.env.items()]
     return {
         "serviceAccountName": operator.name,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -173,6 +237,18 @@ def dockerfile(file: Path, *, version: str, beside: Iterable[Path] = ()) -> str:
 {steps}
 USER 65532
 CMD ["pinnace", "run", "{file.name}", "--no-reload"]
+"""
+
+
+def project_dockerfile(target: str) -> str:
+    """Return a Dockerfile for a project with a pyproject.toml: it installs the project with its dependencies."""
+    arguments = ", ".join(f'"{part}"' for part in target.split(" "))
+    return f"""FROM python:3.13-slim
+WORKDIR /app
+COPY . .
+RUN pip install --no-cache-dir .
+USER 65532
+CMD ["pinnace", "run", {arguments}, "--no-reload"]
 """
 
 

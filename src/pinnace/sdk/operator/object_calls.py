@@ -22,6 +22,7 @@ from pinnace.sdk.handlers.permissions import missing_permission
 from pinnace.sdk.handlers.validation_messages import validation_message
 from pinnace.sdk.operator.context import Context, Trigger
 from pinnace.sdk.operator.finalizing import KindFinalizer
+from pinnace.sdk.operator.logs import HANDLED, HandledObject
 from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime
 from pinnace.sdk.operator.statuses import StatusChange, clear_waiting, set_waiting
 from pinnace.sdk.resources.custom_resource import CustomResource
@@ -123,6 +124,7 @@ class ObjectReconciler:
         key = key_of(obj)
         log = _ObjectLog(logging.getLogger(self._declarations.name), {"object": str(key), "handler": handler.name})
         ctx = Context(self._runtime, obj, instance, log=log, trigger=self._trigger(key, obj))
+        token = HANDLED.set(HandledObject(str(key), handler.name))
         try:
             result = await self._run(handler, ctx, instance, *arguments)
         except Exception as error:
@@ -134,6 +136,8 @@ class ObjectReconciler:
             except errors.ApiError as unstored:
                 log.warning("the status was not stored: %s", unstored)  # The handler's own error is the one to raise.
             raise
+        finally:
+            HANDLED.reset(token)
         clear_waiting(instance)
         self._waiting.pop(key, None)
         await status.store()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,6 +43,7 @@ from pinnace.sdk.handlers.handlers import (
 from pinnace.sdk.handlers.options import CallOptions, HandlerOptions, Select
 from pinnace.sdk.handlers.permissions import READ, Permission
 from pinnace.sdk.operator.declarations import Declarations, is_same_family, plural_like
+from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.runner import RunOptions, RunParameters, running
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
 
@@ -387,7 +387,7 @@ class Operator(Extension):
         """Run against the current cluster until SIGINT or SIGTERM: the last line of a file that is run."""
         from pinnace.sdk.operator.process import serve  # noqa: PLC0415 - it needs the HTTP client, which takes long to import
 
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        configure_logs()
         serve(self, kubeconfig=kubeconfig, context=context, **options)
 
 

@@ -1,0 +1,95 @@
+"""An operator's manifests as a kustomization and as a Helm chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from pinnace.model.objects import Object
+from pinnace.sdk.operator.manifests import DeploymentOptions
+
+_PLACES = {
+    "image": "{{ .Values.image }}",
+    "replicas": "{{ .Values.replicas }}",
+    "namespace": "{{ .Release.Namespace }}",
+}
+_RESOURCES = "RESOURCES-OF-THE-CHART"
+
+
+def kustomization(files: Mapping[str, list[Object]], place: DeploymentOptions) -> Object:
+    """Return the kustomization.yaml of a directory with these files."""
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": place.namespace,
+        "resources": [name for name, objects in files.items() if objects],
+        "images": [{"name": place.image.rpartition(":")[0] or place.image, "newTag": _tag(place.image)}],
+    }
+
+
+def chart(name: str, version: str) -> Object:
+    """Return the Chart.yaml of an operator."""
+    return {
+        "apiVersion": "v2",
+        "name": name,
+        "description": f"The operator {name}: its kinds, permissions and Deployment.",
+        "type": "application",
+        "version": version,
+        "appVersion": version,
+    }
+
+
+def chart_values(place: DeploymentOptions, deployment: Object) -> Object:
+    """Return the values.yaml of an operator's chart: the settings that differ between clusters."""
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    return {"image": place.image, "replicas": place.replicas, "resources": container["resources"]}
+
+
+def chart_templates(files: Mapping[str, list[Object]], place: DeploymentOptions) -> dict[str, list[Object]]:
+    """Return the objects with Helm's expressions for the image, the replicas, the resources and the namespace.
+
+    CRDs stay as they are: Helm installs the files of a chart's `crds` directory before all others.
+    """
+    return {
+        name: [_template(obj, place) for obj in objects]
+        for name, objects in files.items()
+        if objects and name != "crds.yaml"
+    }
+
+
+def finish_template(text: str) -> str:
+    """Return a template's YAML with Helm's expressions unquoted where they give numbers or maps."""
+    text = text.replace(f"replicas: '{_PLACES['replicas']}'", f"replicas: {_PLACES['replicas']}")
+    return text.replace(f"resources: {_RESOURCES}", "resources: {{ toJson .Values.resources }}")
+
+
+def _template(obj: Object, place: DeploymentOptions) -> Object:
+    found = _replace_namespace(deepcopy(obj), place.namespace)
+    if found["kind"] == "Deployment":
+        found["spec"]["replicas"] = _PLACES["replicas"]
+        container = found["spec"]["template"]["spec"]["containers"][0]
+        container["image"] = _PLACES["image"]
+        container["resources"] = _RESOURCES
+    assert isinstance(found, dict)
+    return found
+
+
+def _replace_namespace(value: Any, namespace: str) -> Any:
+    """Replace the operator's namespace wherever an object names it: in metadata, subjects, Services, arguments."""
+    if isinstance(value, dict):
+        return {
+            name: _PLACES["namespace"]
+            if name == "namespace" and inner == namespace
+            else _replace_namespace(inner, namespace)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_replace_namespace(inner, namespace) for inner in value]
+    if isinstance(value, str) and value.startswith(f"--webhook-service={namespace}/"):
+        return value.replace(f"={namespace}/", f"={_PLACES['namespace']}/", 1)
+    return value
+
+
+def _tag(image: str) -> str:
+    return image.rpartition(":")[2] if ":" in image else "latest"
