@@ -1,4 +1,4 @@
-"""Operators in packages: found by their module, configured by pyproject.toml, shipped as YAML, kustomization or chart."""
+"""Operators in packages: found by their module, configured by pyproject.toml, shipped in three forms."""
 
 from __future__ import annotations
 
