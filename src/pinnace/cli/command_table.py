@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "controllers": CommandEntry(
             "controllers", "controllers", "Run the built-in controllers as a process of their own."
         ),
+        "node": CommandEntry("node", "node", "Run pods on this machine, without root and without a container engine."),
         "image": CommandEntry("image", "image", "Load, pull, list and remove the images of this machine's node."),
         "scheduler": CommandEntry("scheduler", "scheduler", "Run the scheduler as a process of its own."),
         "explain-schedule": CommandEntry(

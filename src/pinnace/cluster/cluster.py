@@ -22,6 +22,7 @@ from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.memory_trim import MemoryTrim
+from pinnace.cluster.node_process import add_node
 from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.stall_watch import StallWatch
@@ -92,6 +93,8 @@ async def running(
         manager = await manager_of(plane, files, settings)
         if manager is not None:
             plane.supervisor.add(manager.name, manager.run)
+        if settings.node:
+            add_node(plane, settings.node, directory / "node", access)
         yield RunningCluster(plane, access, server)
 
 
@@ -131,7 +134,7 @@ async def _listen(
 
 async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
     """Return the manager of the configured controllers and simulated nodes; None for neither."""
-    if not settings.controllers and not settings.nodes:
+    if not settings.controllers and not settings.nodes and not settings.node:
         return None
     if settings.controllers:
         # In a thread: the server is ready, and eighty modules take a while to load.
@@ -144,6 +147,10 @@ async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Set
         manager = Manager(client, name="kubelet", supervise=plane.supervisor.keep)
     if settings.nodes:
         _simulate(plane, manager, settings)
+    elif settings.node:
+        from pinnace.cluster.simulation import add_scheduler  # noqa: PLC0415 - most clusters have no node.
+
+        add_scheduler(plane, manager)
     return manager
 
 

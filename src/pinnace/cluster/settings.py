@@ -29,6 +29,8 @@ class Settings:
     """The number of simulated nodes."""
     stages: Path | None = None
     """A file of KWOK Stages for the simulated nodes and their pods."""
+    node: str = ""
+    """The name of a node that runs pods on this machine, in a process of its own; empty for none."""
     auth: AuthSettings = field(default_factory=AuthSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     request_timeout: float = LIMIT_SECONDS

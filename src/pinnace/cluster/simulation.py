@@ -43,23 +43,29 @@ def simulate_nodes(
 ) -> SimulatedNodes:
     """Add simulated nodes and a scheduler to a manager. The lives are the stages of pods and of nodes."""
 
-    def client_of(user: User, field_manager: str) -> Client:
-        transport = InProcessTransport(plane.local(user))
-        client = Client(transport, clock=manager.client.clock, field_manager=field_manager, retries=Retries(attempts=1))
-        return client.telling(manager.informers.note_write)
-
     nodes = SimulatedNodes(
         manager,
-        client_of(KUBELETS, "kubelet"),
+        _client_of(plane, manager, KUBELETS, "kubelet"),
         version=f"v{plane.minor}.0",
         life=life,
         node_life=node_life,
         connections=plane.nodes,
     )
-    from pinnace.scheduler.scheduler import Scheduler  # noqa: PLC0415 - it loads numpy, which `pinnace up` need not wait for.
-
-    scheduler = Scheduler(manager, client_of(SCHEDULER, "kube-scheduler"))
-    for controller in (*nodes.controllers, scheduler.controller):
+    for controller in nodes.controllers:
         manager.add(controller)
+    add_scheduler(plane, manager)
     nodes.add(names, shape)
     return nodes
+
+
+def add_scheduler(plane: Plane, manager: Manager) -> None:
+    """Add the scheduler to a manager."""
+    from pinnace.scheduler.scheduler import Scheduler  # noqa: PLC0415 - it loads numpy, which `pinnace up` need not wait for.
+
+    manager.add(Scheduler(manager, _client_of(plane, manager, SCHEDULER, "kube-scheduler")).controller)
+
+
+def _client_of(plane: Plane, manager: Manager, user: User, field_manager: str) -> Client:
+    transport = InProcessTransport(plane.local(user))
+    client = Client(transport, clock=manager.client.clock, field_manager=field_manager, retries=Retries(attempts=1))
+    return client.telling(manager.informers.note_write)

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -90,6 +91,9 @@ def up(
             "--no-controllers",
             help="Run no controllers: deleted namespaces are not emptied, and orphans are not garbage collected.",
         ),
+    ] = False,
+    node: Annotated[
+        bool, typer.Option("--node", help="Run pods on this machine, as a node in a process of its own.")
     ] = False,
     nodes: Annotated[
         int,
@@ -233,6 +237,7 @@ def up(
         old_versions=not no_old_versions,
         controllers=not no_controllers,
         nodes=nodes,
+        node=socket.gethostname().lower() if node else "",
         stages=stages,
         auth=AuthSettings(
             token_file=token_auth_file,

@@ -12,7 +12,7 @@ from pathlib import Path
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
-from pinnace.node.agent.pod_workers import AgentNode, PodWorkers
+from pinnace.node.agent.pod_workers import AgentNode, PodWorkers, WorkerContext
 from pinnace.node.agent.registration import RENEW_SECONDS, Registration, capacity_of_machine
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.runtime.errors import NotThere
@@ -69,8 +69,11 @@ class NodeAgent:
             Pulls(images, client.clock),
             client,
             manager.recorder,
-            enqueue=lambda key: self.controller.enqueue(key, "runtime"),
-            services=all_services,
+            WorkerContext(
+                enqueue=lambda key: self.controller.enqueue(key, "runtime"),
+                services=all_services,
+                current=self._pods.get,
+            ),
         )
 
     async def run(self) -> None:

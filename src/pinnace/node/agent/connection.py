@@ -48,14 +48,13 @@ class AgentConnection:
         found = await self._containers(pod, container)
         if options.previous:
             found = found[:-1]
-        if not found:
-            kind = "previous terminated container" if options.previous else "container"
-            raise errors.BadRequest(f'{kind} "{container}" in pod "{pod.name}" not found')
-        chosen = found[-1]
-        if not Path(chosen.log_file).exists():
+        if not found and options.previous:
+            raise errors.BadRequest(f'previous terminated container "{container}" in pod "{pod.name}" not found')
+        if not found or not Path(found[-1].log_file).exists():
             raise errors.BadRequest(
                 f'container "{container}" in pod "{pod.name}" is waiting to start: ContainerCreating'
             )
+        chosen = found[-1]
 
         async def is_running() -> bool:
             try:

@@ -16,6 +16,7 @@ from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, to_rfc3339
 from pinnace.model.objects import Key, Object, key_of
+from pinnace.model.tasks import Tasks
 from pinnace.node.agent.api_objects import ApiObjects
 from pinnace.node.agent.back_off import BackOff
 from pinnace.node.agent.container_configs import container_of, mounts_of, sandbox_of
@@ -34,6 +35,7 @@ _RETRY_SECONDS = 2.0
 _REFRESH_SECONDS = 60.0
 """How often the ConfigMaps, Secrets and tokens in the volumes of a running pod are read again."""
 _HOOK_SECONDS = 30.0
+_GRACE_CHECK_SECONDS = 0.25
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +63,17 @@ class PodRecord:
     images: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """The agent, as its pod workers need it."""
+
+    enqueue: Callable[[Key], None]
+    """Have `sync` called for a pod."""
+    services: Callable[[], list[Object]]
+    current: Callable[[Key], Object | None]
+    """Returns a pod as it is now, while a call of `sync` for an older version goes on."""
+
+
 class PodWorkers:
     def __init__(
         self,
@@ -69,9 +82,7 @@ class PodWorkers:
         pulls: Pulls,
         client: Client,
         recorder: EventRecorder,
-        *,
-        enqueue: Callable[[Key], None],
-        services: Callable[[], list[Object]],
+        context: WorkerContext,
     ) -> None:
         self._node = node
         self._runtime = runtime
@@ -79,8 +90,9 @@ class PodWorkers:
         self._client = client
         self._clock: AlarmClock = client.clock
         self._recorder = recorder
-        self._enqueue = enqueue
-        self._services = services
+        self._enqueue = context.enqueue
+        self._services = context.services
+        self._current = context.current
         self._objects = ApiObjects(client)
         self._actions = Actions(runtime)
         self._records: dict[str, PodRecord] = {}
@@ -367,7 +379,24 @@ class PodWorkers:
             if not outcome.is_success:
                 self._recorder.record(pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {outcome.message}")
         left = max(2.0, grace - (self._clock.monotonic() - began)) if grace else 0.0
-        await self._runtime.stop_container(status.id, left)
+        async with Tasks(expected=()) as tasks:
+            stopping = tasks.start(self._runtime.stop_container(status.id, left))
+            while not stopping.done():
+                await asyncio.wait([stopping], timeout=_GRACE_CHECK_SECONDS)
+                shorter = self._grace_now(pod)
+                if shorter < grace and not stopping.done():
+                    stopping.cancel()
+                    grace = shorter
+                    left = max(0.0, grace - (self._clock.monotonic() - began))
+                    stopping = tasks.start(self._runtime.stop_container(status.id, left))
+            await stopping
+
+    def _grace_now(self, pod: Object) -> float:
+        """The grace period that the pod has now: a further delete may have shortened it, or removed the pod."""
+        current = self._current(key_of(pod))
+        if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return 0.0
+        return float(current["metadata"].get("deletionGracePeriodSeconds") or 0)
 
     async def _clean(self, key: Key, uid: str) -> None:
         """Remove everything of a pod from this node."""

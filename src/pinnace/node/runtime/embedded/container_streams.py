@@ -17,7 +17,7 @@ from pinnace.node.runtime.embedded.descriptors import OpenFile, copy_input, copy
 from pinnace.node.runtime.embedded.messages import Message
 from pinnace.node.runtime.errors import StartFailed
 
-_LAST_OUTPUT_SECONDS = 5.0
+LAST_OUTPUT_SECONDS = 5.0
 """How long output is awaited after the end of a command that has left its streams to another process."""
 
 
@@ -26,7 +26,7 @@ async def run_command(channel: Channel, container: str, command: Sequence[str], 
     request: Message = {"op": "exec", "id": container, "command": list(command), "tty": streams.sizes is not None}
     if streams.sizes is not None:
         return await _with_terminal(channel, request, streams)
-    opened = _Pipes(streams)
+    opened = CommandPipes(streams)
     try:
         return await _with_pipes(channel, request, streams, opened)
     finally:
@@ -51,7 +51,7 @@ async def attach_streams(
                 copies.append(tasks.start(copy_output(readers[1], streams.stderr)))
             _feed(tasks, streams, fds)
             await asyncio.wait([*copies, tasks.start(_wait_for(ended))], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait(copies, timeout=_LAST_OUTPUT_SECONDS)
+            await asyncio.wait(copies, timeout=LAST_OUTPUT_SECONDS)
     finally:
         for reader in readers:
             reader.close()
@@ -82,7 +82,7 @@ async def _feed_and_close(streams: CommandStreams, target: OpenFile) -> None:
         target.close()
 
 
-class _Pipes:
+class CommandPipes:
     """The six ends of the streams of a command without a terminal."""
 
     def __init__(self, streams: CommandStreams) -> None:
@@ -113,7 +113,7 @@ class _Pipes:
                 descriptor.close()
 
 
-async def _with_pipes(channel: Channel, request: Message, streams: CommandStreams, pipes: _Pipes) -> int:
+async def _with_pipes(channel: Channel, request: Message, streams: CommandStreams, pipes: CommandPipes) -> int:
     with channel.open_request(request, pipes.theirs) as opened:
         pipes.release()
         async with Tasks() as tasks, _killed_when_cancelled(channel, opened.number):
@@ -124,7 +124,7 @@ async def _with_pipes(channel: Channel, request: Message, streams: CommandStream
                 for source, target in zip(pipes.outputs, (streams.stdout, streams.stderr), strict=True)
             ]
             reply, _ = await opened.reply(timeout=None)
-            await asyncio.wait(copies, timeout=_LAST_OUTPUT_SECONDS)
+            await asyncio.wait(copies, timeout=LAST_OUTPUT_SECONDS)
             return _code(reply)
 
 
@@ -148,7 +148,7 @@ async def _with_terminal(channel: Channel, request: Message, streams: CommandStr
                 tasks.start(_resize(streams.sizes, master.fd))
                 copy = tasks.start(copy_output(master, streams.stdout))
                 reply, _ = await opened.reply(timeout=None)
-                await asyncio.wait([copy], timeout=_LAST_OUTPUT_SECONDS)
+                await asyncio.wait([copy], timeout=LAST_OUTPUT_SECONDS)
                 return _code(reply)
             finally:
                 await tasks.close()

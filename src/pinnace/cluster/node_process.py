@@ -1,0 +1,49 @@
+"""A node of this machine beside the server: `pinnace node` as a child process, and the server's connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from pinnace.cluster import kubeconfig
+from pinnace.cluster.control_plane import ControlPlane
+from pinnace.cluster.kubeconfig import ClusterAccess
+
+_STOP_SECONDS = 30.0
+_CODE = "from pinnace.cli.main import main; main()"
+
+
+class NodeEnded(Exception):
+    """The process of the node has ended; it is started again."""
+
+
+def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAccess) -> None:
+    """Start a node and keep it running. Its state is in the directory."""
+    from pinnace.node.agent.socket_connection import SocketConnection  # noqa: PLC0415 - few clusters have a real node.
+    from pinnace.node.agent.socket_messages import SOCKET  # noqa: PLC0415 - the same.
+
+    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    kubeconfig.write(directory / "kubeconfig", access)
+    plane.nodes.register(name, SocketConnection(directory / SOCKET))
+
+    async def run() -> None:
+        await _run_process(name, directory)
+
+    plane.supervisor.add("node", run)
+
+
+async def _run_process(name: str, directory: Path) -> None:
+    arguments = ("node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _CODE, *arguments, "--kubeconfig", str(directory / "kubeconfig")),
+        stdin=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        code = await process.wait()
+        raise NodeEnded(f"the process of node {name} ended with {code}")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await asyncio.wait_for(asyncio.shield(process.wait()), _STOP_SECONDS)

@@ -1,0 +1,79 @@
+"""A node as a process: images, runtime, agent and the socket for the API server, assembled."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinnace.client.client import Client
+from pinnace.model.tasks import Tasks
+from pinnace.node.agent.agent import AgentSettings, NodeAgent
+from pinnace.node.agent.connection import AgentConnection
+from pinnace.node.agent.socket_messages import SOCKET
+from pinnace.node.agent.socket_server import AgentSocket
+from pinnace.node.images.images import Images
+from pinnace.node.runtime.embedded import linux
+from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
+from pinnace.node.runtime.errors import RuntimeFailure
+from pinnace.reconcile.manager import Manager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    agent: AgentSettings
+    pod_network: str = "10.244.0.0/24"
+    is_offline: bool = False
+    stops_pods: bool = False
+    """Whether the pods end with the agent, instead of waiting for the next one."""
+
+
+@asynccontextmanager
+async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[EmbeddedRuntime]:
+    """Run a node within a block. A part that fails is logged; the block goes on."""
+    directory = settings.agent.directory
+    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    lock = _lock(directory)
+    images = Images(directory / "images", client.clock, is_offline=settings.is_offline)
+    embedded = EmbeddedSettings(directory=directory / "runtime", pod_network=settings.pod_network)
+    runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
+    manager = Manager(client, name="kubelet")
+    agent = NodeAgent(settings.agent, manager, runtime, images)
+    manager.add(agent.controller)
+    socket = AgentSocket(directory / SOCKET, AgentConnection(runtime, client.clock))
+    try:
+        async with Tasks(expected=()) as tasks:
+            for work in (manager.run, agent.run, socket.run):
+                tasks.start(work())
+            yield runtime
+    finally:
+        if settings.stops_pods:
+            for sandbox in await runtime.sandboxes():
+                await runtime.remove_sandbox(sandbox.id)
+        await runtime.close()
+        os.close(lock)
+
+
+def _lock(directory: Path) -> int:
+    """Make sure that one agent alone uses a state directory: two would start every pod twice."""
+    lock = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RuntimeFailure(
+            f"another agent uses {directory}; stop it, or give this one a --directory of its own"
+        ) from None
+    return lock
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends: a killed server must not leave an agent behind.
+
+    The pods go on, and the agent of the next server finds them.
+    """
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)

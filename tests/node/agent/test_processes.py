@@ -1,0 +1,111 @@
+"""`pinnace up --node`: server and node are processes of their own; kubectl reaches the pods through both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
+from tests.clients.server_process import ServerProcess
+
+NODE = socket.gethostname().lower()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    directory = tmp_path_factory.mktemp("server")
+    started = ServerProcess.start(directory, "--data-dir", str(directory / "data"), "--node")
+    try:
+        yield started
+    finally:
+        code = started.stop()
+    assert code == 0, started.log.read_text()
+
+
+@pytest.fixture
+def kubectl(server: ServerProcess, tmp_path: Path) -> Kubectl:
+    found = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    _await_node(found)
+    return found
+
+
+def _await_node(kubectl: Kubectl) -> None:
+    for _ in range(600):
+        if NODE in kubectl("get nodes -o name"):
+            kubectl("wait --for=condition=Ready --timeout=30s node --all")
+            return
+    raise AssertionError("the node has not registered itself")
+
+
+def test_a_deployment_is_scheduled_and_runs(kubectl: Kubectl) -> None:
+    kubectl("create deployment web --image=host -- sleep 1000")
+    kubectl("rollout status deployment web --timeout=60s")
+    pods = json.loads(kubectl("get pods -l app=web -o json"))["items"]
+    assert [pod["spec"]["nodeName"] for pod in pods] == [NODE]
+    assert kubectl("exec deploy/web -- hostname").strip() == pods[0]["metadata"]["name"]
+    assert kubectl("exec -i deploy/web -- sh -c 'cat; exit 0'", stdin="hello") == "hello"
+    assert "exit code 3" in kubectl.failure("exec deploy/web -- sh -c 'exit 3'")
+    kubectl("delete deployment web")
+    kubectl("delete pod -l app=web --grace-period=1")
+
+
+def test_logs_are_followed_to_the_end(kubectl: Kubectl) -> None:
+    kubectl("run counter --image=host --restart=Never -- sh -c 'for i in 1 2 3; do echo $i; done; sleep 1; echo end'")
+    kubectl("wait --for=jsonpath={.status.phase}=Running --timeout=60s pod counter")
+    assert kubectl("logs -f counter") == "1\n2\n3\nend\n"
+    assert kubectl("logs counter --tail=1") == "end\n"
+
+
+def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
+    kubectl("run served --image=host -- /usr/bin/python3 -m http.server 8080 --directory /usr/share/doc")
+    kubectl("wait --for=condition=Ready --timeout=60s pod served")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "port-forward", "pod/served", f"{port}:8080"]
+    forward = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    try:
+        assert forward.stdout is not None
+        assert "Forwarding from" in forward.stdout.readline()
+        for _ in range(100):
+            try:
+                answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
+            except OSError:
+                continue
+            assert b"Directory listing" in answer.read()
+            return
+        raise AssertionError("nothing answers on the forwarded port")
+    finally:
+        forward.terminate()
+        forward.wait(30)
+
+
+def test_pods_outlive_a_killed_agent(kubectl: Kubectl, server: ServerProcess) -> None:
+    kubectl("run lasting --image=host -- sleep 1000")
+    kubectl("wait --for=condition=Ready --timeout=60s pod lasting")
+    before = kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}")
+    os.kill(_agent(server), signal.SIGKILL)
+    kubectl("run next --image=host -- sleep 1000")
+    kubectl("wait --for=condition=Ready --timeout=60s pod next")
+    assert kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}") == before
+    assert kubectl("exec lasting -- echo fine") == "fine\n"
+    kubectl("delete pod lasting next --grace-period=1")
+
+
+def _agent(server: ServerProcess) -> int:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            if b"--with-parent" in words and int(parent) == server.process.pid:
+                return int(entry.name)
+    raise AssertionError("the server has no agent")
