@@ -1,4 +1,4 @@
-"""The cost of the control loops: a Deployment that grows and is updated, Jobs that complete, and a cluster at rest.
+"""The cost of the control loops: a Deployment that grows and is updated, Jobs and CronJobs, and a cluster at rest.
 
     python bench/control_loops.py [--full]
 
@@ -62,6 +62,8 @@ def main() -> None:
         asyncio.run(roll_out(own))
     with server(JOB_NODES) as own:
         asyncio.run(complete_jobs(own, jobs))
+    with server(JOB_NODES) as own:
+        asyncio.run(fire_cron_jobs(own, jobs // 10))
     with server(nodes) as own:
         asyncio.run(rest(own, nodes, pods))
 
@@ -92,6 +94,24 @@ async def complete_jobs(own: Server, count: int) -> None:
             for first in range(0, count, AT_ONCE):
                 await asyncio.gather(*(client.create(job(n)) for n in range(first, min(first + AT_ONCE, count))))
             await until(lambda: _is(len(complete) == count))
+
+
+async def fire_cron_jobs(own: Server, count: int) -> None:
+    """Let CronJobs fire in the same minute; each must have its Job before the next minute."""
+    async with connect(kubeconfig=own.kubeconfig) as client:
+        for first in range(0, count, AT_ONCE):
+            await asyncio.gather(*(client.create(cron_job(n)) for n in range(first, min(first + AT_ONCE, count))))
+        await asyncio.sleep(60 - time.time() % 60)
+        began = time.perf_counter()
+        async with measured(own, f"{count:,} CronJobs of one minute", goal=60):
+            await until(lambda: _has_jobs(client, count))
+        missed = count - len({one["metadata"]["ownerReferences"][0]["name"] for one in await client.list(JOB)})
+        seconds = time.perf_counter() - began
+        print(f"  {'':38}{missed:8} missed, the last after {seconds:.1f} s", flush=True)
+
+
+async def _has_jobs(client: Client, count: int) -> bool:
+    return len(await client.list(JOB, namespace="default", metadata_only=True)) >= count
 
 
 async def rest(own: Server, nodes: int, pods: int) -> None:
@@ -181,6 +201,12 @@ def job(number: int) -> Object:
     spec = {"restartPolicy": "Never", "containers": [container("job:1")]}
     metadata = {"name": f"job-{number}", "namespace": "default"}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": spec}}}
+
+
+def cron_job(number: int) -> Object:
+    spec = {"schedule": "* * * * *", "jobTemplate": {"spec": job(number)["spec"]}}
+    metadata = {"name": f"cron-{number}", "namespace": "default"}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
 
 
 def container(image: str) -> Object:
