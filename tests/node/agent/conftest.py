@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
+from tests.node.namespaces import need_namespaces
 
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import RunningCluster, running
@@ -161,6 +162,7 @@ def is_ready(pod: Object) -> bool:
 
 @pytest.fixture
 async def node() -> AsyncIterator[RealNode]:
+    need_namespaces()
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="pinnace-", dir=memory if os.access(memory, os.W_OK) else None))
     try:

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.node.namespaces import need_namespaces
 
 NODE = socket.gethostname().lower()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    need_namespaces()
     directory = tmp_path_factory.mktemp("server")
     started = ServerProcess.start(directory, "--data-dir", str(directory / "data"), "--node")
     try:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 
 import pytest
+from tests.node.namespaces import need_namespaces
 
 from pinnace.model.clock import SystemClock
 from pinnace.node.images.roots import ImageRoot
@@ -90,6 +91,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 @contextlib.contextmanager
 def _memory_directory() -> Iterator[Path]:
     """A directory in memory where there is one: removing the files of a pod from a busy disk takes a second."""
+    need_namespaces()
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="pinnace-", dir=memory if os.access(memory, os.W_OK) else None))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from tests.node.runtime.embedded.conftest import Pods, log_of, until
 
 from pinnace.model.node_connections import CommandStreams, TerminalSize
 from pinnace.node.runtime.embedded.container_streams import OutputCollector
-from pinnace.node.runtime.errors import RuntimeFailure, StartFailed
+from pinnace.node.runtime.errors import RuntimeFailure, SandboxFailed, StartFailed
+from pinnace.node.runtime.runtime import PortMapping
 
 
 def _input(data: bytes) -> asyncio.StreamReader:
@@ -185,3 +187,30 @@ async def test_pods_reach_each_other_and_nothing_else(pods: Pods) -> None:
         "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 30)\nexcept OSError as e: print(e.strerror)"
     )
     assert await pods.output(["/usr/bin/python3", "-c", outside], first, name="outside") == "Network is unreachable\n"
+
+
+async def test_a_host_port_leads_into_the_pod_and_is_closed_with_it(pods: Pods) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        with pytest.raises(SandboxFailed, match=f"the host port {port} cannot be opened"):
+            await pods.sandbox(ports=[PortMapping(8080, port)])
+    assert await pods.runtime.sandboxes() == []
+    sandbox = await pods.sandbox(ports=[PortMapping(8080, port)])
+    server = (
+        "import socket; s = socket.create_server(('', 8080)); print('ready', flush=True); c, _ = s.accept(); "
+        "c.sendall(c.recv(100).upper())"
+    )
+    container = await pods.start(["/usr/bin/python3", "-c", server], sandbox)
+
+    async def is_ready() -> bool:
+        status = await pods.runtime.container(container)
+        return Path(status.log_file).exists() and "ready" in log_of(status)
+
+    await until(is_ready)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"hello")
+    assert await reader.read(100) == b"HELLO"
+    writer.close()
+    await pods.runtime.remove_sandbox(sandbox)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)

@@ -16,6 +16,7 @@ from pinnace.model.byte_streams import Duplex
 from pinnace.model.clock import Clock
 from pinnace.model.node_connections import CommandStreams
 from pinnace.network.pods.addresses import AddressesExhausted, PodAddresses
+from pinnace.network.pods.host_ports import HostPorts, PortInUse
 from pinnace.node.images.roots import ImageRoots
 from pinnace.node.runtime.embedded import messages
 from pinnace.node.runtime.embedded.cgroups import Cgroups
@@ -73,6 +74,7 @@ class EmbeddedRuntime:
         self._addresses = addresses
         self._state = state
         self._feed = EventFeed()
+        self._ports = HostPorts()
         self._channels = SandboxChannels(state, self._feed.publish)
         self._cgroups = Cgroups(settings.directory)
         self._node: Channel | None = None
@@ -90,12 +92,14 @@ class EmbeddedRuntime:
         for record in runtime._sandboxes.values():
             if record.address and not record.is_stopped:
                 addresses.take(record.address)
-                with contextlib.suppress(ChannelClosed):
+                with contextlib.suppress(ChannelClosed, PortInUse):
                     runtime._channels.find(record.id)
+                    await runtime._open_ports(record)
         return runtime
 
     async def close(self) -> None:
-        """Disconnect from the pods, which go on running."""
+        """Disconnect from the pods, which go on running; their host ports are open again with the next agent."""
+        await self._ports.close_all()
         self._channels.close_all()
         if self._node is not None:
             self._node.close()
@@ -131,7 +135,8 @@ class EmbeddedRuntime:
                 self._cgroups.create(sandbox, resources=config.resources)
                 await node.request(self._run_request(record), [theirs.fileno()])
             await self._channels.await_first(sandbox, ours)
-        except (RuntimeFailure, OSError) as error:
+            await self._open_ports(record)
+        except (RuntimeFailure, OSError, PortInUse) as error:
             await self.remove_sandbox(sandbox)
             raise SandboxFailed(
                 f"failed to create the sandbox of pod {config.namespace}/{config.name}: {error}"
@@ -142,6 +147,7 @@ class EmbeddedRuntime:
         record = self._sandboxes.get(sandbox)
         if record is None or record.is_stopped:
             return
+        self._ports.close(sandbox)
         try:
             channel = self._channels.find(sandbox)
             await channel.request({"op": "stop"})
@@ -329,6 +335,12 @@ class EmbeddedRuntime:
                 self._settings.directory, options, on_close=lambda: None
             )
         return self._node, self._abilities
+
+    async def _open_ports(self, record: SandboxRecord) -> None:
+        ports = [one for one in record.config.ports if one.protocol == "TCP" and not record.config.host_network]
+        if ports:
+            wanted = [(one.host_ip, one.host_port, one.container_port) for one in ports]
+            await self._ports.open(record.id, wanted, lambda port: self.connect(record.id, port))
 
     def _run_request(self, record: SandboxRecord) -> messages.Message:
         config = record.config
