@@ -159,7 +159,7 @@ def late(request: Object) -> Any:
         ),
         (
             lambda request: denied(request, code=99999999999),
-            "received invalid webhook response: cannot unmarshal number 99999999999",
+            "failed to call webhook: json: cannot unmarshal number 99999999999",
         ),
         (late, '?timeout=1s": context deadline exceeded'),
     ],

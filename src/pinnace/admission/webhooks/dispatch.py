@@ -23,7 +23,15 @@ from pinnace.admission.expressions import (
     read_conditions,
 )
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
-from pinnace.admission.webhooks.reviews import GROUP, Denied, InvalidAnswer, WebhookAnswer, read_answer, request_of
+from pinnace.admission.webhooks.reviews import (
+    GROUP,
+    Denied,
+    InvalidAnswer,
+    UnreadableAnswer,
+    WebhookAnswer,
+    read_answer,
+    request_of,
+)
 from pinnace.model import errors
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import json_and_merge
@@ -184,6 +192,8 @@ class _Webhooks:
                 raise InvalidAnswer(f"failed to call webhook: {error}") from None
             try:
                 answer = read_answer(said, uid=request["uid"], version=version, may_patch=may_patch)
+            except UnreadableAnswer as error:
+                raise InvalidAnswer(f"failed to call webhook: {error}") from None
             except InvalidAnswer as error:
                 raise InvalidAnswer(f"received invalid webhook response: {error}") from None
         except InvalidAnswer as error:

@@ -26,6 +26,10 @@ class InvalidAnswer(ValueError):
     """The webhook has said something, and it means nothing."""
 
 
+class UnreadableAnswer(InvalidAnswer):
+    """The answer does not fit the types of a review, which Go notices while it reads the answer."""
+
+
 class Denied(errors.ApiError):
     """The webhook's own refusal, with the status that it has chosen."""
 
@@ -125,8 +129,8 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
         _check_patch(patch, patch_type, may_patch=may_patch)
     result = response.get("status")
     if isinstance(result, dict) and isinstance(code := result.get("code"), int) and not -_INT32 <= code < _INT32:
-        raise InvalidAnswer(
-            f"cannot unmarshal number {code} into Go struct field Status.response.status.code of type int32"
+        raise UnreadableAnswer(
+            f"json: cannot unmarshal number {code} into Go struct field Status.response.status.code of type int32"
         )
     return WebhookAnswer(
         allowed=response.get("allowed") is True,
