@@ -150,6 +150,19 @@ def test_operations_say_their_kind_action_and_parameters(openapi: OpenApi) -> No
     assert [one["name"] for one in item["parameters"]] == ["name", "namespace", "pretty"]
 
 
+def test_streams_have_their_query_parameters(openapi: OpenApi) -> None:
+    paths = _read(openapi.v3("api/v1"))["paths"]
+    pod = "/api/v1/namespaces/{namespace}/pods/{name}"
+    for subresource, names in {
+        "exec": ["name", "namespace", "command", "container", "stderr", "stdin", "stdout", "tty"],
+        "portforward": ["name", "namespace", "ports"],
+        "proxy": ["name", "namespace", "path"],
+    }.items():
+        assert [parameter["name"] for parameter in paths[f"{pod}/{subresource}"]["parameters"]] == names
+    assert "tailLines" in [parameter["name"] for parameter in paths[f"{pod}/log"]["parameters"]]
+    assert paths[f"{pod}/binding"]["post"]["responses"].keys() == {"200", "201", "202", "401"}
+
+
 def test_schemas_keep_what_merging_needs(openapi: OpenApi) -> None:
     schemas = _read(openapi.v3("apis/apps/v1"))["components"]["schemas"]
     containers = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]

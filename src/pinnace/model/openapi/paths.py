@@ -38,6 +38,35 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "timeoutSeconds": ("integer", "How long a list or watch may last."),
     "watch": ("boolean", "Watch for changes to the described resources instead of listing them."),
 }
+_STREAM_PARAMETERS: dict[str, tuple[str, str]] = {
+    "command": ("string", "The command to run, without a shell: one parameter for each argument."),
+    "container": ("string", "The container of the pod; its only one if this is empty."),
+    "follow": ("boolean", "Follow the log until the container ends."),
+    "insecureSkipTLSVerifyBackend": ("boolean", "Do not verify the certificate of the kubelet."),
+    "limitBytes": ("integer", "The most bytes of the log to return."),
+    "path": ("string", "The path of the request to the target."),
+    "ports": ("integer", "The ports to forward, for WebSocket connections."),
+    "previous": ("boolean", "Return the log of the container before its last restart."),
+    "sinceSeconds": ("integer", "Return the log of this many last seconds."),
+    "stderr": ("boolean", "Stream the standard error."),
+    "stdin": ("boolean", "Stream the standard input."),
+    "stdout": ("boolean", "Stream the standard output."),
+    "stream": ("string", "The stream of the log to return: All, Stdout or Stderr."),
+    "tailLines": ("integer", "Return this many last lines of the log."),
+    "timestamps": ("boolean", "Begin each line of the log with its time."),
+    "tty": ("boolean", "Allocate a terminal."),
+}
+_STREAMS = {
+    "attach": ("container", "stderr", "stdin", "stdout", "tty"),
+    "exec": ("command", "container", "stderr", "stdin", "stdout", "tty"),
+    "log": (
+        "container", "follow", "insecureSkipTLSVerifyBackend", "limitBytes", "previous", "sinceSeconds", "stream",
+        "tailLines", "timestamps",
+    ),
+    "portforward": ("ports",),
+    "proxy": ("path",),
+}  # fmt: skip
+"""The query parameters of subresources that stream."""
 _LIST = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
     "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
@@ -67,7 +96,7 @@ class _Operation:
 
 _LISTING = _Operation("list", "list", _LIST, streams=True)
 _CREATING = _Operation("create", "post", _WRITE, {**_WRITTEN, "202": "Accepted"})
-_CREATING_SUBRESOURCE = _Operation("create", "post", _WRITE)
+_CREATING_SUBRESOURCE = _Operation("create", "post", _WRITE, {**_WRITTEN, "202": "Accepted"})
 _READING = _Operation("read", "get")
 _REPLACING = _Operation("replace", "put", _WRITE, _WRITTEN)
 _PATCHING = _Operation("patch", "patch", (*_WRITE, "force"), _WRITTEN)
@@ -126,7 +155,8 @@ class Paths:
         kind, item = resource.kind, Object()
         name, listed = self._name_of(kind), self._name_of(kind._replace(name=resource.list_kind))
         if "list" in resource.verbs:
-            description = f"list or watch objects of kind {kind.name}"
+            verbs = "list or watch" if "watch" in resource.verbs else "list"
+            description = f"{verbs} objects of kind {kind.name}"
             item["get"] = self._operation(_LISTING, resource, description, listed)
             if resource.namespaced:
                 of_all = replace(_LISTING, parameters=())
@@ -180,9 +210,10 @@ class Paths:
             connect = self._operation(_CONNECTING, resource, description, "", suffix=_capital(below.name))
             connect["operationId"] = connect["operationId"].replace(self._owner, self._owner + method.title(), 1)
             item[method] = connect | {"x-kubernetes-group-version-kind": _wire(below.kind)}
+        shared = self._shared_parameters(resource, named=True)[:-1]  # The answer is not indented.
         paths[f"{self._path(resource)}/{{name}}/{below.name}"] = {
             **item,
-            "parameters": self._shared_parameters(resource, named=True),
+            "parameters": [*shared, *self._stream_parameters(below.name)],
         }
 
     def _below(self, paths: Object, resource: Resource, below: Subresource) -> None:
@@ -205,7 +236,12 @@ class Paths:
             item["post"] = create
         if item:
             path = f"{self._path(resource)}/{{name}}/{below.name}"
-            paths[path] = {**item, "parameters": self._shared_parameters(resource, named=True)}
+            shared = [*self._shared_parameters(resource, named=True), *self._stream_parameters(below.name)]
+            paths[path] = {**item, "parameters": shared}
+
+    def _stream_parameters(self, subresource: str) -> list[Object]:
+        names = _STREAMS.get(subresource, ())
+        return [self._dialect.parameter(name, "query", *_STREAM_PARAMETERS[name]) for name in names]
 
     def _replace(
         self, resource: Resource, description: str, name: str, *, suffix: str = "", kind: Kind | None = None
