@@ -57,7 +57,7 @@ def bindings(
 
 
 class _Lazy(dict[str, Any]):
-    """Variables, some of which are worked out when they are first looked at."""
+    """Variables, some of which are evaluated when they are first read."""
 
     def __init__(self, known: Mapping[str, Any], later: Mapping[str, Program | CompileError]) -> None:
         super().__init__(known)
@@ -66,7 +66,7 @@ class _Lazy(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         program = self.later[name]
-        assert self.budget is not None, "it is looked at while something is evaluated"
+        assert self.budget is not None, "variables are read during an evaluation"
         try:
             if isinstance(program, CompileError):
                 raise CelError(str(program))

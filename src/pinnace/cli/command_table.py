@@ -63,7 +63,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "models": CommandEntry("models", "models", "Print typed classes for the custom kinds of a CRD."),
         "why": CommandEntry("why", "why", "Explain why an operator reconciled an object, with the result."),
     },
-    "What kubectl does, without kubectl": {
+    "The commands of kubectl, without kubectl": {
         "get": CommandEntry("get", "get", "Show objects, as a table or in full."),
         "describe": CommandEntry("describe", "describe", "Show the details of an object, with its events."),
         "apply": CommandEntry("apply", "apply", "Apply the objects in files.", bare=_DRY),

@@ -114,7 +114,7 @@ class Handler:
         target.user = user
         try:
             if "timeout=" in request.raw_query and not target.is_long_running:
-                requested_timeout(request)  # Raises for a bad timeout before anything else is looked at.
+                requested_timeout(request)  # Raises for a bad timeout before any other check.
             if request.head.impersonates:
                 await self._impersonate(target)
             target.turn = self._flow_control.turn_at_once(target.user, target.action, target.call)

@@ -184,7 +184,7 @@ def _first_of(names: list[str]) -> str:
 
 
 def _is_new(review: Review) -> bool:
-    """Only a pod that runs something else than before is looked at again."""
+    """Only a pod whose containers have changed is checked again."""
     if review.operation not in UPDATE or review.old is None:
         return True
     return _images(review.changed) - _images(review.old) != set()

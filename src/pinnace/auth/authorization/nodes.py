@@ -115,7 +115,7 @@ class _Pod:
 
 
 class _Needs:
-    """Which pods run where and what they need. Pods are looked at when a node first asks, then as they change."""
+    """The pods of each node and the objects that they need, read at the first request of a node, then followed."""
 
     def __init__(self, pods: WatchedObjects, claims: WatchedObjects) -> None:
         self._pods = pods

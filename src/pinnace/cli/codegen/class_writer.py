@@ -1,4 +1,4 @@
-"""Writes the SDK's classes for the objects in a schema, so that what they make of themselves is that schema."""
+"""Writes SDK classes whose own schema equals the given schema."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class ClassWriter:
             self.needs.add("datetime")
             return Code("datetime")
         if "format" in schema:
-            # The SDK passes on the formats that pydantic and Kubernetes mean alike.
+            # The SDK passes on the formats that pydantic and Kubernetes share.
             (extra if schema["format"] in _SAME_FORMATS else raw)["format"] = schema["format"]
         raw |= {name: schema[name] for name in ("enum",) if name in schema}
         return Code("str")
@@ -139,7 +139,7 @@ class ClassWriter:
         return call("Field", *arguments)
 
     def _extra(self, extra: Object) -> list[Code]:
-        """json_schema_extra, whose words pydantic does not know but the SDK passes on."""
+        """Return json_schema_extra: keywords that pydantic does not know and the SDK passes on."""
         if not extra:
             return []
         plain = {name: value for name, value in extra.items() if name != "raw"}
@@ -256,7 +256,7 @@ class ClassWriter:
         yield from docstring(schema.get("description", "") if not _is_model(schema) else "", indent=4)
 
     def _maybe(self, kind: Code, extra: Object) -> Code:
-        if "raw" in extra:  # Two raw schemas would not be joined: this one says both.
+        if "raw" in extra:  # Two raw schemas would not be joined: this one has both.
             extra["raw"]["nullable"] = False
             return Code(kind.head, kind.inside, f"{kind.tail} | None")
         self.needs.add("Maybe")
@@ -332,7 +332,7 @@ def keywords(raw: Object) -> list[Code]:
 
 
 def _is_readable(pattern: str) -> bool:
-    """Whether pydantic's expressions know what this pattern of Go's says."""
+    """Whether pydantic's regular expressions support this pattern of Go."""
     try:
         SchemaValidator(core_schema.str_schema(pattern=pattern))
     except SchemaError:

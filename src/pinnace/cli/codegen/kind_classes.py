@@ -60,7 +60,9 @@ def _head(writer: ClassWriter, source: str) -> str:
 
 
 def _name_of(definition: Object, version: Object, *, is_double: bool) -> str:
-    """Website; WebsiteV1 of several versions; ExampleWebsite of example.com if another group has Websites, too."""
+    """Return the class name: Website; WebsiteV1 if there are several versions; ExampleWebsite if two groups have
+    Websites.
+    """
     spec = definition["spec"]
     name = class_name(spec["names"]["kind"])
     if is_double:

@@ -1,4 +1,4 @@
-"""Lays Python code out as formatters do: on one line if it fits, else what is in brackets on lines of its own."""
+"""Lays out Python code as formatters do: on one line if it fits, else the content of brackets on lines of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A piece of code: text, and what stands in its brackets, if it has any."""
+    """A piece of code: text, and the content of its brackets, if it has any."""
 
     head: str
     inside: tuple[Code, ...] = ()

@@ -85,7 +85,7 @@ async def _run(
     access: Access, names: list[str], files: CertificateFiles | None, *, leads: bool, uses_accounts: bool
 ) -> None:
     async with controllers_at(access, only=names, leads=leads, uses_accounts=uses_accounts, files=files) as manager:
-        print(f"{len(manager.controllers)} loops run against {access.server}; Ctrl-C stops them", flush=True)
+        print(f"{len(manager.controllers)} controllers run against {access.server}; Ctrl-C stops them", flush=True)
         await run_until_signal(manager.run())
 
 

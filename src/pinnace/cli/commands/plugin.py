@@ -33,7 +33,7 @@ class PluginAction(StrEnum):
 
 
 def plugin(
-    action: Annotated[PluginAction, typer.Argument(help="What to do with it.", metavar="install|uninstall|krew")],
+    action: Annotated[PluginAction, typer.Argument(help="The action.", metavar="install|uninstall|krew")],
     file: Annotated[str, typer.Argument(help="The plug-in's file; file.py:name if it has several.")],
     directory: Annotated[
         Path | None,

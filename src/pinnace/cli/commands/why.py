@@ -154,24 +154,20 @@ def _only(answer: Object, kind: str) -> Object:
 
 def _format_answer(answer: Object, namespace: str, name: str) -> Iterator[str]:
     for controller in answer["controllers"]:
-        about = (
-            f"{controller['kind']} {namespace}/{name}"
-            if name
-            else f"{controller['kind']}, the last that were looked at"
-        )
+        about = f"{controller['kind']} {namespace}/{name}" if name else f"{controller['kind']}, the last reconciles"
         yield f"{answer['operator']} ({controller['controller']}, process {answer['process']}): {about}"
         if not controller["runs"]:
-            yield "  not looked at yet" if name else "  nothing was looked at yet"
+            yield "  not reconciled yet" if name else "  nothing was reconciled yet"
         for repeated in list(_group_repeated(controller["runs"]))[:_SHOWN]:
             yield from _format_run(repeated[0], with_name=not name)
             if len(repeated) > 1:
                 since = _ago(repeated[-1])
-                yield f"    and {len(repeated) - 1} times before, with the same end, since {since} ago"
+                yield f"    and {len(repeated) - 1} times before, with the same result, since {since} ago"
         if name and controller["next"]:
             tries = f" after {controller['failures']} failures" if controller["failures"] else ""
-            yield f"  looks again in {_length(controller['next'])}{tries}"
+            yield f"  next reconcile in {_length(controller['next'])}{tries}"
         if controller["waiting"]:
-            yield f"  {controller['waiting']} objects wait to be looked at"
+            yield f"  {controller['waiting']} objects wait to be reconciled"
 
 
 def _group_repeated(runs: list[Object]) -> Iterator[list[Object]]:
@@ -201,7 +197,11 @@ def _format_run(run: Object, *, with_name: bool) -> Iterator[str]:
 
 
 def _reason(reason: Object) -> str:
-    plain = {"retry": "it had failed before", "requeue": "it had asked to be", "resync": "all are, from time to time"}
+    plain = {
+        "retry": "the last reconcile failed",
+        "requeue": "the handler requested it",
+        "resync": "of the periodic resync",
+    }
     if not reason["kind"]:
         return plain.get(reason["what"]) or str(reason["what"])
     text = f"{reason['kind']} {reason['object']} was {reason['what']}"

@@ -1,4 +1,4 @@
-"""Descriptions of who may do what: roles and their bindings."""
+"""Descriptions of roles and their bindings."""
 
 from __future__ import annotations
 

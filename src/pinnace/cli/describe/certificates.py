@@ -1,4 +1,4 @@
-"""Descriptions of requests for certificates: who asks, and for what name."""
+"""Descriptions of certificate signing requests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _other_names(request: x509.CertificateSigningRequest) -> x509.SubjectAlterna
 
 
 def _write_list(page: Description, title: str, values: Iterable[str]) -> None:
-    """Nothing at all for no values, and a column of its own for several."""
+    """Write values: nothing for none, one line for one, a column for several."""
     several = list(values)
     if several:
         page.listed(title, several, indent="\t")

@@ -1,4 +1,4 @@
-"""Descriptions of what pods read and go by: config maps, secrets and service accounts."""
+"""Descriptions of ConfigMaps, Secrets and ServiceAccounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config_map(page: Description, obj: Object) -> None:
 
 
 def secret(page: Description, obj: Object) -> None:
-    """Only how long the values are: what a terminal shows, others see."""
+    """Describe a Secret: the sizes of its values only, since a screen may be seen by others."""
     heading(page, obj)
     describe_labels(page, obj)
     page.line(f"\nType:\t{obj.get('type', '')}")

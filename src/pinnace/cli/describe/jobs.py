@@ -1,4 +1,4 @@
-"""Descriptions of jobs, and of what starts them by the clock."""
+"""Descriptions of Jobs and CronJobs."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ def _between(began: str, ended: str) -> str:
 
 
 def _indexes(text: str) -> str:
-    """Not more of many than a line shows, and none cut in two."""
+    """Return the indexes, shortened to one line without cutting an index in two."""
     end = text.find(",", _SHOWN_INDEXES)
     return (text if end < 0 else f"{text[: end + 1]}...") or NONE

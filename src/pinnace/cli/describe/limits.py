@@ -1,4 +1,4 @@
-"""Descriptions of namespaces, and of the quotas and limits that hold in them."""
+"""Descriptions of Namespaces, ResourceQuotas and LimitRanges."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _scopes(page: Description, quota: Object, *, level: int, bullet: str) -> Non
 
 
 def _amounts(quota: Object) -> Iterator[tuple[str, Quantity, Quantity]]:
-    """Of each resource what is used, and how much may be."""
+    """Return the used amount and the limit of each resource."""
     status = quota.get("status") or {}
     for resource, hard in sorted((status.get("hard") or {}).items()):
         yield resource, quantity.parse((status.get("used") or {}).get(resource, "0")), quantity.parse(hard)

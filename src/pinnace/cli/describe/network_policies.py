@@ -1,4 +1,4 @@
-"""Descriptions of network policies: what traffic they let through, told as sentences."""
+"""Descriptions of NetworkPolicies: the traffic that they allow."""
 
 from __future__ import annotations
 

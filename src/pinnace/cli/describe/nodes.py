@@ -1,4 +1,4 @@
-"""Descriptions of nodes: what they have, and how much of it is taken."""
+"""Descriptions of nodes: their capacity, and the resources that pods request."""
 
 from __future__ import annotations
 

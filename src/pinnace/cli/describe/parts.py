@@ -1,4 +1,4 @@
-"""The parts that descriptions of all kinds are made of: lines in levels, labels, annotations, events."""
+"""The parts of all descriptions: indented lines, labels, annotations, events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RUNS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|-+|[^A-Za-z-]+|[A-Z]")
 
 
 class Description:
-    """Text that grows line by line. A tab ends a cell; cells that stand below each other are aligned."""
+    """Text that grows line by line. A tab ends a cell; cells below each other are aligned."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -40,7 +40,7 @@ class Description:
     def table(
         self, titles: Iterable[str], rows: Iterable[Iterable[object]], *, level: int = 1, rule: Iterable[str] = ()
     ) -> None:
-        """Titles that are underlined, and rows below them."""
+        """Write underlined titles, and rows below them."""
         titles = list(titles)
         self.line("\t".join(titles), level)
         self.line("\t".join(rule or ("-" * len(title) for title in titles)), level)
@@ -76,7 +76,7 @@ class Description:
             self.pair("Events", NONE)
             return
         self.line("Events:")
-        rule = ("----", "------", "----", "----", "-------")  # Age has one too many, as kubectl has it.
+        rule = ("----", "------", "----", "----", "-------")  # kubectl writes one too many below Age.
         rows = [_event_row(event) for event in sorted(events, key=_last_seen)]
         self.table(("Type", "Reason", "Age", "From", "Message"), rows, rule=rule)
 
@@ -98,7 +98,7 @@ def describe_labels(page: Description, obj: Object) -> None:
 
 
 def timed_conditions(page: Description, conditions: list[Object], first_time: str) -> None:
-    """Conditions with two times each; `first_time` is the title of the one before the last transition."""
+    """Write conditions with two times each; `first_time` is the title of the one before the last transition."""
     field = first_time[0].lower() + first_time[1:]
     rows = [
         (
@@ -123,7 +123,7 @@ def long_time(moment: str | None) -> str:
 
 
 def created(obj: Object) -> str:
-    """When it was made, as Go prints a moment: 2006-01-02 15:04:05 +0000 UTC."""
+    """Return the creation time in Go's format: 2006-01-02 15:04:05 +0000 UTC."""
     at = _moment(obj["metadata"].get("creationTimestamp"))
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S %z %Z") if at is not None else "<nil>"
 
@@ -148,7 +148,7 @@ def describe_controller(page: Description, obj: Object) -> None:
 
 
 def generic(obj: Object, events: list[Object] | None) -> str:
-    """Any kind: every field of it, with titles made of their names."""
+    """Describe an object of any kind: every field, with a title made from its name."""
     page = Description()
     heading(page, obj)
     describe_labels(page, obj)
@@ -180,7 +180,7 @@ def _fields(page: Description, content: Object, level: int) -> None:
 
 
 def title_of(field: str) -> str:
-    """Words of a field's name: apiVersion is API Version."""
+    """Return the words of a field's name: apiVersion becomes API Version."""
     if not all(character.isalpha() or character == "-" for character in field):
         return field
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""Descriptions of pods, and of the pods that workloads are going to make."""
+"""Descriptions of pods and pod templates."""
 
 from __future__ import annotations
 

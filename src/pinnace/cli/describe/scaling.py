@@ -1,4 +1,4 @@
-"""Descriptions of what decides how many pods there are, and which come first: autoscalers, budgets, priorities."""
+"""Descriptions of HorizontalPodAutoscalers, PodDisruptionBudgets and PriorityClasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of the ways to pods: services with their addresses and endpoints, and ingresses with their classes."""
+"""Descriptions of Services with their endpoints, and of Ingresses with their classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of volumes that outlive pods: the claims to them, the classes they are made by, the nodes' drivers."""
+"""Descriptions of PersistentVolumes, their claims and classes, and the drivers of nodes."""
 
 from __future__ import annotations
 

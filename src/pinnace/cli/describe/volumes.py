@@ -1,4 +1,4 @@
-"""Descriptions of volumes: those of a pod, and what persistent ones are made of."""
+"""Descriptions of volume sources, of pods and of PersistentVolumes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _read(content: Object, fields: Iterable[Field], *, is_persistent: bool) -> L
 
 
 def _reference(secret: Object, *, is_persistent: bool) -> str:
-    """As Go prints it: a volume that belongs to no namespace says in which one its secret is."""
+    """Return a reference as Go prints it: a cluster-scoped volume names the namespace of its Secret."""
     name, namespace = secret.get("name", ""), secret.get("namespace", "")
     if is_persistent:
         return f"&SecretReference{{Name:{name},Namespace:{namespace},}}"

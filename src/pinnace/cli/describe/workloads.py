@@ -1,4 +1,4 @@
-"""Descriptions of what makes pods: deployments, replica sets and what came before them, stateful and daemon sets."""
+"""Descriptions of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets."""
 
 from __future__ import annotations
 

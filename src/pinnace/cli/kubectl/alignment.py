@@ -38,7 +38,7 @@ def _plain(lines: list[list[str]], first: int, end: int, widths: list[int], writ
 
 
 class Rows:
-    """Rows of a table that grows: columns never get narrower again, so that later rows stand below earlier ones."""
+    """Rows of a growing table: columns never get narrower, so that later rows align with earlier ones."""
 
     def __init__(self) -> None:
         self._widths: list[int] = []

@@ -1,4 +1,4 @@
-"""The two ways to apply an object: the client works out what changes, or the server does."""
+"""The two ways to apply an object: client-side and server-side."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Applying:
 
 
 class ServerSide(_Applying):
-    """Server-side apply: the server merges, field by field, and knows who manages which."""
+    """Server-side apply: the server merges, and records the manager of each field."""
 
     def __init__(self, client: Client, *, dry_run: str, validation: str, force: bool) -> None:
         super().__init__(client, dry_run=dry_run, validation=validation)
@@ -89,7 +89,7 @@ class ServerSide(_Applying):
 
 
 class ClientSide(_Applying):
-    """kubectl's own apply: what was applied the last time is kept on the object, and three states are compared."""
+    """Client-side apply: compares the last applied, the new and the live configuration."""
 
     async def apply(self, types: ResourceTypes, document: Document, *, only_namespace: str) -> tuple[Object, str]:
         served, namespace, obj = self._place(types, document, only_namespace)

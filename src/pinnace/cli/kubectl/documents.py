@@ -1,4 +1,4 @@
-"""The objects in files: YAML and JSON, one or many in each, from directories and from what is piped in."""
+"""Reads objects from files, directories and standard input: YAML and JSON, one or many in each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BETWEEN = re.compile(rb"^---[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An object and where it was written."""
+    """An object and the file that it comes from."""
 
     object: Object
     source: str

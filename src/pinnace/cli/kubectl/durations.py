@@ -1,4 +1,4 @@
-"""Lengths of time as Go writes them: 30s, 1h30m, 250ms."""
+"""Durations in Go's format: 30s, 1h30m, 250ms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms that -o asks for: json, yaml, name, jsonpath and columns of one's own, each as kubectl writes it."""
+"""The output formats of -o: json, yaml, name, jsonpath and custom-columns, each as kubectl writes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Write = Callable[[str], object]
 
 
 def as_json(value: Any) -> str:
-    """JSON as `kubectl -o json` writes it: names in order, four spaces, nothing that HTML could take for markup."""
+    """Return JSON as `kubectl -o json` writes it: sorted keys, four spaces, HTML characters escaped."""
     text = json.dumps(value, indent=4, sort_keys=True, ensure_ascii=False)
     for character, escaped in _FOR_HTML:
         text = text.replace(character, escaped)
@@ -49,13 +49,13 @@ def as_json(value: Any) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """YAML as `kubectl -o yaml` writes it."""
+    """Return YAML as `kubectl -o yaml` writes it."""
     written: str = yaml.dump(value, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True)
     return written
 
 
 def as_documents(objects: Iterable[Object]) -> str:
-    """Several objects as one file of YAML, their fields in the order in which they were put."""
+    """Return several objects as one YAML file; fields keep their order."""
     written: str = yaml.dump_all(
         objects,
         Dumper=_Dumper,
@@ -69,7 +69,7 @@ def as_documents(objects: Iterable[Object]) -> str:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Quotes as Go does: twice what would read as another type, a block for what has lines, once what needs it."""
+    """Quotes as Go does: double quotes for ambiguous values, blocks for several lines, single quotes where needed."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -84,12 +84,12 @@ _Dumper.add_representer(str, _text)
 
 
 def name_of(obj: Object) -> str:
-    """pod/web, deployment.apps/web."""
+    """Return the name with its type: pod/web, deployment.apps/web."""
     return f"{of_object(kind_of(obj))}/{obj['metadata']['name']}"
 
 
 class Printer:
-    """Writes objects in one of the forms. Of a watch they come one by one: titles are written once."""
+    """Writes objects in one format. In a watch they arrive one by one, and titles are written once."""
 
     def __init__(self, form: str, write: Write, *, headers: bool = True) -> None:
         """Parse an output format. Raise CommandError if it is unknown or malformed."""
@@ -153,7 +153,7 @@ def void(_: object) -> None:
 
 
 class Template:
-    """A jsonpath template: text, paths in braces, and ranges over what a path finds."""
+    """A jsonpath template: text, paths in braces, and ranges over the results of a path."""
 
     def __init__(self, text: str, form: str) -> None:
         if not text:
@@ -178,7 +178,7 @@ _Node = tuple[str, Any, list[Any]]
 
 
 def _pieces(text: str) -> Iterator[tuple[bool, str]]:
-    """Text and what stands in braces, apart. Braces within quotes or brackets end nothing."""
+    """Split a template into text and expressions in braces. Braces within quotes or brackets do not count."""
     place = 0
     while place < len(text):
         opening = text.find("{", place)

@@ -1,4 +1,4 @@
-"""Which pod and container a command is about: named, or found through what made them."""
+"""Finds the pod and container of a command: by name, or through the object that selects the pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests that a command line asks for, and what they answer: whole objects or Tables, page by page."""
+"""Reads the objects that a command line names: whole objects or Tables, page by page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pinnace.schema.golang.text import quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Which objects, in the words of the command line."""
+    """The selection of objects on a command line."""
 
     words: tuple[str, ...] = ()
     documents: tuple[Document, ...] = ()
@@ -32,12 +32,12 @@ class Read:
     subresource: str = ""
     chunk: int = 500
     whole_objects: bool = False
-    """Ask for the objects with each row of a Table, to sort by what they say."""
+    """Request the object with each row of a Table, to sort by its fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """One object, or those of a kind that the selectors choose."""
+    """A request for one object, or for those of a kind that the selectors match."""
 
     served: ServedKind
     namespace: str
@@ -48,7 +48,7 @@ class ReadRequest:
     chunk: int = 500
     whole_objects: bool = False
     source: str = ""
-    """The file that names the object, if one does."""
+    """The file that names the object, if any."""
 
     def target(self, *, token: str = "", **more: str | int | bool) -> str:
         path = self.served.path(namespace=self.namespace, name=self.name, subresource=self.subresource)

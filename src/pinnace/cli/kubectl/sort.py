@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class NoSuchField(CommandError):
-    """None of the objects has what they are to be sorted by."""
+    """None of the objects has the field to sort by."""
 
 
 def sort_items(items: list[Item], path: str, object_of: Callable[[Item], Object]) -> list[Item]:

@@ -41,7 +41,7 @@ class TablePrinter:
     _has_titles: bool = False
 
     def print(self, *tables: Object, event: str = "") -> None:
-        """Print Tables, or the row of a watch's event, which leaves out the columns that it has told before."""
+        """Print Tables, or the row of a watch event, which repeats no column definitions."""
         lines = [line for table in tables for line in self._lines(table, event)]
         if lines:
             self.write(self._rows.format(lines))
@@ -107,12 +107,12 @@ def _cell(value: Any) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Without the characters that make terminals do things."""
+    """Remove control characters, which terminals would execute."""
     return text.replace("\x1b", "^[").replace("\r", "\\r")
 
 
 def _plain_table(obj: Object) -> Object:
-    """For servers that answer with no Table: the names, and since when."""
+    """Return a Table of names and ages, for servers that have no Table."""
     items: Iterable[Object] = obj.get("items", [obj])
     columns = [
         {"name": "Name", "type": "string", "format": "name", "priority": 0},

@@ -34,7 +34,7 @@ async def watch_requests(
     only_changes: bool = False,
     shows_events: bool = False,
 ) -> None:
-    """Show the objects of one kind and then their changes. A watch that the server ends is begun again."""
+    """Show the objects of one kind, then their changes. Start the watch again when the server ends it."""
     if len({request.served for request in requests}) > 1:
         raise CommandError("you may only specify a single resource type")
     if len(requests) > 1:
@@ -64,7 +64,7 @@ async def watch_requests(
 
 
 async def _show_existing(client: Client, request: ReadRequest, accept: str, show: _Show, *, silent: bool) -> str:
-    """Show what is there; the version to watch from."""
+    """Show the existing objects; return the resourceVersion to watch from."""
     token = ""
     while True:
         answer: Object = orjson.loads(await client.read(request.target(token=token), accept=accept))

@@ -183,7 +183,7 @@ class DefinitionLifecycle:
 
 
 def _non_structural(obj: Object) -> StructuralCondition | None:
-    """Only those that keep unknown fields may have a schema that is not structural: no others need be looked at."""
+    """Only definitions that keep unknown fields can have a schema that is not structural: others need no check."""
     if not obj["spec"].get("preserveUnknownFields"):
         return None
     versions = [(one["name"], schema_of(one)) for one in obj["spec"].get("versions") or ()]
