@@ -24,9 +24,13 @@ from pinnace.server.http.messages import (
     split_target,
     unframe,
 )
-from pinnace.server.slices import SLICE_SECONDS
 
 log = logging.getLogger(__name__)
+
+STRETCH_SECONDS = 0.02
+"""An answer from memory needs no turn of the loop: a caller of many requests gives way to others this often."""
+PAUSE_SECONDS = 0.001
+"""A caller that did something else for longer begins anew."""
 
 
 class Answers(Protocol):
@@ -50,7 +54,8 @@ class LocalApi:
         self._api = api
         self._user = authenticated(user)
         self._peer = Peer(NoTransport())
-        self._paused = 0.0
+        self._began = 0.0
+        self._ended = 0.0
 
     async def request(
         self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
@@ -85,15 +90,20 @@ class LocalApi:
     async def _answer(
         self, method: str, target: str, body: bytes, headers: Mapping[str, str] | None, *, upgrade: bool = False
     ) -> Answer:
-        # An answer from memory needs no turn of the loop: a caller of many requests would hold it.
-        if time.perf_counter() - self._paused > SLICE_SECONDS:
+        now = time.perf_counter()
+        if now - self._ended > PAUSE_SECONDS:
+            self._began = now
+        elif now - self._began > STRETCH_SECONDS:
             await asyncio.sleep(0)
-            self._paused = time.perf_counter()
+            self._began = time.perf_counter()
         path, query = split_target(target)
         head = _head(tuple(headers.items())) if headers else _NO_HEADERS
         request = Request(method, target, path, query, head, body, self._peer, upgrade)
         answer = self._api.answer(request, self._user)
-        return await answer if isinstance(answer, Awaitable) else answer
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        self._ended = time.perf_counter()
+        return answer
 
 
 _NO_HEADERS = RequestHead({})

@@ -21,7 +21,7 @@ from pinnace.server.write.names import manager_of
 
 _COMPILED_GROUPS = frozenset(("apiextensions.k8s.io", "admissionregistration.k8s.io"))
 """Their objects have expressions and patterns, which are compiled to be checked."""
-_LONG_SOURCE = 2 << 10
+_LONG_SOURCE = 8 << 10
 
 
 def is_long_write(call: Call, entry: CachedObject | None) -> bool:
