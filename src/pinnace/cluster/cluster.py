@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.memory_trim import MemoryTrim
 from pinnace.cluster.node_process import add_node
+from pinnace.cluster.scheduling import NAME as SCHEDULER
+from pinnace.cluster.scheduling import run_scheduler
 from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.stall_watch import StallWatch
@@ -93,6 +96,8 @@ async def running(
         manager = await manager_of(plane, files, settings)
         if manager is not None:
             plane.supervisor.add(manager.name, manager.run)
+            if settings.scheduler:
+                plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
         if settings.node:
             add_node(plane, settings.node, directory / "node", access)
         yield RunningCluster(plane, access, server)
@@ -133,8 +138,8 @@ async def _listen(
 
 
 async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
-    """Return the manager of the configured controllers and simulated nodes; None for neither."""
-    if not settings.controllers and not settings.nodes and not settings.node:
+    """Return the manager of the configured controllers, scheduler and simulated nodes; None for none of them."""
+    if not settings.controllers and not settings.nodes and not settings.scheduler:
         return None
     if settings.controllers:
         # In a thread: the server is ready, and eighty modules take a while to load.
@@ -147,10 +152,6 @@ async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Set
         manager = Manager(client, name="kubelet", supervise=plane.supervisor.keep)
     if settings.nodes:
         _simulate(plane, manager, settings)
-    elif settings.node:
-        from pinnace.cluster.simulation import add_scheduler  # noqa: PLC0415 - most clusters have no node.
-
-        add_scheduler(plane, manager)
     return manager
 
 

@@ -25,6 +25,8 @@ class Settings:
     old_versions: bool = True
     controllers: bool = True
     """Whether the built-in controllers run."""
+    scheduler: bool = True
+    """Whether the default scheduler runs."""
     nodes: int = 0
     """The number of simulated nodes."""
     stages: Path | None = None

@@ -17,6 +17,7 @@ from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.scheduling import add_scheduler
 from pinnace.cluster.server_config_maps import TRUST, trust_of
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
@@ -91,6 +92,7 @@ class Cluster:
         """
         if self._nodes is None:
             self._nodes = simulate_nodes(self.plane, self.managers[0], (), life=life, node_life=node_life)
+            add_scheduler(self.plane, self.managers[0])
         elif life is not None or node_life is not None:
             raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
         first = len(self._nodes.names)

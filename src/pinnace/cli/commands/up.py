@@ -95,6 +95,9 @@ def up(
     node: Annotated[
         bool, typer.Option("--node", help="Run pods on this machine, as a node in a process of its own.")
     ] = False,
+    no_scheduler: Annotated[
+        bool, typer.Option("--no-scheduler", help="Run no scheduler: pods wait until another one binds them to nodes.")
+    ] = False,
     nodes: Annotated[
         int,
         typer.Option(
@@ -236,6 +239,7 @@ def up(
         name=name,
         old_versions=not no_old_versions,
         controllers=not no_controllers,
+        scheduler=not no_scheduler,
         nodes=nodes,
         node=socket.gethostname().lower() if node else "",
         stages=stages,

@@ -1,0 +1,40 @@
+"""The scheduler in the server's process. It is loaded when the server is ready: numpy takes longer than all else."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Protocol
+
+from pinnace.auth.users import AUTHENTICATED, User
+from pinnace.client.client import Client
+from pinnace.client.retries import Retries
+from pinnace.cluster.in_process import InProcessTransport
+from pinnace.reconcile.manager import Manager
+from pinnace.server.local import LocalApi
+
+SCHEDULER = User("system:kube-scheduler", (AUTHENTICATED,))
+NAME = "kube-scheduler"
+_MODULE = "pinnace.scheduler.scheduler"
+
+
+class Plane(Protocol):
+    """A control plane that can be called as any user."""
+
+    def local(self, user: User) -> LocalApi: ...
+
+
+def add_scheduler(plane: Plane, manager: Manager) -> None:
+    """Add the default scheduler to a manager, which may run already."""
+    from pinnace.scheduler.scheduler import Scheduler  # noqa: PLC0415 - it loads numpy; `pinnace up` must not wait.
+
+    transport = InProcessTransport(plane.local(SCHEDULER))
+    client = Client(transport, clock=manager.client.clock, field_manager=NAME, retries=Retries(attempts=1))
+    manager.add(Scheduler(manager, client.telling(manager.informers.note_write)).controller)
+
+
+async def run_scheduler(plane: Plane, manager: Manager) -> None:
+    """Load the scheduler beside the event loop and add it to a manager; return only when cancelled."""
+    await asyncio.to_thread(importlib.import_module, _MODULE)
+    add_scheduler(plane, manager)
+    await asyncio.get_running_loop().create_future()
