@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from pinnace.client.transport import ConnectionLost
@@ -13,7 +13,7 @@ from pinnace.model.clock import Alarm, AlarmClock
 from pinnace.scheduler.decision import Decision
 from pinnace.scheduler.framework.events import POD, Action, ClusterEvent
 from pinnace.scheduler.framework.guard import call
-from pinnace.scheduler.framework.plugin import Wait
+from pinnace.scheduler.framework.plugin import Wait, WaitFor
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import PluginError, Refusal, unschedulable
@@ -33,16 +33,48 @@ class _Refused(Exception):
         self.refusal = Refusal(refusal.code, refusal.reasons, plugin)
 
 
+@dataclass(slots=True)
+class _Decided:
+    """A pod on its way to its node."""
+
+    queued: QueuedPod
+    decision: Decision
+    profile: Profile
+    pre_bound: int = 0
+    """The number of PreBind plug-ins that have run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    decided: _Decided
+    wait: WaitFor
+    alarm: Alarm
+
+
+async def _nothing() -> None:
+    """Wait for nothing."""
+
+
 class Binder:
     """Binds decided pods. A pod takes its place in the state before anything is written, and loses it on failure."""
 
-    def __init__(self, clock: AlarmClock, state: ClusterState, queue: SchedulingQueue, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        clock: AlarmClock,
+        state: ClusterState,
+        queue: SchedulingQueue,
+        reporter: Reporter,
+        start: Callable[[Work], object],
+    ) -> None:
         self._clock = clock
         self._state = state
         self._queue = queue
         self._reporter = reporter
-        self._permits: dict[str, asyncio.Future[Refusal | None]] = {}
-        """The pods that wait for a permit, by uid."""
+        self._start = start
+        self._permits: dict[str, tuple[_Decided, str, Alarm]] = {}
+        """The pods that wait for a permit, by uid, with the plug-in."""
+        self._parked: dict[str, _Parked] = {}
+        """The pods whose PreBind waits, by uid."""
 
     def allow(self, uid: str) -> None:
         """Let a pod be bound that a Permit plug-in holds back."""
@@ -52,10 +84,9 @@ class Binder:
         """Refuse a pod that a Permit plug-in holds back."""
         self._answer(uid, unschedulable(message))
 
-    def _answer(self, uid: str, refusal: Refusal | None) -> None:
-        waiter = self._permits.pop(uid, None)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(refusal)
+    def is_waiting(self, uid: str) -> bool:
+        """Return whether a decided pod waits for a permit or for PreBind."""
+        return uid in self._permits or uid in self._parked
 
     def begin(self, queued: QueuedPod, decision: Decision, profile: Profile) -> Work:
         """Give the pod its place now; return the rest of the work, which may wait."""
@@ -65,6 +96,7 @@ class Binder:
         self._state.add_pod(pod, node)
         pod.source = source
         self._queue.hold(pod.uid)
+        decided = _Decided(queued, decision, profile)
         waits: list[tuple[str, float]] = []
         try:
             for plugin in profile.reserve:
@@ -77,31 +109,32 @@ class Binder:
                 elif answer is not None:
                     raise _Refused(answer, permit.name)
         except (PluginError, _Refused) as error:
-            return self._fail(queued, decision, profile, error)
-        return self._bind(queued, decision, profile, waits)
+            return self._fail(decided, error)
+        return self._hold(decided, waits) if waits else self._bind(decided)
 
-    async def _bind(
-        self, queued: QueuedPod, decision: Decision, profile: Profile, waits: list[tuple[str, float]]
-    ) -> None:
+    async def _bind(self, decided: _Decided) -> None:
+        """Run the rest of the binding cycle, from the first PreBind plug-in that has not run."""
+        queued, decision, profile = decided.queued, decided.decision, decided.profile
         pod, node, cycle = queued.pod, decision.node, decision.cycle
         try:
-            if waits:
-                await self._wait_for_permit(pod.uid, waits)
-            for plugin in profile.pre_bind:
-                if (refusal := await plugin.pre_bind(cycle, node)) is not None:
-                    raise PluginError(plugin.name, f'running PreBind plugin "{plugin.name}": {refusal.message}')
+            while decided.pre_bound < len(profile.pre_bind):
+                plugin = profile.pre_bind[decided.pre_bound]
+                decided.pre_bound += 1
+                answer = await plugin.pre_bind(cycle, node)
+                if isinstance(answer, WaitFor):
+                    if not answer.is_done():
+                        self._park(decided, answer, plugin.name)
+                        return
+                elif answer is not None:
+                    raise PluginError(plugin.name, f'running PreBind plugin "{plugin.name}": {answer.message}')
             for binder in profile.bind:
                 if await binder.bind(cycle, node):
                     break
-        except errors.NotFound as error:
-            await self._fail(queued, decision, profile, error)
-            return
-        except (errors.ApiError, ConnectionLost, PluginError, _Refused) as error:
-            await self._fail(queued, decision, profile, error)
+        except (errors.ApiError, ConnectionLost, PluginError) as error:
+            await self._fail(decided, error)
             return
         except Exception as error:
-            failed = PluginError("", f"binding rejected: {type(error).__name__}: {error}")
-            await self._fail(queued, decision, profile, failed)
+            await self._fail(decided, PluginError("", f"binding rejected: {type(error).__name__}: {error}"))
             return
         self._queue.remove(pod.uid)
         self._reporter.report_success(pod, node)
@@ -109,25 +142,53 @@ class Binder:
         for observer in profile.post_bind:
             observer.post_bind(cycle, node)
 
-    async def _wait_for_permit(self, uid: str, waits: list[tuple[str, float]]) -> None:
-        waiter: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-        self._permits[uid] = waiter
+    # Pods that wait: nothing runs for them meanwhile
+
+    def _park(self, decided: _Decided, wait: WaitFor, plugin: str) -> None:
+        uid = decided.queued.pod.uid
+
+        def expire() -> None:
+            if self._parked.pop(uid, None) is not None:
+                error = PluginError(plugin, f'running PreBind plugin "{plugin}": {wait.message}')
+                self._start(self._fail(decided, error))
+
+        self._parked[uid] = _Parked(decided, wait, self._clock.call_later(wait.seconds, expire))
+
+    def poke(self) -> None:
+        """Go on with the pods whose wait is over. Called after changes of the cluster."""
+        for uid, parked in list(self._parked.items()):
+            failure: PluginError | None = None
+            try:
+                if not parked.wait.is_done():
+                    continue
+            except PluginError as error:
+                failure = error
+            del self._parked[uid]
+            parked.alarm.cancel()
+            self._start(self._fail(parked.decided, failure) if failure is not None else self._bind(parked.decided))
+
+    def _hold(self, decided: _Decided, waits: list[tuple[str, float]]) -> Work:
+        """Let a pod wait for its permit."""
+        uid = decided.queued.pod.uid
         name, seconds = min(waits, key=lambda wait: wait[1])
 
         def expire() -> None:
             self._answer(uid, unschedulable(f"timed out after waiting {seconds:g}s at plugin {name}"))
 
-        alarm: Alarm = self._clock.call_later(seconds, expire)
-        try:
-            refusal = await waiter
-        finally:
-            alarm.cancel()
-            self._permits.pop(uid, None)
-        if refusal is not None:
-            raise _Refused(refusal, name)
+        self._permits[uid] = (decided, name, self._clock.call_later(seconds, expire))
+        return _nothing()
 
-    async def _fail(self, queued: QueuedPod, decision: Decision, profile: Profile, error: Exception) -> None:
+    def _answer(self, uid: str, refusal: Refusal | None) -> None:
+        held = self._permits.pop(uid, None)
+        if held is None:
+            return
+        decided, name, alarm = held
+        alarm.cancel()
+        self._start(self._bind(decided) if refusal is None else self._fail(decided, _Refused(refusal, name)))
+
+    async def _fail(self, decided: _Decided, error: Exception) -> None:
         """Give the place back, and let the pod be tried again unless it is gone or has another node."""
+        queued, decision, profile = decided.queued, decided.decision, decided.profile
         pod = queued.pod
         for plugin in reversed(profile.reserve):
             _quietly(lambda plugin=plugin: plugin.unreserve(decision.cycle, decision.node))  # type: ignore[misc]

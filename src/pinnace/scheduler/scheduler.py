@@ -73,9 +73,11 @@ class Scheduler:
         self._random = Random(seed)
         self._news = asyncio.Event()
         self._tasks = Tasks(expected=())
+        self._is_running = False
         self._reporter = Reporter(manager, client)
         self._listener = ClusterListener(manager, self.state, self.queue)
-        self._binder = Binder(client.clock, self.state, self.queue, self._reporter)
+        self._binder = Binder(client.clock, self.state, self.queue, self._reporter, self._start)
+        self.state.lookups.on_change.append(self._binder.poke)
         self._evictor = Evictor(client, self.state, self.queue, self._reporter)
         self.controller = Controller("scheduler", self._run)
         self._clock = client.clock
@@ -89,6 +91,14 @@ class Scheduler:
     def profile_of(self, queued: QueuedPod) -> Profile:
         return self.profiles[queued.pod.template.spec.get("schedulerName") or ""]
 
+    def allow(self, uid: str) -> None:
+        """Let a pod be bound that a Permit plug-in holds back."""
+        self._binder.allow(uid)
+
+    def reject(self, uid: str, message: str) -> None:
+        """Refuse a pod that a Permit plug-in holds back."""
+        self._binder.reject(uid, message)
+
     # The loop
 
     def _wake(self) -> None:
@@ -98,19 +108,28 @@ class Scheduler:
     async def _run(self, key: Key) -> None:
         """Schedule until no pod is left that can be tried now and no binding is under way."""
         turns = Turns()
+        self._is_running = True
         async with self._extenders, self._tasks:
-            while True:
-                self._news.clear()
-                queued = self.queue.pop() if len(self._tasks) < _MOST_BINDINGS else None
-                if queued is not None and self._extenders:
-                    await self._attempt_extended(queued)
-                elif queued is not None:
-                    self._attempt(queued)
-                    await turns.pause()
-                elif self._tasks:
-                    await self._news.wait()  # A binding ends, or a pod comes.
-                else:
-                    return
+            try:
+                while await self._step(turns):
+                    pass
+            finally:
+                self._is_running = False
+
+    async def _step(self, turns: Turns) -> bool:
+        """Try one pod, or wait for a binding; return whether there is more to do."""
+        self._news.clear()
+        queued = self.queue.pop() if len(self._tasks) < _MOST_BINDINGS else None
+        if queued is not None and self._extenders:
+            await self._attempt_extended(queued)
+        elif queued is not None:
+            self._attempt(queued)
+            await turns.pause()
+        elif self._tasks:
+            await self._news.wait()  # A binding ends, or a pod comes.
+        else:
+            return False
+        return True
 
     def _attempt(self, queued: QueuedPod) -> None:
         if self._listener.is_gone(queued.pod):
@@ -173,6 +192,8 @@ class Scheduler:
     def _count_binding(self, queued: QueuedPod, profile: str, began: float) -> None:
         """Count a binding that has ended: a pod that is bound has left the queue and stays in the state."""
         uid, now = queued.pod.uid, self._clock.monotonic()
+        if self._binder.is_waiting(uid):
+            return
         if uid in self.queue or uid not in self.state.pods:
             self.metrics.count_attempt(profile, FAILED, now - began)
             return
@@ -193,6 +214,8 @@ class Scheduler:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks.start(work)
         task.add_done_callback(self._hear_end)
+        if not self._is_running:
+            self._wake()
         return task
 
     def _hear_end(self, task: asyncio.Task[None]) -> None:

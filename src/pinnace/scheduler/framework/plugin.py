@@ -6,7 +6,7 @@ PostBind. The first group runs in the queue, the second decides and never waits,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any, Protocol, runtime_checkable
@@ -144,8 +144,8 @@ class PermitPlugin(Protocol):
 class PreBindPlugin(Protocol):
     name: str
 
-    async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | None:
-        """Do the work that must be done before the pod is bound, such as binding its volumes."""
+    async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | WaitFor | None:
+        """Do the work that must be done before the pod is bound, or say what it waits for."""
 
 
 @runtime_checkable
@@ -179,6 +179,19 @@ class Wait:
     """The binding waits until `Scheduler.allow` or `reject` is called, at most so many seconds."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """The binding waits until `is_done`, which is asked after changes of the cluster, at most so many seconds.
+
+    `is_done` may raise PluginError. Nothing runs while a pod waits.
+    """
+
+    is_done: Callable[[], bool]
+    seconds: float
+    message: str
+    """The error after that time."""
 
 
 @dataclass(frozen=True, slots=True)

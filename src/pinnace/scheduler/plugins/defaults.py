@@ -17,6 +17,7 @@ from pinnace.scheduler.plugins.node_name import NodeName
 from pinnace.scheduler.plugins.node_ports import NodePorts
 from pinnace.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from pinnace.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from pinnace.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from pinnace.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from pinnace.scheduler.plugins.priority_sort import PrioritySort
 from pinnace.scheduler.plugins.resource_scores import (
@@ -28,6 +29,9 @@ from pinnace.scheduler.plugins.resource_scores import (
 from pinnace.scheduler.plugins.scheduling_gates import SchedulingGates
 from pinnace.scheduler.plugins.spread_constraints import SYSTEM_DEFAULTS
 from pinnace.scheduler.plugins.taint_toleration import TaintToleration
+from pinnace.scheduler.plugins.volume_binding import VolumeBinding
+from pinnace.scheduler.plugins.volume_restrictions import VolumeRestrictions
+from pinnace.scheduler.plugins.volume_zone import VolumeZone
 
 _RESOURCES: tuple[Object, ...] = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
 
@@ -40,6 +44,10 @@ DEFAULT_PLUGINS: tuple[tuple[str, int], ...] = (
     ("NodeAffinity", 2),
     ("NodePorts", 0),
     ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
     ("DefaultPreemption", 0),
@@ -122,6 +130,12 @@ _FACTORIES: dict[str, Factory] = {
     "NodePorts": _plain(NodePorts),
     "NodeResourcesFit": _node_resources_fit,
     "NodeResourcesBalancedAllocation": lambda arguments, handle: NodeResourcesBalancedAllocation(_resources(arguments)),
+    "VolumeRestrictions": _plain(VolumeRestrictions),
+    "NodeVolumeLimits": _plain(NodeVolumeLimits),
+    "VolumeBinding": lambda arguments, handle: VolumeBinding(
+        handle.client, seconds=float(arguments.get("bindTimeoutSeconds") or 600)
+    ),
+    "VolumeZone": _plain(VolumeZone),
     "PodTopologySpread": _pod_topology_spread,
     "InterPodAffinity": _inter_pod_affinity,
     "DefaultPreemption": _default_preemption,

@@ -14,6 +14,7 @@ import numpy as np
 from pinnace.model.objects import Object
 from pinnace.scheduler.state.affinity import TermIndex
 from pinnace.scheduler.state.arrays import At, Integers, grow, grow_to
+from pinnace.scheduler.state.claims import ClaimUse
 from pinnace.scheduler.state.counters import PodCounts, PodSelection
 from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.lookups import Lookups
@@ -33,6 +34,9 @@ class ClusterState:
         self.lookups = Lookups()
         self.terms = TermIndex()
         self.ports = HostPorts()
+        self.claims = ClaimUse()
+        self.disks: dict[int, int] = {}
+        """The slots with pods that mount disks which only one pod may use, and how many they are."""
         self.pod_log = ChangeLog()
         """The slots whose pods have changed."""
         self.pods: dict[str, Pod] = {}
@@ -68,7 +72,10 @@ class ClusterState:
         return self._counts.of(selection, self.nodes.size)
 
     def pods_at(self, slot: int) -> Iterable[Pod]:
-        return self._on_node.get(self.nodes.names[slot], {}).values()
+        """Return the pods of a node; within `without` and `placed` as these blocks say."""
+        own = self._on_node.get(self.nodes.names[slot], {}).values()
+        nominated = self.nominations.slots.get(slot, {}).values()
+        return [pod for some in (own, nominated) for pod in some if pod.slot == slot]
 
     def rows_of(self, template: Template) -> tuple[Integers, Integers]:
         """Return the rows and amounts that a template requests."""
@@ -179,7 +186,16 @@ class ClusterState:
         self.terms.add(template, slot, by)
         if template.host_ports:
             self.ports.add(template.host_ports, slot, by)
+        if template.volumes:
+            self._count_volumes(template, slot, by)
         self.pod_log.append(slot)
+
+    def _count_volumes(self, template: Template, slot: int, by: int) -> None:
+        self.claims.add(template.namespace, template.claims, by)
+        if template.has_disks:
+            self.disks[slot] = self.disks.get(slot, 0) + by
+            if not self.disks[slot]:
+                del self.disks[slot]
 
     def _fit_arrays(self) -> None:
         """Make the arrays as large as those of the nodes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from pinnace.model.objects import Key, Object
@@ -33,16 +33,23 @@ class Lookups:
     def __init__(self) -> None:
         self._objects: dict[LookupKind, dict[str, dict[str, Object]]] = {}
         self._versions: dict[LookupKind, int] = {}
+        self.on_change: list[Callable[[], None]] = []
+        """Called after each change."""
 
     def put(self, kind: LookupKind, obj: Object) -> None:
         metadata = obj["metadata"]
         some = self._objects.setdefault(kind, {}).setdefault(metadata.get("namespace", ""), {})
         some[metadata["name"]] = obj
+        self._note(kind)
+
+    def _note(self, kind: LookupKind) -> None:
         self._versions[kind] = self._versions.get(kind, 0) + 1
+        for listener in self.on_change:
+            listener()
 
     def remove(self, kind: LookupKind, key: Key) -> None:
         self._objects.get(kind, {}).get(key.namespace, {}).pop(key.name, None)
-        self._versions[kind] = self._versions.get(kind, 0) + 1
+        self._note(kind)
 
     def get(self, kind: LookupKind, name: str, *, namespace: str = "") -> Object | None:
         return self._objects.get(kind, {}).get(namespace, {}).get(name)

@@ -43,6 +43,7 @@ _VOLUMES = (
     "azureDisk",
     "cinder",
 )
+DISKS = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 _ANY_ADDRESS = "0.0.0.0"
 
 
@@ -55,6 +56,9 @@ class Template:
         self.namespace: str = metadata.get("namespace", "")
         self.labels: Mapping[str, str] = metadata.get("labels") or {}
         self.owner = owner_of(metadata)
+        self.pod_name: str = metadata.get("name", "")
+        """Name and uid of the first pod; those of all pods if they have ephemeral volumes, which belong to one pod."""
+        self.pod_uid: str = metadata.get("uid", "")
         self.spec: Object = spec
         self.node_name = node_name
         """The node that a waiting pod names. Pods on nodes share the template of those that wait for any node."""
@@ -85,6 +89,17 @@ class Template:
     def label_key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """The identity of the pods that every selector treats alike."""
         return self.namespace, tuple(sorted(self.labels.items()))
+
+    @cached_property
+    def claims(self) -> tuple[str, ...]:
+        """The names of the claims that the pod names itself."""
+        claims = (one["persistentVolumeClaim"] for one in self.volumes if one.get("persistentVolumeClaim"))
+        return tuple(claim.get("claimName", "") for claim in claims)
+
+    @cached_property
+    def has_disks(self) -> bool:
+        """Whether a volume is a disk that only one pod may use."""
+        return any(one.get(kind) for one in self.volumes for kind in DISKS)
 
     @cached_property
     def volumes(self) -> list[Object]:
@@ -190,7 +205,10 @@ def sign(pod: Object) -> bytes:
     parts: list[object] = [metadata.get("namespace"), metadata.get("labels"), owner_of(metadata)]
     parts += [spec.get(name) for name in _SPEC_FIELDS]
     parts += [[_sign_container(one) for one in spec.get(name) or ()] for name in ("initContainers", "containers")]
-    parts.append([one for one in spec.get("volumes") or () if any(kind in one for kind in _VOLUMES)])
+    volumes = [one for one in spec.get("volumes") or () if any(kind in one for kind in _VOLUMES)]
+    parts.append(volumes)
+    if volumes and any("ephemeral" in one for one in volumes):
+        parts += [metadata.get("name"), metadata.get("uid")]
     status = pod.get("status")
     if status and ("containerStatuses" in status or "resources" in status) and resources.has_status_resources(pod):
         parts.append(resources.requests_of(pod))
