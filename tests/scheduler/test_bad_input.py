@@ -1,0 +1,239 @@
+"""What goes wrong for one pod stays with that pod: nothing is lost, nothing is bound twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.node.simulated.pods import pod
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.node.simulated.machines import NodeShape
+from pinnace.reconcile.manager import Manager
+from pinnace.scheduler.configuration import (
+    Configuration,
+    InvalidConfiguration,
+    PluginSet,
+    ProfileConfiguration,
+    build_profiles,
+    load,
+)
+from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.plugin import Depends, Handle, Wait
+from pinnace.scheduler.framework.status import Refusal, unschedulable
+from pinnace.scheduler.plugins.defaults import DEFAULT_PLUGINS, default_registry
+from pinnace.scheduler.scheduler import Scheduler
+from pinnace.scheduler.state.arrays import At, Codes, Integers, slots_of
+from pinnace.testing.cluster import Cluster
+
+CUSTOM = "custom"
+
+
+class Filter:
+    """A filter that does what the label `do` of a pod says."""
+
+    name = "Custom"
+    depends = Depends.CLUSTER
+
+    def filter(self, cycle: Cycle, at: At) -> Codes:
+        fits = np.zeros(len(slots_of(at, cycle.state.size)), dtype=np.int32)
+        match cycle.template.labels.get("do"):
+            case "raise":
+                raise ZeroDivisionError("by zero")
+            case "wrong-type":
+                return "nonsense"  # type: ignore[return-value]
+            case "wrong-length":
+                return fits[:0]
+        return fits
+
+    def refusal(self, cycle: Cycle, code: int) -> Refusal:
+        return unschedulable("never")
+
+    def score(self, cycle: Cycle, at: At) -> Integers:
+        scores = np.zeros(len(slots_of(at, cycle.state.size)), dtype=np.int64)
+        match cycle.template.labels.get("do"):
+            case "too-high":
+                return scores + 101
+            case "not-a-number":
+                return scores + float("nan")
+        return scores
+
+
+class Permit:
+    name = "Permit"
+
+    def permit(self, cycle: Cycle, node: str) -> Refusal | Wait | None:
+        match cycle.template.labels.get("do"):
+            case "wait":
+                return Wait(30.0)
+            case "refuse":
+                return unschedulable("not today")
+        return None
+
+
+def configuration(**moments: PluginSet) -> Configuration:
+    plugins = {**dict(DEFAULT_PLUGINS), "Custom": 1, "Permit": 0}
+    return Configuration((ProfileConfiguration(CUSTOM, plugins, moments),))
+
+
+async def run_custom(cluster: Cluster, client: Client | None = None) -> Scheduler:
+    """Run a second scheduler, for pods with schedulerName custom."""
+    registry = default_registry()
+    registry.add("Custom", lambda arguments, handle: Filter())
+    registry.add("Permit", lambda arguments, handle: Permit())
+    manager = Manager(client or cluster.client, name=CUSTOM)
+    scheduler = Scheduler(manager, manager.client, configuration=configuration(), registry=registry, seed=1)
+    manager.add(scheduler.controller)
+    await cluster.keep(manager.running(), name=CUSTOM)
+    return scheduler
+
+
+def custom(name: str, do: str = "", **spec: object) -> Object:
+    made = pod(name, schedulerName=CUSTOM, **spec)
+    made["metadata"]["labels"] = {"do": do} if do else {}
+    return made
+
+
+async def condition_of(cluster: Cluster, name: str) -> tuple[str, str]:
+    found = await cluster.client.get("v1/Pod", name)
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    condition = next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    return condition.get("reason", ""), condition.get("message", "")
+
+
+async def node_of(cluster: Cluster, name: str) -> str:
+    found: str = (await cluster.client.get("v1/Pod", name))["spec"].get("nodeName", "")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("do", "message"),
+    [
+        pytest.param("raise", 'running "Custom" filter plugin: ZeroDivisionError: by zero', id="an exception"),
+        pytest.param(
+            "wrong-type",
+            'running "Custom" filter plugin: expected an array of 2 integers, one per node, found str',
+            id="no array",
+        ),
+        pytest.param("wrong-length", "found an array of shape (0,) and type int32", id="an array of another length"),
+        pytest.param(
+            "too-high",
+            'plugin "Custom" returns an invalid score 101, it should in the range of [0, 100]',
+            id="a score above 100",
+        ),
+        pytest.param(
+            "not-a-number",
+            'running "Custom" score plugin: a score is not a finite number',
+            id="a score that is no number",
+        ),
+    ],
+)
+async def test_a_plug_in_that_fails_for_a_pod_is_named_and_others_go_on(
+    cluster: Cluster, do: str, message: str
+) -> None:
+    await cluster.add_nodes(2)
+    await run_custom(cluster)
+    await cluster.client.create(custom("broken", do))
+    await cluster.client.create(custom("good"))
+    await cluster.settle()
+    reason, found = await condition_of(cluster, "broken")
+    assert reason == "SchedulerError"
+    assert message in found
+    assert await node_of(cluster, "good")
+    assert not await node_of(cluster, "broken")
+
+
+async def test_a_pod_waits_for_its_permit_and_is_refused_when_none_comes(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    scheduler = await run_custom(cluster)
+    await cluster.client.create(custom("allowed", "wait"))
+    await cluster.client.create(custom("late", "wait"))
+    await cluster.client.create(custom("refused", "refuse"))
+    await cluster.settle()
+    assert not await node_of(cluster, "allowed")
+    scheduler.allow((await cluster.client.get("v1/Pod", "allowed"))["metadata"]["uid"])
+    await cluster.settle()
+    assert await node_of(cluster, "allowed") == "node-0"
+    await cluster.advance(31)
+    assert (await condition_of(cluster, "late"))[1] == "timed out after waiting 30s at plugin Permit"
+    assert await condition_of(cluster, "refused") == ("Unschedulable", "not today")
+
+
+async def test_of_two_schedulers_for_one_pod_one_binds_it(cluster: Cluster) -> None:
+    await cluster.add_nodes(2)
+    for _ in range(2):
+        await run_custom(cluster)
+    for number in range(10):
+        await cluster.client.create(custom(f"web-{number}"))
+    await cluster.settle()
+    assert all([await node_of(cluster, f"web-{number}") for number in range(10)])
+    events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
+    scheduled = Counter(one["involvedObject"]["name"] for one in events if one["reason"] == "Scheduled")
+    assert set(scheduled.values()) == {1}
+
+
+async def test_a_pod_deleted_while_it_waits_is_forgotten(cluster: Cluster) -> None:
+    await cluster.add_nodes(1, shape=NodeShape(cpu="1"))
+    scheduler = await run_custom(cluster)
+    await cluster.client.create(custom("big", cpu="5"))
+    await cluster.client.create(custom("held", "wait"))
+    await cluster.settle()
+    assert len(scheduler.queue) == 2
+    for name in ("big", "held"):
+        await cluster.client.delete("v1/Pod", name, grace_seconds=0)
+    await cluster.settle()
+    assert len(scheduler.queue) == 0
+    await cluster.advance(60)
+    with pytest.raises(errors.NotFound):
+        await cluster.client.get("v1/Pod", "held")
+    assert not scheduler.state.pods
+
+
+async def test_a_node_that_vanishes_before_the_binding_does_not_lose_the_pod(cluster: Cluster) -> None:
+    await cluster.add_nodes(2)
+    scheduler = await run_custom(cluster)
+    await cluster.client.create(custom("held", "wait"))
+    await cluster.settle()
+    waiting = next(iter(scheduler.state.pods.values()))
+    await cluster.client.delete("v1/Node", waiting.node)
+    await cluster.settle()
+    scheduler.reject(waiting.uid, "the node is gone")
+    await cluster.settle()
+    assert await condition_of(cluster, "held") == ("Unschedulable", "the node is gone")
+    assert scheduler.queue.counts()["unschedulable"] == 1
+
+
+async def test_many_pods_that_fit_nowhere_do_not_keep_back_one_that_fits(cluster: Cluster) -> None:
+    await cluster.add_nodes(2, shape=NodeShape(cpu="1"))
+    for number in range(60):
+        await cluster.client.create(pod(f"big-{number}", cpu="64"))
+    await cluster.client.create(pod("small", cpu="100m"))
+    await cluster.settle()
+    assert await node_of(cluster, "small")
+    assert (await condition_of(cluster, "big-59"))[1].startswith("0/2 nodes are available: 2 Insufficient cpu.")
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        ({"plugins": {"filter": {"enabled": [{"name": "Nothing"}]}}}, "no scheduler plug-in is named Nothing"),
+        ({"plugins": {"sometimes": {}}}, "found sometimes"),
+        (
+            {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}}]},
+            "arguments of NodeResourcesFit: scoringStrategy.type: expected LeastAllocated, MostAllocated or "
+            "RequestedToCapacityRatio, found Best",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_names_the_field(profile: Object, message: str) -> None:
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+    with pytest.raises(InvalidConfiguration) as error:
+        build_profiles(load(config), Handle())
+    assert message in str(error.value)
