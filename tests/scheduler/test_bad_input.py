@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ async def run_custom(cluster: Cluster, client: Client | None = None) -> Schedule
     return scheduler
 
 
-def custom(name: str, do: str = "", **spec: object) -> Object:
+def custom(name: str, do: str = "", **spec: Any) -> Object:
     made = pod(name, schedulerName=CUSTOM, **spec)
     made["metadata"]["labels"] = {"do": do} if do else {}
     return made
@@ -100,7 +101,7 @@ def custom(name: str, do: str = "", **spec: object) -> Object:
 async def condition_of(cluster: Cluster, name: str) -> tuple[str, str]:
     found = await cluster.client.get("v1/Pod", name)
     conditions = (found.get("status") or {}).get("conditions") or ()
-    condition = next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    condition: Object = next((one for one in conditions if one["type"] == "PodScheduled"), {})
     return condition.get("reason", ""), condition.get("message", "")
 
 
