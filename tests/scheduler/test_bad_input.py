@@ -59,7 +59,7 @@ class Filter:
             case "too-high":
                 return scores + 101
             case "not-a-number":
-                return scores + float("nan")
+                return scores + float("nan")  # type: ignore[return-value]
         return scores
 
 

@@ -18,13 +18,13 @@ NAME = "kube-scheduler"
 _MODULE = "pinnace.scheduler.scheduler"
 
 
-class Plane(Protocol):
+class SchedulerPlane(Protocol):
     """A control plane that can be called as any user."""
 
     def local(self, user: User) -> LocalApi: ...
 
 
-def add_scheduler(plane: Plane, manager: Manager) -> None:
+def add_scheduler(plane: SchedulerPlane, manager: Manager) -> None:
     """Add the default scheduler to a manager, which may run already."""
     from pinnace.scheduler.scheduler import Scheduler  # noqa: PLC0415 - it loads numpy; `pinnace up` must not wait.
 
@@ -33,7 +33,7 @@ def add_scheduler(plane: Plane, manager: Manager) -> None:
     manager.add(Scheduler(manager, client.telling(manager.informers.note_write)).controller)
 
 
-async def run_scheduler(plane: Plane, manager: Manager) -> None:
+async def run_scheduler(plane: SchedulerPlane, manager: Manager) -> None:
     """Load the scheduler beside the event loop and add it to a manager; return only when cancelled."""
     await asyncio.to_thread(importlib.import_module, _MODULE)
     add_scheduler(plane, manager)
