@@ -172,7 +172,7 @@ def _build_verbs(
     addresses: AddressRecords,
 ) -> Verbs:
     fanout, store = foundation.fanout, foundation.store
-    components = ComponentStatuses(store, foundation.supervisor, has_scheduler=settings.nodes > 0)
+    components = ComponentStatuses(store, foundation.supervisor, has_scheduler=settings.scheduler)
     ownerships = Ownerships(foundation.registry)
     return build_verbs(
         foundation,

@@ -218,8 +218,6 @@ def up(
     wanted = kubernetes_version.removeprefix("v")
     if wanted and wanted not in minors():
         _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
-    if oidc_client_id and not oidc_issuer_url:
-        _fail("--oidc-client-id needs --oidc-issuer-url, the issuer of the tokens; add it")
     providers = _oidc_providers(
         issuer_url=oidc_issuer_url,
         client_id=oidc_client_id,
@@ -278,6 +276,8 @@ def up(
 
 def _oidc_providers(*, issuer_url: str, required_claims: Sequence[str], **options: Any) -> tuple[Provider, ...]:
     if not issuer_url:
+        if options["client_id"]:
+            _fail("--oidc-client-id needs --oidc-issuer-url, the issuer of the tokens; add it")
         return ()
     try:
         claims = dict(_pair(claim) for claim in required_claims)

@@ -13,6 +13,7 @@ from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
 from pinnace.scheduler.plugins.image_locality import ImageLocality
 from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
+from pinnace.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from pinnace.scheduler.plugins.node_name import NodeName
 from pinnace.scheduler.plugins.node_ports import NodePorts
 from pinnace.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -54,6 +55,7 @@ DEFAULT_PLUGINS: tuple[tuple[str, int], ...] = (
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
 )
 """Names and weights, in order."""
 
@@ -127,6 +129,7 @@ _FACTORIES: dict[str, Factory] = {
     "NodeName": _plain(NodeName),
     "TaintToleration": _plain(TaintToleration),
     "NodeAffinity": lambda arguments, handle: NodeAffinity(added=arguments.get("addedAffinity")),
+    "NodeDeclaredFeatures": _plain(NodeDeclaredFeatures),
     "NodePorts": _plain(NodePorts),
     "NodeResourcesFit": _node_resources_fit,
     "NodeResourcesBalancedAllocation": lambda arguments, handle: NodeResourcesBalancedAllocation(_resources(arguments)),

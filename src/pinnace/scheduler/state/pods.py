@@ -29,6 +29,7 @@ _SPEC_FIELDS = (
     "resources",
     "resourceClaims",
     "hostNetwork",
+    "hostUsers",
     "schedulingGates",
 )
 _VOLUMES = (
@@ -221,6 +222,7 @@ def _sign_container(container: Object) -> tuple[object, ...]:
         container.get("image"),
         container.get("resources"),
         container.get("restartPolicy"),
+        container.get("restartPolicyRules"),
         [one for one in ports if one.get("hostPort")] if ports else None,
     )
 
