@@ -64,6 +64,7 @@ class Client(Reading, Writing, PodStreams):
         await self.close()
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._exchange.transport.close()
 
     @property

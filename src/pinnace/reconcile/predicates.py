@@ -21,10 +21,12 @@ def generation_changed(old: Object | None, new: Object | None) -> bool:
 
 
 def labels_changed(old: Object | None, new: Object | None) -> bool:
+    """Return whether the labels have changed. New and deleted objects count as changed."""
     return _differs(old, new, "labels")
 
 
 def annotations_changed(old: Object | None, new: Object | None) -> bool:
+    """Return whether the annotations have changed. New and deleted objects count as changed."""
     return _differs(old, new, "annotations")
 
 

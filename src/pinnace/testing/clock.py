@@ -32,12 +32,15 @@ class ManualClock:
         self._numbers = itertools.count()
 
     def now(self) -> datetime:
+        """Return the time of the test, in UTC."""
         return self._start + timedelta(seconds=self._passed)
 
     def monotonic(self) -> float:
+        """Return the seconds that have passed."""
         return self._passed
 
     async def sleep(self, seconds: float) -> None:
+        """Return after the test has advanced the clock by so many seconds."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -49,6 +52,7 @@ class ManualClock:
             alarm.cancel()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        """Call back when the test has advanced the clock by so many seconds."""
         alarm = _Alarm(callback)
         heapq.heappush(self._alarms, (self._passed + max(0.0, seconds), next(self._numbers), alarm))
         return alarm

@@ -29,6 +29,7 @@ class Shared:
         raise LookupError(f"{number} a {of.__name__}; they return {known}")
 
     def add(self, value: Any) -> None:
+        """Add a value."""
         self._values.append(value)
 
 

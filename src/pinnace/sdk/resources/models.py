@@ -47,6 +47,7 @@ class Rule(_RuleOptions):
     expression: str
 
     def on_the_wire(self) -> Object:
+        """Return the entry of x-kubernetes-validations."""
         wire: Object = {"rule": self.expression}
         if self.message:
             wire["message"] = self.message
