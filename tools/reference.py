@@ -124,6 +124,8 @@ def error_lines() -> list[str]:
 
 
 def signature(value: Any) -> str:
+    if inspect.isclass(value) and hasattr(value, "model_fields"):
+        return ""  # Pydantic's differs before and after the first use.
     try:
         found = str(inspect.signature(value))
     except (TypeError, ValueError):
