@@ -33,6 +33,8 @@ class Journal:
     created: list[str] = field(default_factory=list)
     writes: int = 0
     """Writes of any sort, Events aside."""
+    forbidden: list[str] = field(default_factory=list)
+    """What the role of a controller does not allow."""
 
     def count(self, plural: str) -> int:
         return sum(path.endswith(f"/{plural}") for path in self.created)
@@ -48,13 +50,16 @@ class MortalTransport:
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         if method == "GET" or "reviews" in target:  # A review changes nothing.
-            return await self._inner.request(method, target, body, headers)
+            answer = await self._inner.request(method, target, body, headers)
+            self._note_refusal(method, target, answer)
+            return answer
         if self._life.is_over:
             raise ConnectionLost("the manager has been killed", was_sent=False)
         if "/events" in target:  # Events may be lost: they end no life.
             return await self._inner.request(method, target, body, headers)
         answer = await self._inner.request(method, target, body, headers)
         if answer.status >= 400:
+            self._note_refusal(method, target, answer)
             return answer
         self._life.writes -= 1
         self._journal.writes += 1
@@ -63,6 +68,10 @@ class MortalTransport:
         if self._life.is_over:
             raise ConnectionLost("the manager has been killed", was_sent=True)
         return answer
+
+    def _note_refusal(self, method: str, target: str, answer: Answer) -> None:
+        if answer.status == 403 and b"cannot" in answer.body:
+            self._journal.forbidden.append(f"{method} {target}")
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         return await self._inner.stream(target, headers, silence=silence)

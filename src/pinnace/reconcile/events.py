@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
@@ -103,7 +104,8 @@ class EventRecorder:
             try:
                 await self._write(event_key, about)
             except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-                _log.warning("an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
+                level = logging.DEBUG if is_namespace_terminating(error) else logging.WARNING
+                _log.log(level, "an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
             finally:
                 self._waiting.task_done()
             if self._lost and self._waiting.empty():
