@@ -47,7 +47,11 @@ class Recipe(
     """How a dish is made."""
 
 
-class Scaled(CustomResource[RecipeSpec, None], group="kitchen.example.com", version="v1", scale=True):
+class Replicas(Model):
+    replicas: int = 1
+
+
+class Scaled(CustomResource[Replicas, Replicas], group="kitchen.example.com", version="v1", scale=True):
     """Cannot be served."""
 
 
