@@ -29,6 +29,8 @@ _NEEDS = {
     "devices": "DynamicResources",
 }
 """The plug-in that a feature of a cluster needs."""
+_ERROR = 'preemption: running "'
+"""An error of a plug-in while kube-scheduler tried to preempt."""
 _CODES = {Code.UNSCHEDULABLE: "U", Code.UNRESOLVABLE: "X"}
 
 
@@ -93,12 +95,16 @@ def _compare_one(obj: Object, answer: Object, state: ClusterState, profile: Prof
     pod = state.pod(obj)
     gates = (refusal for plugin in profile.pre_enqueue if (refusal := plugin.pre_enqueue(pod)) is not None)
     gate = next(gates, None)
-    if answer.get("gated") or gate is not None:
+    is_claim = answer.get("gated", "").startswith("DynamicResources:")
+    if (answer.get("gated") and not is_claim) or gate is not None:
         found = f"{gate.plugin}: {gate.message}" if gate is not None else ""
         if found.partition(": ")[2] != answer.get("gated", "").partition(": ")[2]:
             yield "gated", answer.get("gated", ""), found
         return
     decision = decide(pod, state, profile, has_details=True)
+    if answer.get("gated"):
+        yield from _compare_gate(answer["gated"], decision)
+        return
     if decision.error is not None:
         yield "error", "", str(decision.error)
         return
@@ -111,6 +117,14 @@ def _compare_one(obj: Object, answer: Object, state: ClusterState, profile: Prof
         yield from _compare_scores(answer, decision, fits)
     if not answer["fits"] and not fits and profile.post_filter:
         yield from _compare_preemption(answer, decision)
+
+
+def _compare_gate(expected: str, decision: Decision) -> Iterator[tuple[str, Any, Any]]:
+    """A missing claim keeps a pod out of kube-scheduler's queue; here all nodes are refused for the same reason."""
+    refusal = decision.diagnosis.for_all if decision.diagnosis is not None else None
+    found = f"{refusal.plugin}: {refusal.message}" if refusal is not None else ""
+    if found != expected:
+        yield "gated", expected, found
 
 
 def _compare_refusals(answer: Object, decision: Decision) -> Iterator[tuple[str, Any, Any]]:
@@ -162,7 +176,7 @@ def _compare_preemption(answer: Object, decision: Decision) -> Iterator[tuple[st
     if not candidates or nomination is None:
         if bool(candidates) != (nomination is not None):
             yield "nomination", candidates, nomination
-        elif decision.message != answer["message"]:
+        elif decision.message != answer["message"] and _ERROR not in answer["message"]:
             yield "message", answer["message"], decision.message
         return
     if nomination.node not in answer["nominated"]:

@@ -29,6 +29,9 @@ LOOKUPS: dict[str, LookupKind] = {
     "storage.k8s.io/v1/CSIDriver": "CSIDriver",
     "storage.k8s.io/v1/CSIStorageCapacity": "CSIStorageCapacity",
     "storage.k8s.io/v1/VolumeAttachment": "VolumeAttachment",
+    "resource.k8s.io/v1/ResourceClaim": "ResourceClaim",
+    "resource.k8s.io/v1/ResourceSlice": "ResourceSlice",
+    "resource.k8s.io/v1/DeviceClass": "DeviceClass",
 }
 _NODE_ACTIONS = (
     (NodeChange.ADD, Action.ADD),

@@ -10,7 +10,7 @@ from pinnace.schema.cel.declarations import Declaration
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CompileError, InstantiationError
 from pinnace.schema.cel.library.amounts import QUANTITY
-from pinnace.schema.cel.program import compile_cel
+from pinnace.schema.cel.program import Program, compile_cel
 from pinnace.schema.cel.types import BOOL, DYN, STRING, map_of, object_type
 from pinnace.schema.shape import Schema
 
@@ -72,3 +72,8 @@ def _map(key: Declaration, value: Declaration) -> Declaration:
 
 def _text(most: int) -> Declaration:
     return Declaration(STRING, _ANYTHING, most)
+
+
+def compile_selector(expression: str) -> Program:
+    """Return a selector that can be evaluated for a device. Raise CompileError."""
+    return compile_cel(expression, {"device": _device()}, environment=_ENVIRONMENT)

@@ -10,6 +10,7 @@ from pinnace.scheduler.framework.registry import Factory, PluginRegistry
 from pinnace.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from pinnace.scheduler.plugins.default_binder import DefaultBinder
 from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
+from pinnace.scheduler.plugins.dynamic_resources import DynamicResources
 from pinnace.scheduler.plugins.image_locality import ImageLocality
 from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
@@ -51,6 +52,7 @@ DEFAULT_PLUGINS: tuple[tuple[str, int], ...] = (
     ("VolumeZone", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
     ("DefaultPreemption", 0),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
@@ -141,6 +143,7 @@ _FACTORIES: dict[str, Factory] = {
     "VolumeZone": _plain(VolumeZone),
     "PodTopologySpread": _pod_topology_spread,
     "InterPodAffinity": _inter_pod_affinity,
+    "DynamicResources": lambda arguments, handle: DynamicResources(handle.client),
     "DefaultPreemption": _default_preemption,
     "ImageLocality": _plain(ImageLocality),
     "DefaultBinder": lambda arguments, handle: DefaultBinder(handle.client),
