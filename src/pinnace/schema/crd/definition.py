@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pinnace.schema import field_errors
-from pinnace.schema.crd.default_rules import DefaultErrors, no_rules, validate_defaults
+from pinnace.schema.crd.default_validation import DefaultErrors, no_rules, validate_defaults
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
 from pinnace.schema.crd.structural import find_unsupported, validate_structural

@@ -18,20 +18,14 @@ from zlib import crc32
 
 import apsw
 
+from pinnace.store.sqlite.pragmas import APPLICATION_ID, FORMAT, OF_NEW_FILE
 from pinnace.store.store import Damaged, LostWrites, Record, TooNew
-
-APPLICATION_ID = 0x70696E6E  # "pinn"
-FORMAT = 1
-PAGE_BYTES = 4096
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _SCHEMA = f"""
-PRAGMA page_size = {PAGE_BYTES};
-PRAGMA auto_vacuum = INCREMENTAL;
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {FORMAT};
+{"".join(f"PRAGMA {pragma};" for pragma in OF_NEW_FILE)}
 CREATE TABLE changes (
     revision INTEGER PRIMARY KEY,
     key TEXT NOT NULL,

@@ -13,6 +13,7 @@ import apsw
 
 from pinnace.store.keys import end_of
 from pinnace.store.sqlite.file import checksum
+from pinnace.store.sqlite.pragmas import OF_READER, set_pragmas
 from pinnace.store.store import Batch, Change, Compacted, Damaged, Record, RecordPage
 from pinnace.store.view import cut
 
@@ -103,7 +104,7 @@ class SqliteHistory:
         if self._connection is None:
             self._connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
             self._connection.set_busy_timeout(5000)
-            self._connection.execute("PRAGMA query_only = TRUE")
+            set_pragmas(self._connection, OF_READER)
         connection = self._connection
         connection.execute("BEGIN")
         try:

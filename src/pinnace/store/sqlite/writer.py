@@ -15,7 +15,8 @@ from typing import TypeAlias, cast
 
 import apsw
 
-from pinnace.store.sqlite.file import PAGE_BYTES, checksum, is_full
+from pinnace.store.sqlite.file import checksum, is_full
+from pinnace.store.sqlite.pragmas import OF_WRITER, set_pragmas
 from pinnace.store.store import Change, Record, StoreClosed, WriteFailed
 
 # The change to write, the record afterwards, and the future of the caller.
@@ -26,8 +27,6 @@ _ROWS_PER_STATEMENT = 64
 _REVISIONS_PER_SLICE = 1000
 _PAGES_PER_SLICE = 512
 _SPARE_PAGES = 256
-_CHECKPOINT_PAGES = 2000
-_WAL_BYTES_KEPT = 2 * _CHECKPOINT_PAGES * PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +266,7 @@ def _insertion_of(rows: int) -> str:
 def _connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=128)
     connection.set_busy_timeout(5000)
-    for pragma in (
-        "synchronous = FULL",
-        "secure_delete = ON",  # Compacted values may be secrets: they leave the file, too. Only compaction deletes.
-        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
-        f"journal_size_limit = {_WAL_BYTES_KEPT}",
-    ):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
+    set_pragmas(connection, OF_WRITER)
     return connection
 
 
