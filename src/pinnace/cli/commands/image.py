@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from pinnace.cli.commands.up import default_data_dir
+from pinnace.cli.data_directory import default_data_dir
 from pinnace.model.clock import SystemClock
 from pinnace.node.images.images import Images
 from pinnace.node.runtime.errors import RuntimeFailure

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from pinnace.cli.commands.up import default_data_dir
+from pinnace.cli.data_directory import default_data_dir
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import KubeconfigError, find_access
@@ -74,8 +74,10 @@ async def _run(kubeconfig: Path | None, context: str, settings: NodeSettings) ->
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(access, field_manager="kubelet"))
-        await stack.enter_async_context(run_node(client, settings))
+        runtime = await stack.enter_async_context(run_node(client, settings))
         print(f"node {settings.agent.name} runs pods of {access.server}; Ctrl-C stops it", flush=True)
+        for sentence in (await runtime.status()).missing:
+            print(f"note: {sentence}", flush=True)
         await stop.wait()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import signal
 import socket
 import sys
@@ -25,6 +24,7 @@ from pinnace.auth.certificates.authority import CertificateError
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
+from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.progress import progress
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
@@ -49,11 +49,6 @@ COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: Python's default thresholds cost a write 7 % more."""
 
 _UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError, BootstrapError)
-
-
-def default_data_dir() -> Path:
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "pinnace"
 
 
 def up(
