@@ -47,6 +47,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python bench/request_stages.py
 	@$(BIN)/python bench/reconciling.py
 	@$(BIN)/python bench/control_loops.py
+	@$(BIN)/python bench/scheduling.py
 
 dist: $(VENV)/.up ## Build the wheel and the sdist, and test the wheel in an empty environment.
 	@$(BIN)/python tools/dist.py

@@ -41,7 +41,12 @@ class PodTerms:
 
     @property
     def is_empty(self) -> bool:
-        return self == NO_TERMS
+        return not (
+            self.required_affinity
+            or self.required_anti_affinity
+            or self.preferred_affinity
+            or self.preferred_anti_affinity
+        )
 
 
 NO_TERMS = PodTerms()
