@@ -73,6 +73,11 @@ class LeaderElection:
     def terms(self) -> Terms:
         return self._terms
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether another process was seen to hold the lease."""
+        return not self.is_leader and self._holder() not in ("", self.identity)
+
     def check(self) -> None:
         """Raise LeaseLost unless this process leads for sure: for writes of work that is not cancelled in time."""
         if not self.is_leader or self._clock.monotonic() - self._renewed_at >= self._terms.lease_seconds:

@@ -87,6 +87,11 @@ class Manager:
         """Whether the controllers work here: always without leader election."""
         return self._leader is None or self._leader.is_leader
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether another process works instead: the queues of this one wait for its turn."""
+        return self._leader is not None and self._leader.is_standby
+
     def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
         """Return the shared informer of a kind, or of some of its objects."""
         return self.informers.get(kind, **selection)
@@ -129,7 +134,7 @@ class Manager:
     @property
     def is_idle(self) -> bool:
         """Whether no reconcile runs or is due. Changes may be on their way: `settle` waits for those too."""
-        return all(controller.queue.is_idle for controller in self._controllers)
+        return self.is_standby or all(controller.queue.is_idle for controller in self._controllers)
 
     async def settle(self) -> None:
         """Return when there is nothing left to do: every cache equals the server's state, and every queue is empty.
@@ -137,7 +142,7 @@ class Manager:
         Delayed work (a requeue, a retry) does not count. For tests: it waits for the effects of their writes too.
         """
         while True:
-            for controller in self._controllers:
+            for controller in self._controllers if not self.is_standby else ():
                 await controller.queue.idle()
             await self.recorder.idle()
             before = self.activity

@@ -58,9 +58,9 @@ class HandlerThreads:
         frames = sys._current_frames()
         found = []
         for number, name in list(self._running.items()):
-            frame = frames.get(number)
-            line = traceback.format_stack(frame)[-1].strip() if frame is not None else ""
-            found.append(f"{name}: {line}" if line else name)
+            stack = traceback.extract_stack(frames.get(number))
+            own = next((one for one in stack if one.name == name), None)
+            found.append(f"{name} at {own.filename}:{own.lineno}: {own.line}" if own is not None else name)
         return found
 
     def close(self) -> None:
