@@ -152,7 +152,8 @@ users: [{{name: me, user: {{token: x}}}}]
 """
     (tmp_path / "kubeconfig").write_text(config)
     file = ROOT / "examples" / "02-sample-controller" / "foo.py"
-    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(file), "--kubeconfig", str(tmp_path / "kubeconfig")]
+    options = ["--yes", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(file), *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 1
