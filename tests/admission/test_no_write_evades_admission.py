@@ -127,7 +127,7 @@ async def test_a_privileged_pod_is_refused_however_it_comes(strict: InProcess) -
     assert (await strict.get(PODS)).names == []
 
 
-async def test_a_token_is_given_only_past_the_gates(strict: InProcess) -> None:
+async def test_a_token_is_given_only_past_admission(strict: InProcess) -> None:
     await forbid(strict, "tokens", "serviceaccounts/token", "", "object.spec.expirationSeconds <= 3600")
     await strict.made("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
     asked = "/api/v1/namespaces/default/serviceaccounts/robot/token"

@@ -39,7 +39,7 @@ async def test_a_name_that_is_no_kind_says_how_to_write_one(client: Client) -> N
         await client.get("Deployment", "web")
 
 
-async def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there(client: Client) -> None:
+async def test_a_kind_that_is_not_served_is_distinguished_from_an_object_that_is_not_there(client: Client) -> None:
     with pytest.raises(NoSuchKind, match=r"no Website in example\.com/v1"):
         await client.get("example.com/v1/Website", "web")
     with pytest.raises(errors.NotFound, match='configmaps "web" not found'):
@@ -166,7 +166,7 @@ async def test_a_review_is_answered_although_it_has_no_name(client: Client) -> N
     assert told == []
 
 
-async def test_writes_are_told_to_those_who_listen(client: Client) -> None:
+async def test_writes_are_reported_to_those_who_listen(client: Client) -> None:
     told: list[tuple[str, Key, str]] = []
 
     def listen(served: ServedKind, key: Key, answer: Object, encoded: bytes) -> None:

@@ -258,7 +258,7 @@ async def test_nonsense_is_no_reason_to_stop_following(scene: Scene, line: bytes
         assert named(await anext(events)) == "ADDED a"
 
 
-async def test_a_page_that_is_no_object_is_told_as_such(scene: Scene) -> None:
+async def test_a_page_that_is_no_object_is_reported_as_such(scene: Scene) -> None:
     for ask in (scene.client.list("v1/ConfigMap"), scene.client.get("v1/ConfigMap", "a")):
         scene.transport.answers = [Answer(200, {}, b"<html>welcome</html>")]
         with pytest.raises(errors.Unavailable, match="welcome"):

@@ -98,7 +98,7 @@ def test_of_several_files_the_first_counts(tmp_path: Path) -> None:
     assert find_access(environment=environment, context="b").server == "https://b.example.com"
 
 
-def test_a_context_that_is_missing_is_told_with_those_that_are_not(tmp_path: Path) -> None:
+def test_a_context_that_is_missing_is_reported_with_those_that_are_not(tmp_path: Path) -> None:
     merged = load([write(tmp_path / "config", config())])
     with pytest.raises(KubeconfigError, match="no context 'other'; it has: a"):
         access_of(merged, "other")

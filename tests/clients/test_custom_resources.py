@@ -275,7 +275,7 @@ def two_versions(webhook: Webhook) -> dict[str, Any]:
     }
 
 
-def test_every_error_of_a_definition_is_told_at_once(kubectl: Kubectl) -> None:
+def test_every_error_of_a_definition_is_reported_at_once(kubectl: Kubectl) -> None:
     wrong = SHIPS.replace("type: integer, minimum: 0", "type: float, minimum: 0").replace("kind: Ship,", "kind: S hip,")
     told = kubectl.failure("apply -f -", stdin=wrong.replace("[name]\n", "[nobody]\n"))
     assert "spec.names.kind" in told

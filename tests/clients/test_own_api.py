@@ -126,7 +126,7 @@ def test_websites_are_applied_got_and_deleted(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_what_is_wrong_is_told_by_the_api_itself(kubectl: Kubectl) -> None:
+def test_what_is_wrong_is_reported_by_the_api_itself(kubectl: Kubectl) -> None:
     wrong = SITE.replace("https://github.com/luksa/kubia-website-example.git", "https://example.com/test.git")
     assert 'spec.gitRepo: Invalid value: "https://example.com/test.git": serve something real' in kubectl.failure(
         "apply -f -", stdin=wrong

@@ -55,7 +55,7 @@ def test_a_server_that_says_that_it_is_ready_has_written_its_kubeconfig(tmp_path
         assert server.stop() == 0
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path, kubeconfig: Path) -> None:
+def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path, kubeconfig: Path) -> None:
     taken = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"].rpartition(":")[2]
     server = ServerProcess.start(tmp_path, "--ephemeral", port=int(taken))
     assert server.ends_within(30)
@@ -65,7 +65,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path, kubeconfig: Pa
     assert not server.kubeconfig.exists()
 
 
-def test_a_server_that_is_told_to_stop_ends_its_watches_and_exits_well(tmp_path: Path) -> None:
+def test_a_server_that_is_reported_to_stop_ends_its_watches_and_exits_well(tmp_path: Path) -> None:
     server = ServerProcess.start(tmp_path, "--ephemeral")
     content = yaml.safe_load(server.await_kubeconfig().read_text())
     url, token = content["clusters"][0]["cluster"]["server"], content["users"][0]["user"]["token"]

@@ -76,7 +76,7 @@ async def test_a_token_that_expires_is_read_again_from_its_file(
         await cluster.stop()
 
 
-async def test_what_may_not_be_watched_is_told_with_the_rule_that_would_allow_it(
+async def test_what_may_not_be_watched_is_reported_with_the_rule_that_would_allow_it(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -143,7 +143,7 @@ async def test_an_operator_that_is_installed_already_waits_for_a_server_that_com
 
 
 @pytest.mark.parametrize("server", ["https://127.0.0.1:9", "https://no-such-host.invalid"], ids=["closed", "unknown"])
-def test_a_server_that_cannot_be_reached_is_told_in_one_line(server: str, tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_reached_is_reported_in_one_line(server: str, tmp_path: Path) -> None:
     config = f"""
 current-context: it
 contexts: [{{name: it, context: {{cluster: it, user: me}}}}]

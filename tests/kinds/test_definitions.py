@@ -60,7 +60,7 @@ def test_keys_of_lists_have_their_defaults(definitions: Definitions, owner: str,
     assert definitions.schema(f"io.k8s.api.core.v1.{owner}").properties[field].default == value
 
 
-def test_quantities_and_int_or_strings_are_told_from_strings(definitions: Definitions) -> None:
+def test_quantities_and_int_or_strings_are_distinguished_from_strings(definitions: Definitions) -> None:
     limits = definitions.schema("io.k8s.api.core.v1.ResourceRequirements").properties["limits"].additional
     assert limits is not None
     assert limits.is_quantity

@@ -113,7 +113,7 @@ def told(metadata: dict[str, Any], *, namespaced: bool = True) -> list[str]:
         ),
     ],
 )
-def test_an_error_of_the_metadata_is_told(change: dict[str, Any], errs: list[str]) -> None:
+def test_an_error_of_the_metadata_is_reported(change: dict[str, Any], errs: list[str]) -> None:
     assert told({**GOOD, **change}) == errs
 
 

@@ -217,7 +217,7 @@ def test_the_same_text_is_compiled_once() -> None:
         ),
     ],
 )
-def test_errors_of_a_selector_object_are_told(selector: dict[str, Any] | None, errs: list[str]) -> None:
+def test_errors_of_a_selector_object_are_reported(selector: dict[str, Any] | None, errs: list[str]) -> None:
     assert [str(cause) for cause in validate_label_selector(selector, "s")] == errs
 
 
@@ -262,7 +262,7 @@ def test_a_field_selector_survives_being_written_and_read_again(fields: dict[str
     assert all(selector.exact(field) == value for field, value in fields.items())
 
 
-def test_a_field_selector_matches_values_that_are_told() -> None:
+def test_a_field_selector_matches_values_that_are_reported() -> None:
     selector = field_selector("a=x,b!=y")
     assert selector.matches({"a": "x", "b": "z"}.__getitem__)
     assert not selector.matches({"a": "x", "b": "y"}.__getitem__)

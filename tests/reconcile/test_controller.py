@@ -184,7 +184,7 @@ async def test_a_conflict_is_tried_again_without_a_word(client: Client, clock: M
         assert await client.list("v1/Event") == []
 
 
-async def test_where_it_fails_is_told_once_and_that_it_does_each_time(
+async def test_where_it_fails_is_reported_once_and_that_it_does_each_time(
     client: Client, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen, manager = Seen(), Manager(client)
@@ -225,7 +225,7 @@ async def test_that_a_namespace_is_being_deleted_is_one_calm_line(
     assert await client.list("v1/Event", namespace="shop") == []
 
 
-async def test_a_field_that_another_manager_owns_is_told(client: Client, clock: ManualClock) -> None:
+async def test_a_field_that_another_manager_owns_is_reported(client: Client, clock: ManualClock) -> None:
     seen, manager = Seen(), Manager(client)
     seen.error = errors.ApplyConflict('Apply failed with 1 conflict: conflict with "kubectl": .data.a', [])
     controller_of(seen, manager)

@@ -76,7 +76,7 @@ async def test_equal_scopes_share_one_watch(client: Client) -> None:
         assert late.namespaced is False
 
 
-async def test_a_late_handler_is_told_of_what_is_known(client: Client) -> None:
+async def test_a_late_handler_is_reported_what_is_known(client: Client) -> None:
     informers = Informers(client)
     informer = informers.get(KIND, namespace="default")
     await client.create(config_map("a"))
@@ -270,7 +270,7 @@ async def test_what_is_given_time_to_end_is_there_meanwhile(client: Client) -> N
         assert Key("default", "a") in informer.cache
 
 
-async def test_what_has_gone_while_nobody_watched_is_told(client: Client) -> None:
+async def test_what_has_gone_while_nobody_watched_is_reported(client: Client) -> None:
     informer = Informers(client).get(KIND, namespace="default")
     told = Told(informer)
     events = [Event("ADDED", snapshot_of(await client.create(config_map(name)))) for name in ("one", "two")]

@@ -122,7 +122,7 @@ async def test_a_refusal_names_user_verb_and_resource(bob: InProcess, method: st
         ("POST", "/api/v1/pods", 'cannot create resource "pods" in API group ""'),
     ],
 )
-async def test_what_is_served_is_told_only_to_those_who_may_ask(
+async def test_what_is_served_is_reported_only_to_those_who_may_ask(
     api: InProcess, bob: InProcess, method: str, target: str, what: str
 ) -> None:
     refused = await bob.call(method, target)
@@ -426,7 +426,7 @@ async def test_a_token_comes_from_its_account_and_goes_with_it(api: InProcess) -
 
 
 @pytest.mark.parametrize("token", ["guess", "a.b.c", "eyJhbGciOiJub25lIn0.e30.", "e30.e30.e30", "\u00e9"])
-async def test_a_bad_token_is_refused_and_never_told_of(
+async def test_a_bad_token_is_refused_and_never_reported(
     api: InProcess, token: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

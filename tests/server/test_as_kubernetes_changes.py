@@ -43,7 +43,7 @@ from tests.server.test_as_kubernetes_answers import owned
         ({"immutable": "x"}, "unrecognized type: bool"),
     ],
 )
-async def test_a_strategic_patch_of_another_type_is_told_in_the_words_of_a_conversion(
+async def test_a_strategic_patch_of_another_type_is_reported_in_the_words_of_a_conversion(
     api: InProcess, patch: Any, err: str
 ) -> None:
     await api.made(CONFIG_MAPS, config_map(data={"b": "c"}))
@@ -92,7 +92,7 @@ async def test_a_strategic_patch_of_null_says_nothing_and_a_merge_patch_of_null_
         ({"cpu": True}, "unable to convert unstructured object to /v1, Kind=Pod: "),
     ],
 )
-async def test_what_cannot_be_applied_is_told_without_quoting_the_whole(
+async def test_what_cannot_be_applied_is_reported_without_quoting_the_whole(
     api: InProcess, asked: dict[str, Any], told: str
 ) -> None:
     applied = {**pod(), "apiVersion": "v1", "kind": "Pod"}
@@ -103,7 +103,7 @@ async def test_what_cannot_be_applied_is_told_without_quoting_the_whole(
     assert told in refused.message
 
 
-async def test_an_error_found_twice_is_told_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
+async def test_an_error_found_twice_is_reported_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
     nodes = "/api/v1/nodes"
     await api.made(nodes, {"metadata": {"name": "one"}})
     refused = (await api.patch(f"{nodes}/one", {"spec": {"taints": [{"key": "a", "effect": "Never"}]}})).json
@@ -232,7 +232,7 @@ async def test_an_empty_list_of_managers_is_one_that_is_reset(api: InProcess, sa
     assert "managedFields" not in reset.json["metadata"]
 
 
-async def test_who_scales_owns_the_replicas_since_no_time_that_is_told(api: InProcess) -> None:
+async def test_who_scales_owns_the_replicas_since_no_time_that_is_reported(api: InProcess) -> None:
     await api.made(DEPLOYMENTS, deployment())
     await api.patch(f"{DEPLOYMENTS}/web/scale?fieldManager=scaler", {"spec": {"replicas": 3}})
     entries = (await api.get(f"{DEPLOYMENTS}/web")).json["metadata"]["managedFields"]
@@ -267,7 +267,7 @@ TWICE_IN_JSON = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sett
 
 
 @pytest.mark.parametrize(("body", "line"), [(TWICE_IN_YAML, 6), (TWICE_IN_JSON, 1)], ids=["YAML", "JSON"])
-async def test_a_key_that_is_applied_twice_is_told(api: InProcess, body: bytes, line: int) -> None:
+async def test_a_key_that_is_applied_twice_is_reported(api: InProcess, body: bytes, line: int) -> None:
     target, told = f"{CONFIG_MAPS}/settings?fieldManager=me", f'line {line}: key "foo" already set in map'
     strict = await api.patch(f"{target}&fieldValidation=Strict", body, APPLY)
     lead = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  "
@@ -280,7 +280,7 @@ async def test_a_key_that_is_applied_twice_is_told(api: InProcess, body: bytes, 
 
 
 @pytest.mark.parametrize("form", [MERGE, STRATEGIC])
-async def test_a_field_that_is_patched_twice_is_told(api: InProcess, form: str) -> None:
+async def test_a_field_that_is_patched_twice_is_reported(api: InProcess, form: str) -> None:
     await api.made(CONFIG_MAPS, config_map())
     body = b'{"data":{"a":"1","a":"2"},"bar":1}'
     strict = await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Strict", body, form)
@@ -293,7 +293,7 @@ async def test_a_field_that_is_patched_twice_is_told(api: InProcess, form: str) 
     assert (await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Ignore", body, form)).header("warning") == []
 
 
-async def test_an_operation_with_fields_that_none_has_is_told(api: InProcess) -> None:
+async def test_an_operation_with_fields_that_none_has_is_reported(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     body = b'[{"op":"add","op":"add","path":"/data","value":{"a":"b"},"foo":1}]'
     told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].foo"']
@@ -412,7 +412,7 @@ async def test_nothing_is_written_whose_answer_could_not_be_read(api: InProcess,
     assert (await api.get(CONFIG_MAPS)).names == ["kept"]
 
 
-async def test_a_deletion_is_told_in_yaml_to_who_asks_for_it(api: InProcess) -> None:
+async def test_a_deletion_is_reported_in_yaml_to_who_asks_for_it(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     gone = await api.delete(f"{CONFIG_MAPS}/settings", accept="application/yaml")
     assert gone.body.startswith(b"apiVersion: v1\ndetails:\n  kind: configmaps\n")
@@ -433,7 +433,7 @@ async def test_a_deletion_is_told_in_yaml_to_who_asks_for_it(api: InProcess) -> 
         ("/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}, "labels finalizers labels"),
     ],
 )
-async def test_errors_of_metadata_are_told_as_often_as_they_are_found(
+async def test_errors_of_metadata_are_reported_as_often_as_they_are_found(
     api: InProcess, target: str, made: dict[str, Any], found: str
 ) -> None:
     await api.made(target, {"metadata": {"name": "web"}, **made})
@@ -455,7 +455,7 @@ async def test_finalizers_of_some_kinds_need_no_domain(api: InProcess, target: s
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"])
-async def test_discovery_is_told_in_yaml_and_refused_in_other_forms(api: InProcess, path: str) -> None:
+async def test_discovery_is_reported_in_yaml_and_refused_in_other_forms(api: InProcess, path: str) -> None:
     told = await api.get(path, accept="application/yaml")
     assert told.header("content-type") == ["application/yaml"]
     assert b"kind: API" in told.body

@@ -109,7 +109,7 @@ async def test_only_the_newer_api_cares_how_an_event_is_called(api: InProcess, a
     ],
     ids=["definition", "API service"],
 )
-async def test_a_name_that_is_missing_is_not_told_to_be_wrong_too(api: InProcess, target: str, spec: Any) -> None:
+async def test_a_name_that_is_missing_is_not_reported_to_be_wrong_too(api: InProcess, target: str, spec: Any) -> None:
     reply = await api.post(target, {"metadata": {}, "spec": spec})
     of_name = [one["reason"] for one in reply.json["details"]["causes"] if one["field"] == "metadata.name"]
     assert of_name == ["FieldValueRequired"]
@@ -377,7 +377,7 @@ async def test_a_dry_run_is_for_all_stages_or_refused(api: InProcess, method: st
 UNKNOWN = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "bogus": 1}
 
 
-async def test_unknown_fields_are_told_of_in_a_warning_by_default(api: InProcess) -> None:
+async def test_unknown_fields_are_reported_in_a_warning_by_default(api: InProcess) -> None:
     for query in ("", "?fieldValidation=Warn"):
         reply = await api.post(CONFIG_MAPS + query, {**UNKNOWN, "metadata": {"generateName": "a-"}})
         assert reply.status == 201
@@ -398,7 +398,7 @@ async def test_unknown_fields_are_passed_over_where_that_is_asked_for(api: InPro
     assert reply.header("warning") == []
 
 
-async def test_a_field_that_is_given_twice_is_told_of_and_the_last_one_counts(api: InProcess) -> None:
+async def test_a_field_that_is_given_twice_is_reported_and_the_last_one_counts(api: InProcess) -> None:
     body = b'{"metadata":{"name":"settings"},"data":{"a":"1"},"data":{"a":"2"}}'
     assert (await api.post(f"{CONFIG_MAPS}?fieldValidation=Strict", body)).status == 400
     reply = await api.post(CONFIG_MAPS, body)

@@ -99,7 +99,7 @@ async def test_what_was_written_in_the_clear_can_be_read_and_is_sealed_and_leave
     await inner.close()
 
 
-async def test_another_key_under_the_same_name_is_told_from_the_right_one() -> None:
+async def test_another_key_under_the_same_name_is_distinguished_from_the_right_one() -> None:
     inner = MemoryStore()
     await EncryptedStore(inner, EncryptionKeys({"k1": OLD})).put(KEY, PLAIN, expected=0)
     with pytest.raises(Damaged, match="has another key under that name"):

@@ -99,7 +99,7 @@ class Step:
 
 
 @pytest.mark.parametrize("slow", [(), ("first",), ("second", "fourth"), ("third",)], ids=repr)
-async def test_gates_are_passed_in_order_until_one_refuses(slow: tuple[str, ...]) -> None:
+async def test_plugins_are_passed_in_order_until_one_refuses(slow: tuple[str, ...]) -> None:
     passed: list[str] = []
 
     def step(name: str, *, refuses: bool = False) -> Step:

@@ -322,7 +322,7 @@ async def test_what_is_wrong_with_expressions_is_told_together_with_the_rest_and
     ]
 
 
-async def test_the_expressions_of_mutations_and_of_hooks_are_told_in_their_places_too(api: InProcess) -> None:
+async def test_the_expressions_of_mutations_and_of_hooks_are_reported_in_their_places_too(api: InProcess) -> None:
     spec = {
         "matchConstraints": rules("deployments"),
         "mutations": [

@@ -124,7 +124,7 @@ async def test_what_a_webhook_leaves_is_defaulted_and_validated(api: InProcess, 
         "with a code of four digits",
     ],
 )
-async def test_a_refusal_is_told_in_the_webhooks_words(
+async def test_a_refusal_is_reported_in_the_webhooks_words(
     api: InProcess, tmp_path: Path, status: Object, code: int, said: str
 ) -> None:
     async with webhook(tmp_path, lambda request: denied(request, **status)) as server:
@@ -189,7 +189,7 @@ async def test_a_webhook_that_fails_closes_or_opens_the_door(
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
 
 
-async def test_nobody_at_the_door_is_told_as_go_tells_it(api: InProcess) -> None:
+async def test_nobody_at_the_door_is_reported_as_go_tells_it(api: InProcess) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -110,7 +110,7 @@ def named(*names: tuple[x509.ObjectIdentifier, str]) -> bytes:
 UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 
 
-def test_of_several_common_names_the_last_counts_and_a_uid_may_be_told(everyone: FirstOf) -> None:
+def test_of_several_common_names_the_last_counts_and_a_uid_may_be_reported(everyone: FirstOf) -> None:
     shown = named((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "bob"), (UID, "7"))
     user = who(everyone, Shown(shown))
     assert (user.name, user.uid) == ("bob", "7")

@@ -68,7 +68,7 @@ async def user_of(tokens: OidcTokens, token: str) -> User | None:
     return bearer.user if bearer is not None else None
 
 
-async def test_a_user_is_told_with_his_issuer_unless_a_prefix_is_set(idp: Idp) -> None:
+async def test_a_user_is_reported_with_his_issuer_unless_a_prefix_is_set(idp: Idp) -> None:
     names = []
     for prefix in ("", "-", "oidc:"):
         user = await user_of(idp.tokens(username_prefix=prefix), idp.token())

@@ -97,7 +97,7 @@ def test_a_node_reaches_what_is_its_own(action: Action, allowed: bool) -> None:
     assert nodes(WEB, NEIGHBOUR).decide(NODE, action).is_allowed is allowed
 
 
-def test_the_reason_is_told() -> None:
+def test_the_reason_is_reported() -> None:
     decision = nodes(WEB).decide(NODE, on("get", "secrets", "neighbour"))
     assert decision.reason == "no relationship found between node 'n1' and this object"
 

@@ -91,7 +91,7 @@ def test_a_binding_in_a_namespace_opens_no_paths() -> None:
     assert not cluster.rbac().decide(BOB, Action("get", path="/metrics")).is_allowed
 
 
-def test_names_are_told_apart_though_decisions_are_remembered() -> None:
+def test_names_are_distinguished_though_decisions_are_remembered() -> None:
     cluster = Cluster()
     cluster.cluster_roles.put(role("one", rule("get", "secrets", names="mine")))
     cluster.cluster_bindings.put(binding("b", "one", "User bob"))

@@ -222,7 +222,7 @@ def test_files_and_names_may_be_mixed(server: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nopes.example.com", "monitors"])
-def test_a_definition_that_the_cluster_has_not_got_is_told_of(name: str, server: Path) -> None:
+def test_a_definition_that_the_cluster_has_not_got_is_reported(name: str, server: Path) -> None:
     result = CliRunner().invoke(app, ["models", name, "--kubeconfig", str(server)])
     assert result.exit_code == 1
     assert f'customresourcedefinitions.apiextensions.k8s.io "{name}" not found' in result.stderr

@@ -91,7 +91,7 @@ async def test_logs_are_the_same_as_with_kubectl(
     assert not differing, "\n".join(differing)
 
 
-async def test_all_pods_are_told_apart(ours: Pinnace, cluster: RunningCluster, kubectl: Kubectl, site: None) -> None:
+async def test_all_pods_are_distinguished(ours: Pinnace, cluster: RunningCluster, kubectl: Kubectl, site: None) -> None:
     await run_pod(cluster.plane, "three", "main")
     assert (await kubectl("label", "pod", "three", "app=site")).code == 0
     ended = await ours("logs", "deploy/site", "--all-pods", "-c", "main", "--tail=1")

@@ -107,7 +107,7 @@ async def test_what_is_sent_gets_to_the_pod_that_runs(
     assert ("connect", "runs", echo) in node.calls
 
 
-async def test_a_port_that_is_taken_is_told_of(ours: Pinnace, site: None, echo: int) -> None:
+async def test_a_port_that_is_taken_is_reported(ours: Pinnace, site: None, echo: int) -> None:
     ended = await ours("port-forward", "svc/named", f"{echo}:web")
     assert ended.code == 1
     assert ended.stderr.startswith(f"error: unable to listen on port {echo}".encode())

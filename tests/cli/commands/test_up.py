@@ -154,7 +154,7 @@ def one_line(finished: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_a_port_that_is_taken_is_told_of(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -163,27 +163,27 @@ def test_a_port_that_is_taken_is_told_of(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
 
 
-def test_a_damaged_store_is_told_of_and_left_alone(tmp_path: Path) -> None:
+def test_a_damaged_store_is_reported_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(garbage := b"this is not a database" * 500)
     said = one_line(run("up", "--data-dir", str(tmp_path), "--port", "0"))
     assert str(tmp_path / "state.db") in said
     assert (tmp_path / "state.db").read_bytes() == garbage
 
 
-def test_a_data_directory_that_is_in_use_is_told_of(tmp_path: Path) -> None:
+def test_a_data_directory_that_is_in_use_is_reported(tmp_path: Path) -> None:
     with server(tmp_path / "run", "--data-dir", str(tmp_path / "data")):
         said = one_line(run("up", "--data-dir", str(tmp_path / "data"), "--port", "0"))
     assert "state.db is in use by process" in said
 
 
-def test_a_data_directory_that_cannot_be_is_told_of(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = one_line(run("up", "--data-dir", str(tmp_path / "file"), "--port", "0"))
     assert str(tmp_path / "file") in said
     assert "listen" not in said
 
 
-def test_a_minor_that_cannot_be_served_is_told_of() -> None:
+def test_a_minor_that_cannot_be_served_is_reported() -> None:
     said = one_line(run("up", "--ephemeral", "--kubernetes-version", "1.7"))
     assert said.endswith(f"choose one of {', '.join(minors())}")
 
@@ -199,7 +199,7 @@ def test_a_minor_that_cannot_be_served_is_told_of() -> None:
         (("--oidc-client-id", "me"), "--oidc-client-id needs --oidc-issuer-url"),
     ],
 )
-def test_an_option_that_cannot_be_meant_is_told_of(arguments: tuple[str, str], told: str) -> None:
+def test_an_option_that_cannot_be_meant_is_reported(arguments: tuple[str, str], told: str) -> None:
     assert told in one_line(run("up", "--ephemeral", "--port", "0", *arguments))
 
 
@@ -266,7 +266,7 @@ def test_a_cluster_is_merged_into_the_users_own_kubeconfig(tmp_path: Path, monke
     assert content["current-context"] == "play"
 
 
-async def test_a_server_that_is_told_to_stop_finishes_requests_and_ends_watches(tmp_path: Path) -> None:
+async def test_a_server_that_is_reported_to_stop_finishes_requests_and_ends_watches(tmp_path: Path) -> None:
     with server(tmp_path, "--data-dir", str(tmp_path / "data")) as process:
         async with talking_to(process) as session:
             big = {"a": "x" * 500_000}
@@ -310,7 +310,7 @@ def test_help_teaches() -> None:
     assert "Ctrl-C stops it" in text
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     assert (
         run("version").stdout == f"pinnace {pinnace.__version__}, serving Kubernetes {minors()[0]} to {minors()[-1]}\n"
     )

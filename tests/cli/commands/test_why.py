@@ -120,6 +120,6 @@ async def test_objects_of_another_namespace_than_the_operators_are_asked_for(
         ("deploy/nope", b'Error from server (NotFound): deployments.apps "nope" not found'),
     ],
 )
-async def test_a_pod_that_is_not_there_is_told_of(where: str, complaint: bytes, ours: Pinnace) -> None:
+async def test_a_pod_that_is_not_there_is_reported(where: str, complaint: bytes, ours: Pinnace) -> None:
     ended = await ours("why", "cm/seen", "--in", where)
     assert (ended.code, ended.stderr.startswith(complaint)) == (1, True)

@@ -48,7 +48,7 @@ def test_a_service_account_is_bound_as_one(kubeconfig: Path) -> None:
     assert "--clusterrole=edit --serviceaccount=shop:robot" in told
 
 
-def test_who_may_is_told_by_what(kubeconfig: Path) -> None:
+def test_who_may_is_reported_by_what(kubeconfig: Path) -> None:
     code, told, _ = why_denied(kubeconfig, "bob", "get", "/api")
     binding = 'ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"'
     assert (code, told.strip()) == (0, f"bob may get /api: {binding}.")
@@ -69,6 +69,6 @@ def test_a_user_without_a_name_is_no_user(kubeconfig: Path) -> None:
     assert (code, told, "name is empty" in complaint) == (2, "", True)
 
 
-def test_no_cluster_is_told_of(tmp_path: Path) -> None:
+def test_no_cluster_is_reported(tmp_path: Path) -> None:
     code, _, complaint = why_denied(tmp_path / "missing", "bob", "get", "pods")
     assert (code, complaint.startswith("pinnace: ")) == (2, True)

@@ -87,7 +87,7 @@ def test_events_of_several_objects_are_shown_to_who_asks(twin: Twin) -> None:
     assert twin("describe job --show-events").stdout.count("Events:") == 3
 
 
-def test_a_schedule_is_told_with_its_time_zone(twin: Twin) -> None:
+def test_a_schedule_is_reported_with_its_time_zone(twin: Twin) -> None:
     """Which older kubectls do not tell."""
     assert "\nTime Zone:                     Europe/Berlin\n" in twin("describe cronjob nightly").stdout
     assert "\nTime Zone:                     <unset>\n" in twin("describe cronjob bare").stdout

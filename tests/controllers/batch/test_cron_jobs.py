@@ -151,7 +151,9 @@ async def test_a_run_that_is_too_late_is_missed(cluster: Cluster, hand: Hand) ->
     assert len(await jobs(cluster)) == 1
 
 
-async def test_more_than_a_hundred_missed_runs_are_told_and_the_last_one_begins(cluster: Cluster, hand: Hand) -> None:
+async def test_more_than_a_hundred_missed_runs_are_reported_and_the_last_one_begins(
+    cluster: Cluster, hand: Hand
+) -> None:
     await hand.create(cron_job(suspend=True))
     await cluster.advance(3 * 3600)
     await cluster.client.patch(CRON_JOB, "tick", {"spec": {"suspend": False}})
@@ -219,7 +221,7 @@ async def test_a_run_whose_status_was_lost_is_not_started_again(cluster: Cluster
         pytest.param({"timeZone": "Mars/Olympus"}, "UnknownTimeZone", id="no time zone"),
     ],
 )
-async def test_what_cannot_be_scheduled_is_told_in_an_event(
+async def test_what_cannot_be_scheduled_is_reported_in_an_event(
     cluster: Cluster, hand: Hand, spec: dict[str, Any], reason: str
 ) -> None:
     """Stored by an older server that let it pass."""
@@ -233,7 +235,7 @@ async def test_what_cannot_be_scheduled_is_told_in_an_event(
     assert len(await jobs(cluster)) == 1
 
 
-async def test_a_quota_that_refuses_a_job_is_told_and_tried_again(cluster: Cluster, hand: Hand) -> None:
+async def test_a_quota_that_refuses_a_job_is_reported_and_tried_again(cluster: Cluster, hand: Hand) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "default"}}
     hard = {"count/jobs.batch": "0"}
     await cluster.client.create({**quota, "spec": {"hard": hard}})

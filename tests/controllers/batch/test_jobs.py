@@ -351,7 +351,7 @@ async def test_a_quota_lets_through_what_it_allows(cluster: Cluster, hand: Hand)
     assert len(await hand.active()) == 5
 
 
-async def test_admission_that_refuses_every_pod_is_told_and_tried_again(cluster: Cluster, hand: Hand) -> None:
+async def test_admission_that_refuses_every_pod_is_reported_and_tried_again(cluster: Cluster, hand: Hand) -> None:
     group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "no-pods"}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     spec = {

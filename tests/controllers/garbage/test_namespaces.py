@@ -108,7 +108,7 @@ async def test_the_finalizer_of_another_keeps_the_empty_namespace(world: World) 
     assert await world.client.get_or_none(NAMESPACE, "shop") is None
 
 
-async def test_a_refusal_is_told_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusal_is_reported_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.namespace("shop")
     await world.client.create(config_map("a", namespace="shop"))
     await world.settle()

@@ -197,7 +197,7 @@ async def test_the_old_labels_of_a_node_follow_the_new_ones(world: World) -> Non
     assert (labels["beta.kubernetes.io/os"], labels["beta.kubernetes.io/arch"]) == ("linux", "amd64")
 
 
-async def test_coming_and_going_is_told(world: World) -> None:
+async def test_coming_and_going_is_reported(world: World) -> None:
     await add_node(world)
     await world.settle()
     (told,) = await events_of(world, "RegisteredNode")

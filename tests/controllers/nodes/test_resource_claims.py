@@ -42,7 +42,7 @@ async def test_a_pod_gets_a_claim_of_its_own_and_says_so(world: World) -> None:
     assert found["status"]["resourceClaimStatuses"] == [{"name": "device", "resourceClaimName": name}]
 
 
-async def test_a_template_that_is_missing_is_told_and_waited_for(world: World) -> None:
+async def test_a_template_that_is_missing_is_reported_and_waited_for(world: World) -> None:
     await world.client.create(user())
     assert await claims(world) == []
     told = await events_of(world, "FailedResourceClaimCreation")

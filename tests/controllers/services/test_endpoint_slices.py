@@ -208,7 +208,7 @@ async def test_a_pod_on_a_node_that_is_gone_is_left_out_and_the_service_says_so(
     assert set(await endpoints(world)) == {"a"}
 
 
-async def test_the_last_change_is_told_in_an_annotation(world: World, clock: ManualClock) -> None:
+async def test_the_last_change_is_reported_in_an_annotation(world: World, clock: ManualClock) -> None:
     await add_node(world)
     await world.client.create(service())
     await slices(world)

@@ -16,7 +16,7 @@ async def endpoints(world: World, name: str = "web") -> Object | None:
     return await world.client.get_or_none(ENDPOINTS, name, namespace="default")
 
 
-async def test_ready_and_unready_pods_are_told_apart(world: World) -> None:
+async def test_ready_and_unready_pods_are_distinguished(world: World) -> None:
     await world.client.create(service())
     await add_pod(world, "a", ip="10.244.0.1")
     await add_pod(world, "b", ip="10.244.0.2", ready=False)

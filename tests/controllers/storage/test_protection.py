@@ -45,7 +45,7 @@ async def leave(world: World, kind: str, name: str) -> Object | None:
     return await world.client.get_or_none(kind, name, namespace=namespace)
 
 
-async def test_a_claim_that_nobody_uses_goes(world: World) -> None:
+async def test_a_claim_that_no_pod_uses_goes(world: World) -> None:
     made = await world.client.create(claim())
     assert made["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert await leave(world, CLAIM, "data") is None

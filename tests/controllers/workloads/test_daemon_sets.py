@@ -310,7 +310,7 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
         assert await numbers() == expected
 
 
-async def test_a_quota_that_refuses_pods_is_told(world: World, kubelet: Kubelet, clock: ManualClock) -> None:
+async def test_a_quota_that_refuses_pods_is_reported(world: World, kubelet: Kubelet, clock: ManualClock) -> None:
     quota: Object = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}}
     await world.client.create({**quota, "spec": {"hard": {"pods": "1"}}})
     await add_nodes(world, "a", "b", "c")

@@ -241,7 +241,7 @@ def quota(pods: int) -> Object:
     }
 
 
-async def test_a_quota_that_refuses_some_pods_is_told_and_gone_when_it_is_lifted(
+async def test_a_quota_that_refuses_some_pods_is_reported_and_gone_when_it_is_lifted(
     world: World, clock: ManualClock
 ) -> None:
     await world.client.create(quota(2))
@@ -270,7 +270,7 @@ async def test_where_every_pod_is_refused_one_is_tried_not_all(world: World) -> 
     assert 1 <= len(failed) <= 3, "one in each try, not a hundred"
 
 
-async def test_a_webhook_that_refuses_every_pod_is_told_and_pods_come_when_it_is_gone(
+async def test_a_webhook_that_refuses_every_pod_is_reported_and_pods_come_when_it_is_gone(
     world: World, clock: ManualClock
 ) -> None:
     kind = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"

@@ -378,7 +378,7 @@ async def touch(cluster: Aggregating) -> None:
         ),
     ],
 )
-async def test_why_a_server_cannot_be_asked_is_told(cluster: Aggregating, spec: Object, told: str) -> None:
+async def test_why_a_server_cannot_be_asked_is_reported(cluster: Aggregating, spec: Object, told: str) -> None:
     await cluster.made(SERVICES, external_service())
     await cluster.made(API_SERVICES, api_service(cluster.port, cluster.ca, **spec))
     found = await cluster.available("False")
@@ -583,7 +583,7 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
         pytest.param({"spec": {"type": "ExternalName"}}, [], None, id="outside the cluster"),
     ],
 )
-def test_what_can_be_told_without_asking_the_server(
+def test_what_can_be_reported_without_asking_the_server(
     service: Json | None, slices: list[Json], found: CheckResult | None
 ) -> None:
     assert error_of_service(PLACE, service, slices) == found

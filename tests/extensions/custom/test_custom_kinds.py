@@ -70,7 +70,7 @@ async def test_names_that_are_in_use_are_refused_until_they_are_free(cluster: Cl
     assert (await cluster.get("/apis/example.com/v1/barges")).status == 200
 
 
-async def test_unknown_fields_are_told_of_and_dropped(cluster: Cluster) -> None:
+async def test_unknown_fields_are_reported_and_dropped(cluster: Cluster) -> None:
     await cluster.define(boats())
     reply = await cluster.post(BOATS, boat(size=3, colour="red"))
     assert reply.header("warning") == ['299 - "unknown field \\"spec.colour\\""']
@@ -88,7 +88,7 @@ async def test_an_unknown_field_of_a_strict_patch_is_shown_where_it_stands(clust
     assert r'\"spec\":{\"sails\":3,\"size\":1}}": strict decoding error: unknown field "spec.sails"' in reply.message
 
 
-async def test_every_error_of_an_object_is_told_at_once(cluster: Cluster) -> None:
+async def test_every_error_of_an_object_is_reported_at_once(cluster: Cluster) -> None:
     fields = shape(size={"type": "integer", "maximum": 5}, name={"type": "string", "enum": ["a", "b"]})
     await cluster.define(boats(version(schema=fields)))
     reply = await cluster.post(BOATS, boat(size=9, name="c"))
@@ -142,7 +142,7 @@ async def test_an_already_invalid_field_that_is_not_touched_is_let_pass(cluster:
     assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 8}})).status == 422
 
 
-async def test_a_rule_that_was_broken_before_is_told_and_not_held(cluster: Cluster) -> None:
+async def test_a_rule_that_was_broken_before_is_reported_and_not_held(cluster: Cluster) -> None:
     await cluster.define(boats(version(schema=shape(size=NUMBER, name=TEXT))))
     await cluster.made(BOATS, boat(size=9, name="a"))
     present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
@@ -396,7 +396,7 @@ async def test_paths_that_lead_nowhere_are_refused_by_the_kind_itself(cluster: C
     assert (unnamed.status, unnamed.message) == (400, "name must be provided")
 
 
-async def test_what_cannot_be_shown_or_selected_is_told_as_of_any_custom_kind(cluster: Cluster) -> None:
+async def test_what_cannot_be_shown_or_selected_is_reported_as_of_any_custom_kind(cluster: Cluster) -> None:
     await cluster.define(boats())
     assert (await cluster.get(f"{BOATS}?fieldSelector=spec.size%3D9")).message == "field label not supported: spec.size"
     one = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"

@@ -84,7 +84,7 @@ def test_an_address_in_its_canonical_writing_has_no_errors(address: IPv4Address 
         ),
     ],
 )
-def test_odd_writings_are_told(text: str, errs: list[str], warnings: list[str]) -> None:
+def test_odd_writings_are_reported(text: str, errs: list[str], warnings: list[str]) -> None:
     assert [cause.message for cause in validate_ip(text, "a")] == [f'Invalid value: "{text}": {err}' for err in errs]
     assert not list(validate_ip(text, "a", [text])), "what was stored already may stay"
     assert list(ip_warnings(text, "a")) == warnings

@@ -283,7 +283,7 @@ def test_equal_values_are_owned_together() -> None:
     assert "time" not in obj["metadata"]["managedFields"][0]  # As it is: nothing was changed at any time.
 
 
-def test_one_conflict_is_told_in_one_sentence() -> None:
+def test_one_conflict_is_reported_in_one_sentence() -> None:
     live = created(config_map(a="1"), by="kubectl-edit")
     with pytest.raises(ApplyConflict) as caught:
         applied(live, config_map(a="2"), "x")

@@ -129,7 +129,7 @@ async def test_a_backend_that_loses_its_own_connection_does_not_lose_the_clients
         await read(cluster.client, f"{ROOT}/recipes")
 
 
-async def test_when_it_stops_the_cluster_is_told(cluster: Cluster) -> None:
+async def test_when_it_stops_the_cluster_is_reported(cluster: Cluster) -> None:
     api_service = "apiregistration.k8s.io/v1/APIService"
     operator = kitchen()
     async with operator.running(cluster.client):

@@ -132,7 +132,7 @@ async def test_roles_of_the_cluster_decide_and_count_within_seconds(direct: Dire
     assert (await direct.get(f"{RECIPES}/soup", pair=proxy(), headers=headers))[0] == 200
 
 
-async def test_health_is_told_to_everybody_and_pages_to_those_who_may(direct: Direct) -> None:
+async def test_health_is_reported_to_everybody_and_pages_to_those_who_may(direct: Direct) -> None:
     assert (await direct.get("/openapi/v2"))[0] == 403
     assert (await direct.get("/openapi/v2", pair=proxy(), headers={"X-Remote-User": "ann"}))[0] == 200
     tls = ssl.create_default_context()

@@ -98,7 +98,7 @@ async def test_of_two_who_make_the_same_object_at_once_one_is_refused() -> None:
     assert sorted(type(one).__name__ for one in made) == ["AlreadyExists"] * 4 + ["dict"]
 
 
-async def test_nothing_is_told_of_what_has_not_changed() -> None:
+async def test_nothing_is_reported_what_has_not_changed() -> None:
     collection, writer = over(Memory())
     made = await writer.create(recipe(), "default", OPTIONS)
     async with collection.watching(collection.revision) as watcher:

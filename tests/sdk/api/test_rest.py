@@ -173,7 +173,7 @@ async def test_pages_are_found_by_a_field_too(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("following", ["http://[", "http://h:x/", 5, ["x"], "//elsewhere.example/"], ids=str)
-async def test_a_field_that_leads_nowhere_is_told(shop: Shop, following: Any) -> None:
+async def test_a_field_that_leads_nowhere_is_reported(shop: Shop, following: Any) -> None:
     shop.mood = answering(200, orjson.dumps({"next": following, "results": []}).decode())
     async with closing(dishes(shop, next_page="next")) as backend:
         with pytest.raises(errors.InternalError, match="leads to"):
@@ -235,7 +235,7 @@ async def test_one_that_is_gone_before_it_is_changed_is_not_found(cluster: Clust
     await cluster.client.delete(KIND, "soup")  # That is what was wanted.
 
 
-async def test_what_the_service_refuses_is_told_in_its_words(cluster: Cluster, shop: Shop) -> None:
+async def test_what_the_service_refuses_is_reported_in_its_words(cluster: Cluster, shop: Shop) -> None:
     shop.dishes = {"soup": {"name": "soup", "time": 5}}
     await cluster.run(kitchen(dishes(shop)))
     with pytest.raises(errors.BadRequest, match="the service behind it refuses it: the oven is needed"):
@@ -400,7 +400,7 @@ async def test_what_others_change_is_noticed_by_asking_again(cluster: Cluster, s
     assert seen == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
 
 
-async def test_what_others_change_is_told_if_somebody_tells(
+async def test_what_others_change_is_reported_if_somebody_tells(
     cluster: Cluster, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: asyncio.Queue[Key | None] = asyncio.Queue()

@@ -273,7 +273,7 @@ def config_map_operator(*, own: bool = True) -> Operator:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["its own", "free"])
-async def test_the_rules_that_are_told_for_an_apply_are_enough_for_it(cluster: Cluster, own: bool) -> None:
+async def test_the_rules_that_are_reported_for_an_apply_are_enough_for_it(cluster: Cluster, own: bool) -> None:
     await allow(cluster, "too-little", TOO_LITTLE)
     await cluster.client.apply(Website.crd())
     await cluster.run(config_map_operator(own=own), client=cluster.client_as("robot"), install=False)

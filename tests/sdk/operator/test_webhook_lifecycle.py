@@ -209,7 +209,7 @@ async def asked(client: Client) -> list[Object]:
     return reached
 
 
-async def test_what_a_killed_run_has_left_behind_is_told_and_replaced(
+async def test_what_a_killed_run_has_left_behind_is_reported_and_replaced(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -307,7 +307,7 @@ async def test_an_event_says_which_binding_allowed_it() -> None:
     assert "impersonatedUser" not in pretended and "annotations" not in pretended
 
 
-async def test_gates_tell_what_they_found() -> None:
+async def test_plugins_tell_what_they_found() -> None:
     namespace = {"metadata": {"labels": {"pod-security.kubernetes.io/audit": "restricted"}}}
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
     async with audited({"level": "Metadata"}, omitStages=["RequestReceived"]) as (api, kept):
@@ -352,7 +352,7 @@ async def test_deleting_many_tells_of_each_and_a_retried_write_tells_once() -> N
 
 
 @pytest.mark.parametrize("level", ["Metadata", "Request"])
-async def test_webhooks_are_told_of_and_what_they_changed_only_with_bodies(tmp_path: Path, level: str) -> None:
+async def test_webhooks_are_reported_and_what_they_changed_only_with_bodies(tmp_path: Path, level: str) -> None:
     def answer(request: dict[str, Any]) -> Any:
         said = patched(request, {"op": "add", "path": "/data", "value": {"word": "open sesame"}})
         said["response"]["auditAnnotations"] = {"seen": "yes"}

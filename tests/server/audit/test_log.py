@@ -101,7 +101,7 @@ async def test_what_is_put_aside_can_be_compressed(tmp_path: Path) -> None:
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in names} == {0o600}
 
 
-async def test_a_disk_that_is_full_is_told_and_requests_go_on(
+async def test_a_disk_that_is_full_is_reported_and_requests_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = AuditLog(tmp_path / "audit.log")

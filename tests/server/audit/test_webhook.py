@@ -82,7 +82,7 @@ async def test_what_is_refused_comes_again_later_each_time() -> None:
 
 
 @pytest.mark.parametrize(("refusals", "is_final", "attempts"), [(99, False, 5), (1, True, 1)])
-async def test_in_the_end_it_is_lost_and_that_is_told(
+async def test_in_the_end_it_is_lost_and_that_is_reported(
     refusals: int, is_final: bool, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, receiving = ManualClock(), Receiving(refusals=refusals, is_final=is_final)

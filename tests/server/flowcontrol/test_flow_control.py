@@ -290,7 +290,7 @@ async def test_limits_that_change_count_at_once() -> None:
     assert [answer.status for answer in await asyncio.gather(*tasks)] == [200] * 6
 
 
-async def test_what_is_counted_is_told_under_kubernetes_names() -> None:
+async def test_what_is_counted_is_reported_under_kubernetes_names() -> None:
     flow, work = control(), Work()
     tasks = [work.start(flow, User("a")) for _ in range(6)]
     await turn()
@@ -370,7 +370,7 @@ async def test_a_request_that_gets_no_turn_is_counted_as_that_and_as_nothing_els
     assert 'resource="configmaps"' in lines[0] and 'verb="LIST"' in lines[0] and lines[0].endswith(" 1")
 
 
-async def test_who_counts_refusals_is_told_of_those_who_waited_in_vain_too() -> None:
+async def test_who_counts_refusals_is_reported_those_who_waited_in_vain_too() -> None:
     told: list[Any] = []
     limited = {"nominalConcurrencyShares": 10, "limitResponse": QUEUE}
     levels, schemas = (

@@ -156,7 +156,7 @@ def test_headers_about_the_connection_are_read_each_time(header: bytes) -> None:
         b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ],
 )
-def test_a_body_belongs_to_its_request_however_its_length_is_told(body: bytes) -> None:
+def test_a_body_belongs_to_its_request_however_its_length_is_reported(body: bytes) -> None:
     request = b"POST / HTTP/1.1\r\nHost: here\r\n" + body
     head = request[: request.index(b"\r\n\r\n") + 4]
     header_cache = knowing(request)
@@ -165,7 +165,7 @@ def test_a_body_belongs_to_its_request_however_its_length_is_told(body: bytes) -
     assert read(header_cache, head) == read(HeaderCache(), head)
 
 
-def test_the_length_of_one_body_is_not_told_of_others() -> None:
+def test_the_length_of_one_body_is_not_reported_others() -> None:
     for request in (FIRST, FIRST.replace(b"5\r\n", b"7\r\n").replace(b"hello", b"goodbye")):
         for header_cache in (knowing(FIRST), HeaderCache()):
             assert b"content-length" not in heads_of(header_cache, request)

@@ -133,7 +133,7 @@ async def test_connection_close_is_obeyed_and_nothing_after_it_is_read() -> None
     assert seen == ["/1"]
 
 
-async def test_expect_100_continue_is_told_to_go_on() -> None:
+async def test_expect_100_continue_is_reported_to_go_on() -> None:
     async with serving(echo) as served:
         client = await served.connect()
         head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"

@@ -158,7 +158,7 @@ def _has_sent(transport: asyncio.Transport, parts: int) -> bool:
     return (transport.get_extra_info("parts_sent") or 0) >= parts
 
 
-async def test_a_client_that_takes_a_part_is_told_from_one_that_takes_nothing(files: CertificateFiles) -> None:
+async def test_a_client_that_takes_a_part_is_distinguished_from_one_that_takes_nothing(files: CertificateFiles) -> None:
     async with listening(files) as it:
         client = await it.connect()
         transport = it.known[-1].transport

@@ -72,7 +72,7 @@ async def test_a_watch_resumes_behind_a_revision_from_before_this_process() -> N
             watch.close()
 
 
-async def test_a_watch_behind_forgotten_history_is_told_to_list_again(
+async def test_a_watch_behind_forgotten_history_is_reported_to_list_again(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
@@ -405,7 +405,7 @@ async def test_rows_of_the_past_tell_the_ages_of_now() -> None:
             watch.close()
 
 
-async def test_a_watch_cannot_be_told_in_yaml(api: InProcess) -> None:
+async def test_a_watch_cannot_be_reported_in_yaml(api: InProcess) -> None:
     refused = await api.get("/api/v1/configmaps?watch=1", accept="application/yaml")
     assert refused.status == 406
     assert b"application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch" in refused.body.replace(

@@ -75,7 +75,7 @@ def _refusal(body: bytes | str, content_type: str = "application/json", *, kind:
         ('{"a":' * 300 + "1" + "}" * 300, 'exceeded max depth ({"a":{"a":{"a":{"a":{"a":{"a": ...)'),
     ],
 )
-def test_malformed_json_is_told_as_the_real_server_tells_it(body: str, err: str) -> None:
+def test_malformed_json_is_reported_as_the_real_server_tells_it(body: str, err: str) -> None:
     start = (
         "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: "
     )
@@ -164,7 +164,7 @@ def test_other_formats_are_refused(content_type: str) -> None:
         (b'{"a":"\\u\xcf1 ', "invalid escape sequence `\\u\ufffd1 ` in string"),
     ],
 )
-def test_a_byte_that_is_no_text_is_told_by_its_number(body: bytes, err: str) -> None:
+def test_a_byte_that_is_no_text_is_reported_by_its_number(body: bytes, err: str) -> None:
     with pytest.raises(bodies.MalformedBody) as refused:
         bodies.parse_json(body)
     assert str(refused.value) == err
@@ -197,7 +197,7 @@ def test_other_validation_warns_or_is_silent(validation: FieldValidation, warnin
     assert "foo" not in body.obj
 
 
-def test_a_wrong_type_is_told_with_the_kind() -> None:
+def test_a_wrong_type_is_reported_with_the_kind() -> None:
     with pytest.raises(errors.BadRequest) as caught:
         bodies.decode(_read('{"data":{"a":1}}'), config_map, kind=CONFIG_MAP, validation="Strict")
     assert caught.value.message == (

@@ -29,7 +29,7 @@ async def test_what_is_for_programs_is_one_line_with_an_end(filled: InProcess, t
     assert body.endswith(b"}\n")
 
 
-async def test_so_is_what_is_told_of_a_write(filled: InProcess) -> None:
+async def test_so_is_what_is_reported_a_write(filled: InProcess) -> None:
     replies = [
         await filled.post(CONFIG_MAPS, {"metadata": {"name": "two"}}),
         await filled.patch(ONE, {"data": {"k": "w"}}, MERGE),
@@ -71,7 +71,7 @@ async def test_aggregated_discovery_is_no_exception(api: InProcess, target: str)
 
 
 @pytest.mark.parametrize("target", [CONFIG_MAPS, ONE, "/api", "/apis/apps", "/version", f"{CONFIG_MAPS}?pretty=0"])
-async def test_that_nothing_can_be_shown_is_told_in_lines(filled: InProcess, target: str) -> None:
+async def test_that_nothing_can_be_shown_is_reported_in_lines(filled: InProcess, target: str) -> None:
     reply = await filled.get(target, accept="text/html")
     assert reply.status == 406
     assert reply.body == json.dumps(reply.json, indent=2).encode()
@@ -86,5 +86,5 @@ async def test_openapi_v2_has_no_words_for_it(api: InProcess) -> None:
     ("accept", "status"),
     [("*/*", 200), ("text/html, application/json;q=0.1", 200), ("application/*", 406), ("application/yaml", 406)],
 )
-async def test_the_version_is_told_in_json_alone(api: InProcess, accept: str, status: int) -> None:
+async def test_the_version_is_reported_in_json_alone(api: InProcess, accept: str, status: int) -> None:
     assert (await api.get("/version", accept=accept)).status == status

@@ -42,7 +42,7 @@ def test_a_body_that_says_no_kind_is_of_the_kind_that_the_url_serves() -> None:
     assert _read(b"k8s\0\x12\x02\x0a\x00").obj == {"kind": "Namespace", "apiVersion": "v1"}
 
 
-def test_fields_younger_than_the_server_are_not_told_of() -> None:
+def test_fields_younger_than_the_server_are_not_reported() -> None:
     deployment = sample("kubectl create deployment")
     old = DECODERS.of(DEFINITIONS.schema("io.k8s.api.core.v1.ConfigMap"))
     body = _read(deployment.body, _kind_of(deployment))

@@ -56,7 +56,7 @@ def test_only_the_first_document_is_read() -> None:
     assert read_yaml(b"# nothing\n").value is None
 
 
-def test_repeated_keys_are_told_with_their_line() -> None:
+def test_repeated_keys_are_reported_with_their_line() -> None:
     body = read_yaml(b"m: {l: {a: b, a: c}}\nd: {a: b}\nd: {b: c}\n")
     assert body.value == {"m": {"l": {"a": "c"}}, "d": {"b": "c"}}
     assert body.repeated == ('line 1: key "a" already set in map', 'line 3: key "d" already set in map')
@@ -81,7 +81,7 @@ def test_repeated_keys_are_told_with_their_line() -> None:
         ("%YAML 1.2\n---\na: 1\n", "yaml: found incompatible YAML document"),
     ],
 )
-def test_what_cannot_be_read_is_told_as_the_real_server_tells_it(text: str, err: str) -> None:
+def test_what_cannot_be_read_is_reported_as_the_real_server_tells_it(text: str, err: str) -> None:
     with pytest.raises(YamlError) as caught:
         read_yaml(text.encode())
     assert str(caught.value) == err

@@ -35,7 +35,7 @@ async def test_a_reader_waits_for_what_comes_and_then_finds_the_end() -> None:
     assert await pipe.read(10) == b""
 
 
-async def test_a_connection_that_is_lost_is_told_after_what_had_come() -> None:
+async def test_a_connection_that_is_lost_is_reported_after_what_had_come() -> None:
     pipe = BytePipe()
     await pipe.feed(b"last words")
     pipe.end(ConnectionResetError("gone"))

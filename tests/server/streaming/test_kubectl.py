@@ -219,7 +219,7 @@ async def test_many_connections_are_forwarded_at_once(kubectl: Kubectl, node: Pr
     assert node.calls == [("connect", POD, port)] * 8
 
 
-async def test_a_port_where_nobody_listens_is_told_of(kubectl: Kubectl) -> None:
+async def test_a_port_where_nobody_listens_is_reported(kubectl: Kubectl) -> None:
     async with forwarding(kubectl, 1) as (process, [local]):
         reader, writer = await asyncio.open_connection("127.0.0.1", local)
         assert await asyncio.wait_for(reader.read(), SECONDS) == b""
@@ -250,7 +250,7 @@ async def test_connections_to_the_pod_are_closed_when_the_client_is_killed(kubec
 
 
 @pytest.mark.parametrize("command", ["exec web -- true", "port-forward pod/web 0:80", "logs web"])
-async def test_a_node_that_is_not_there_is_told_of(kubectl: Kubectl, cluster: RunningCluster, command: str) -> None:
+async def test_a_node_that_is_not_there_is_reported(kubectl: Kubectl, cluster: RunningCluster, command: str) -> None:
     cluster.plane.nodes.remove("machine")
     ended = await kubectl(*command.split())
     assert ended.code == 1

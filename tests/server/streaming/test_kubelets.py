@@ -137,7 +137,7 @@ async def test_terminals_are_resized_at_the_kubelet(client: Client) -> None:
         assert (await session.stdout.read()).endswith(b"50 132\r\n")
 
 
-async def test_what_the_kubelet_refuses_is_told_in_its_words(client: Client) -> None:
+async def test_what_the_kubelet_refuses_is_reported_in_its_words(client: Client) -> None:
     with pytest.raises(errors.InternalError, match="unable to upgrade connection: container not found"):
         await client.exec("web", ["missing"])
     with pytest.raises(errors.InternalError, match="the runtime is broken"):
@@ -182,7 +182,7 @@ async def test_ports_are_forwarded_by_the_kubelet(client: Client) -> None:
             await connection.read()
 
 
-async def test_a_kubelet_that_is_not_there_is_told_of_before_anything_is_upgraded(cluster: RunningCluster) -> None:
+async def test_a_kubelet_that_is_not_there_is_reported_before_anything_is_upgraded(cluster: RunningCluster) -> None:
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},

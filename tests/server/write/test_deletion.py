@@ -313,7 +313,7 @@ async def test_a_namespace_refuses_another_precondition_in_the_words_of_a_write(
     )
 
 
-async def test_who_deletes_a_job_in_vain_is_told_of_its_pods_too(api: InProcess) -> None:
+async def test_who_deletes_a_job_in_vain_is_reported_its_pods_too(api: InProcess) -> None:
     reply = await api.delete("/apis/batch/v1/namespaces/default/jobs/missing")
     assert reply.status == 404
     assert ["child pods are preserved" in warning for warning in reply.header("warning")] == [True]
