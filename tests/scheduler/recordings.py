@@ -16,19 +16,10 @@ from pinnace.scheduler.decision import Decision, decide
 from pinnace.scheduler.framework.plugin import Handle
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.status import Code, Refusal
-from pinnace.scheduler.plugins.defaults import DEFAULT_PLUGINS
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.lookups import LookupKind
 
 DATA = Path(__file__).parent / "data" / "kube-scheduler-1.36.jsonl.gz"
-_NEEDS = {
-    "spread": "PodTopologySpread",
-    "owners": "PodTopologySpread",
-    "pod-affinity": "InterPodAffinity",
-    "volumes": "VolumeBinding",
-    "devices": "DynamicResources",
-}
-"""The plug-in that a feature of a cluster needs."""
 _ERROR = 'preemption: running "'
 """An error of a plug-in while kube-scheduler tried to preempt."""
 _CODES = {Code.UNSCHEDULABLE: "U", Code.UNRESOLVABLE: "X"}
@@ -52,12 +43,6 @@ class Difference:
 
     def __str__(self) -> str:
         return f"seed {self.seed}, pod {self.pod}, {self.part}: expected {self.expected}, found {self.found}"
-
-
-def can_answer(question: Object) -> bool:
-    """Return whether all plug-ins that a question needs exist."""
-    known = dict(DEFAULT_PLUGINS)
-    return all(_NEEDS.get(feature, "NodeName") in known for feature in question["features"])
 
 
 def state_of(objects: list[Object]) -> ClusterState:
@@ -115,7 +100,7 @@ def _compare_one(obj: Object, answer: Object, state: ClusterState, profile: Prof
     yield from _compare_refusals(answer, decision)
     if sorted(fits) == sorted(answer["fits"]):
         yield from _compare_scores(answer, decision, fits)
-    if not answer["fits"] and not fits and profile.post_filter:
+    if not answer["fits"] and not fits:
         yield from _compare_preemption(answer, decision)
 
 

@@ -7,7 +7,7 @@ import pytest
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk.operator.manifests import DeploymentOptions
-from pinnace.sdk.scheduling import NodeView, Pod, Scheduler, copy_cluster, explain, simulate
+from pinnace.sdk.scheduling import NodeView, Pod, Scheduler, Wait, copy_cluster, explain, simulate
 from pinnace.sdk.scheduling.manifests import scheduler_roles, scheduler_workload
 from pinnace.testing.cluster import Cluster
 
@@ -115,6 +115,22 @@ async def test_a_refused_reservation_is_given_back(cluster: Cluster) -> None:
     await cluster.settle()
     assert given_back[:1] == ["node-0"]
     assert "no licence is free" in (await condition_of(cluster, "p"))["message"]
+
+
+async def test_a_pod_that_waits_for_a_permit_is_refused_when_its_time_is_over(cluster: Cluster) -> None:
+    scheduler = Scheduler("my-scheduler")
+
+    @scheduler.permit
+    def later(pod: Pod, node: str) -> Wait:
+        return Wait(30)
+
+    await cluster.add_nodes(1)
+    await cluster.run(scheduler)
+    await cluster.client.create(pod("p"))
+    await cluster.settle()
+    assert await node_of(cluster, "p") == ""
+    await cluster.advance(31)
+    assert "timed out after waiting 30s at plugin later" in (await condition_of(cluster, "p"))["message"]
 
 
 async def test_the_permissions_of_the_manifests_are_enough(cluster: Cluster) -> None:
