@@ -201,3 +201,18 @@ async def test_pods_equal_to_those_that_run_already_go_to_any_node(cluster: Clus
         await cluster.client.create(pod(f"web-{number}"))
     await cluster.settle()
     assert Counter([await node_of(cluster, f"web-{number}") for number in range(3)]) == {"node-0": 1, "node-1": 2}
+
+
+async def test_pods_of_a_replica_set_are_spread_over_zones_by_default(cluster: Cluster) -> None:
+    for zone in ("a", "b", "c"):
+        await cluster.add_nodes(3, shape=NodeShape(labels={"topology.kubernetes.io/zone": zone}))
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("web")["spec"]}
+    spec = {"replicas": 9, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    await cluster.client.create(
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"}, "spec": spec},
+        namespace="default",
+    )
+    await cluster.settle()
+    pods = await cluster.client.list("v1/Pod", namespace="default")
+    zones = Counter(int(one["spec"]["nodeName"].removeprefix("node-")) // 3 for one in pods)
+    assert zones == {0: 3, 1: 3, 2: 3}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinnace.client.snapshots import Snapshot
+from pinnace.model.objects import Object
 from pinnace.reconcile.informer import Handler
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent
@@ -95,7 +96,9 @@ class ClusterListener:
                 self._queue.move(ClusterEvent(kind, Action.DELETE, before))
                 return
             before = self._state.lookups.get(kind, new.key.name, namespace=new.key.namespace)
-            after = new.object
+            after = _reduce(kind, new.object)
+            if after == before:
+                return  # Owners report every pod that becomes ready; none of that matters here.
             self._state.lookups.put(kind, after)
             self._queue.move(ClusterEvent(kind, Action.ADD if before is None else Action.UPDATE, before, after))
 
@@ -166,6 +169,21 @@ class ClusterListener:
         pod = self._state.remove_pod(uid) or nominated
         if pod is not None:
             self._queue.move(ClusterEvent(POD, Action.DELETE, old=pod))
+
+
+_BY_SELECTOR = frozenset(("Service", "ReplicationController", "ReplicaSet", "StatefulSet"))
+"""Kinds of which only the selector of their pods is read."""
+
+
+def _reduce(kind: LookupKind, obj: Object) -> Object:
+    """Return the part of an object that plug-ins read."""
+    metadata = obj["metadata"]
+    if kind in _BY_SELECTOR:
+        name = {"name": metadata["name"], "namespace": metadata["namespace"]}
+        return {"metadata": name, "spec": {"selector": (obj.get("spec") or {}).get("selector")}}
+    if kind == "Namespace":
+        return {"metadata": {"name": metadata["name"], "labels": metadata.get("labels") or {}}}
+    return obj
 
 
 def _differs(known: Pod, head: PodHead) -> bool:
