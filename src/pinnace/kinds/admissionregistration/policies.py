@@ -17,7 +17,7 @@ from pinnace.kinds.admissionregistration.webhooks import (
     validate_match_condition,
     validate_rule,
 )
-from pinnace.kinds.validation.fields import validate_choice, validate_condition, validate_name
+from pinnace.kinds.validation.fields import find_repeats, validate_choice, validate_condition, validate_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
@@ -97,9 +97,10 @@ def _validate_matched(matched: Mapping[str, Any], path: str) -> Iterator[FieldEr
     for field in ("resourceRules", "excludeResourceRules"):
         for i, rule in enumerate(matched.get(field) or []):
             place, resource_names = f"{path}.{field}[{i}]", rule.get("resourceNames") or []
+            repeated = find_repeats(resource_names)
             for j, name in enumerate(resource_names):
                 yield from validate_name(name, names.path_segment, f"{place}.resourceNames[{j}]")
-                if name in resource_names[:j]:
+                if repeated[j]:
                     yield duplicate(f"{place}.resourceNames[{j}]", name)
             yield from validate_rule(rule, place)
 
@@ -329,9 +330,10 @@ def _validate_param_reference(reference: Mapping[str, Any], path: str) -> Iterat
 
 
 def _validate_action(actions: Sequence[str], path: str) -> Iterator[FieldError]:
+    repeated = find_repeats(actions)
     for i, action in enumerate(actions):
         yield from validate_choice(action, VALIDATION_ACTIONS, f"{path}[{i}]")
-        if action in actions[:i]:
+        if repeated[i]:
             yield duplicate(f"{path}[{i}]", action)
     if "Deny" in actions and "Warn" in actions:
         yield invalid(path, list(actions), DENY_AND_WARN)

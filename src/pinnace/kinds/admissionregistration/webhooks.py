@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pinnace.kinds.admissionregistration.expressions import validate_hook_condition
-from pinnace.kinds.validation.fields import validate_choice, validate_name
+from pinnace.kinds.validation.fields import find_repeats, validate_choice, validate_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
 from pinnace.model.objects import Object
@@ -119,8 +119,9 @@ def _validate_review_version(versions: Sequence[str], path: str, *, must_be_know
     if not versions:
         yield required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")
         return
+    repeated = find_repeats(versions)
     for i, version in enumerate(versions):
-        if version in versions[:i]:
+        if repeated[i]:
             yield invalid(f"{path}[{i}]", version, "duplicate version")
         else:
             yield from validate_name(version, names.dns1035_label, f"{path}[{i}]")

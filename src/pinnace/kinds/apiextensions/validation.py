@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pinnace.kinds.admissionregistration import webhooks
 from pinnace.kinds.apiextensions.breaking_changes import breaks_between, compatibility_errors
 from pinnace.kinds.apiextensions.versions import Raw, is_old, mentions, schema_of, validate_versions, was_stored
-from pinnace.kinds.validation.fields import validate_choice, validate_immutable
+from pinnace.kinds.validation.fields import find_repeats, validate_choice, validate_immutable
 from pinnace.model import names
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
@@ -199,8 +199,9 @@ def _validate_review_version(versions: Sequence[str], path: str, *, must_be_know
     if not versions:
         yield required(path)
         return
+    repeated = find_repeats(versions)
     for i, version in enumerate(versions):
-        if version in versions[:i]:
+        if repeated[i]:
             yield invalid(f"{path}[{i}]", version, "duplicate version")
         else:
             for err in names.dns1035_label(version):

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.kinds.validation.fields import validate_name
+from pinnace.kinds.validation.fields import find_repeats, validate_name
 from pinnace.kinds.volumes.sources import validate_csi_driver_name
 from pinnace.model import names
 from pinnace.model.clock import server_now, to_rfc3339
@@ -178,13 +178,15 @@ def validate_binding_condition(holder: Mapping[str, Any], path: str) -> Iterator
     awaited_path, failures_path = f"{path}.bindingConditions", f"{path}.bindingFailureConditions"
     for conditions, place in ((awaited, awaited_path), (failures, failures_path)):
         yield from validate_list(conditions, MAX_BINDING_CONDITIONS, place, _validate_label_key)
+    repeated, awaited_set = find_repeats(awaited), set(awaited)
     for i, condition in enumerate(awaited):
-        if condition in awaited[:i]:
+        if repeated[i]:
             yield duplicate(f"{awaited_path}[{i}]", condition)
+    repeated = find_repeats(failures)
     for i, condition in enumerate(failures):
-        if condition in failures[:i]:
+        if repeated[i]:
             yield duplicate(f"{failures_path}[{i}]", condition)
-        if condition in awaited:
+        if condition in awaited_set:
             detail = "bindingFailureConditions must not overlap with bindingConditions"
             yield invalid(f"{failures_path}[{i}]", condition, detail)
     if failures and not awaited:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pinnace.kinds.services.types import FAMILIES, FAMILY_POLICIES, NONE, family_of, has_addresses, is_headless, spec_of
 from pinnace.kinds.validation.addresses import is_ipv6, validate_ip
-from pinnace.kinds.validation.fields import validate_choice
+from pinnace.kinds.validation.fields import find_repeats, validate_choice
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required
 from pinnace.model.objects import Object
 
@@ -41,10 +41,11 @@ def validate_address(service: Object, old: Object | None) -> Iterator[FieldError
 
 
 def _validate_families(families: Sequence[str]) -> Iterator[FieldError]:
+    repeated = find_repeats(families)
     for index, family in enumerate(families):
         if family not in ("IPv4", "IPv6"):
             yield not_supported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
-        if family in families[:index]:
+        if repeated[index]:
             yield duplicate(f"spec.ipFamilies[{index}]", family)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     NEGATIVE,
+    find_repeats,
     in_key_order,
     validate_choice,
     validate_immutable,
@@ -90,8 +91,9 @@ def _validate_topology(terms: Sequence[Mapping[str, Any]], path: str) -> Iterato
             key, values = expression.get("key", ""), expression.get("values") or []
             if not values:
                 yield required(f"{place}.values")
+            repeated = find_repeats(values)
             for k, value in enumerate(values):
-                if value in values[:k]:
+                if repeated[k]:
                     yield duplicate(f"{place}.values[{k}]", value)
             yield from validate_name(key, names.qualified_name, f"{place}.key")
             if key in wanted:
@@ -281,10 +283,11 @@ def _validate_node_id(node_id: str, path: str) -> Iterator[FieldError]:
 
 
 def _validate_topology_key(keys: Sequence[str], path: str) -> Iterator[FieldError]:
+    repeated = find_repeats(keys)
     for i, key in enumerate(keys):
         if not key:
             yield required(path)
-        if key in keys[:i]:
+        if repeated[i]:
             yield duplicate(path, key)
         yield from validate_name(key, names.qualified_name, path)
 

@@ -44,6 +44,16 @@ port_name = lru_cache(maxsize=1024)(names.port_name)
 # --- names
 
 
+def find_repeats(values: Sequence[str]) -> list[bool]:
+    """Return for each value whether an equal one comes before it."""
+    seen: set[str] = set()
+    repeated = []
+    for value in values:
+        repeated.append(value in seen)
+        seen.add(value)
+    return repeated
+
+
 def validate_name(value: str, rule: NameRule, path: str) -> Errors:
     """Return the errors of a name rule, with their path."""
     wrong = rule(value)

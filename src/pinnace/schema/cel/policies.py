@@ -7,6 +7,7 @@ Object{spec: Object.spec{}} and JSONPatch{op: "add"}, become maps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from pinnace.schema.cel.declarations import Declaration
@@ -29,6 +30,8 @@ from pinnace.schema.cel.types import DYN, Type, object_type
 from pinnace.schema.shape import Schema
 
 _OWN = "variables"
+_FEW_VARIABLES = 64
+_words_of = re.compile(r"\w+").findall
 VARIABLES: Mapping[str, Type] = {
     "object": DYN,
     "oldObject": DYN,
@@ -45,12 +48,20 @@ def compile_policy_expression(
     expression: str, more: Mapping[str, Variable] | None = None, *, without: Collection[str] = ()
 ) -> Program:
     """Compile an expression over VARIABLES and `more`, which may replace some, less `without`. Raise CompileError."""
-    known: dict[str, Variable] = {**VARIABLES, **(more or {})}
+    known: dict[str, Variable] = {**VARIABLES, **_mentioned(more or {}, expression)}
     for name in without:
         known.pop(name, None)
     if _OWN in known:
         known[_OWN] = _own_variables(known)
     return compile_cel(expression, known, environment=MUTATION, rewrite=lambda tree: _Rewriting(known).of(tree))
+
+
+def _mentioned(variables: Mapping[str, Variable], expression: str) -> Mapping[str, Variable]:
+    """Return the variables that an expression may use: to declare all of thousands for each would be quadratic."""
+    if len(variables) <= _FEW_VARIABLES:
+        return variables
+    words = set(_words_of(expression))
+    return {name: variables[name] for word in words for name in (word, own_variable(word)) if name in variables}
 
 
 def own_variable(name: str) -> str:

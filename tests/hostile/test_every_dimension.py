@@ -1,0 +1,106 @@
+"""The work of a request grows no faster than the request, in every field of every built-in kind.
+
+The dimensions come from the schemas (`dimensions.py`); those of the protocol are in `test_work_is_linear.py`.
+`make test` measures a sample, `make soak` measures all.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.growth import FLOOR, TRIES, no_collection
+from tests.hostile.dimensions import Dimension, walk
+from tests.server.in_process import InProcess, control_plane
+
+from pinnace.server.write import pipeline
+from pinnace.server.write.validation import validate
+
+pytestmark = pytest.mark.stalls(reason="requests at the limit of their size, measured here")
+
+GROWTH, MOST_GROWTH = 16, 48
+"""How much larger the second input is, and how much longer it may take. Quadratic work takes up to 256 times."""
+SAMPLE = 30
+PARTS = 20
+"""How many parts all dimensions are measured in."""
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[InProcess]:
+    async with control_plane() as plane:
+        yield plane
+
+
+def dimensions(api: InProcess) -> list[Dimension]:
+    seen: set[tuple[str, str]] = set()
+    found: list[Dimension] = []
+    for resource in sorted(api.plane.registry, key=lambda one: (one.group, one.plural, one.version)):
+        if "create" in resource.verbs and resource.kind == resource.stored:
+            found += walk(resource, seen)
+    return found
+
+
+def target_of(dimension: Dimension) -> str:
+    resource = dimension.resource
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    return f"{root}/{'namespaces/default/' if resource.namespaced else ''}{resource.plural}?dryRun=All"
+
+
+async def cpu_seconds(api: InProcess, dimension: Dimension, size: int) -> float:
+    """Return the CPU time of a create, the best of some."""
+    obj: dict[str, Any] = dimension.build(size)
+    if isinstance(obj.get("metadata", {}), dict):
+        obj["metadata"] = {"name": "input", **obj.get("metadata", {})}
+    best = float("inf")
+    for _ in range(3):
+        with no_collection():
+            start = time.process_time()
+            reply = await api.post(target_of(dimension), obj)
+            best = min(best, time.process_time() - start)
+        assert reply.status < 500, (str(dimension), reply.body[:300])
+        if best < FLOOR:
+            break
+    return best
+
+
+async def is_linear(api: InProcess, dimension: Dimension) -> bool:
+    await cpu_seconds(api, dimension, 1)  # Compile and import what the first request needs.
+    for _ in range(TRIES):
+        large = await cpu_seconds(api, dimension, dimension.size)
+        if large < FLOOR or large <= MOST_GROWTH * await cpu_seconds(api, dimension, dimension.size // GROWTH):
+            return True
+    return False
+
+
+async def test_there_are_dimensions_of_each_sort(api: InProcess) -> None:
+    paths = {dimension.path for dimension in dimensions(api)}
+    assert len(paths) > 500
+    common = {".metadata.finalizers[]", ".metadata.ownerReferences[]", ".metadata.annotations{k} of a"}
+    assert common | {".data{}", ".spec.containers[]", ".spec.hard{k} of 0"} <= paths
+
+
+async def test_the_time_grows_with_the_input_in_a_sample_of_dimensions(api: InProcess) -> None:
+    sample = random.Random(13).sample(dimensions(api), SAMPLE)
+    assert [str(dimension) for dimension in sample if not await is_linear(api, dimension)] == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_the_time_grows_with_the_input_in_every_dimension(api: InProcess, part: int) -> None:
+    assert [str(one) for one in dimensions(api)[part::PARTS] if not await is_linear(api, one)] == []
+
+
+async def test_quadratic_work_is_found(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def compare_all(call: Any, new: Any, old: Any) -> None:
+        keys = list(new.get("data") or ())
+        assert all(one in keys for one in keys)  # A search through a list for each of its items.
+        validate(call, new, old)
+
+    [data] = [one for one in dimensions(api) if str(one) == "ConfigMap .data{}"]
+    assert await is_linear(api, data)
+    monkeypatch.setattr(pipeline, "validate", compare_all)
+    assert not await is_linear(api, data)
