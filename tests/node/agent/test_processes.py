@@ -23,7 +23,9 @@ NODE = socket.gethostname().lower()
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     need_namespaces()
     directory = tmp_path_factory.mktemp("server")
-    started = ServerProcess.start(directory, "--data-dir", str(directory / "data"), "--node")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PINNACE_OFFLINE", "1")
+        started = ServerProcess.start(directory, "--data-dir", str(directory / "data"), "--node")
     try:
         yield started
     finally:
