@@ -36,10 +36,12 @@ check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the ow
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --strict examples/*/*.py
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
 	@$(BIN)/python tools/sizes.py
 	@$(BIN)/python tools/tasks.py
+	@$(BIN)/python tools/reference.py --check
 
 bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.
 	@$(BIN)/python bench/api.py

@@ -81,7 +81,7 @@ def ready(deployment: Object) -> int:
 
 
 def is_up(deployment: Object) -> bool:
-    return ready(deployment) >= deployment["spec"]["replicas"]
+    return bool(ready(deployment) >= deployment["spec"]["replicas"])
 
 
 def shown(deployment: Object) -> str:
