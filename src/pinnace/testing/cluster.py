@@ -32,6 +32,7 @@ from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
+from pinnace.testing.handler_time import HandlerTime
 from pinnace.testing.wire import Wire, certificates, open_wire
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
@@ -56,6 +57,7 @@ class Cluster:
         self._wire = wire
         self._socket: Wire | None = None
         self._nodes: SimulatedNodes | None = None
+        self._handler_time = HandlerTime(clock)
         self.client: Client = self._client(None, "test")
         """The administrator's client."""
 
@@ -73,6 +75,8 @@ class Cluster:
 
         Those of `external` kinds are installed too, unless the test has done it.
         """
+        if isinstance(operator, Operator):
+            self._handler_time.enter(operator)
         if options.get("install", True) and isinstance(operator, Operator):
             await install_external_definitions(self.client, operator.declarations)
         return await self.keep(operator.running(client or self.client, **options), name=operator.name)
@@ -175,6 +179,7 @@ class Cluster:
 
     async def stop(self) -> None:
         """Stop the operators, then the socket. The end of a test does it too."""
+        self._handler_time.restore()
         stops, self._stops = self._stops, []
         self.managers.clear()
         for stop, _ in reversed(stops):
