@@ -61,7 +61,7 @@ class Responses:
             pending = self._gzip_cache.compress(body)
             compressed = pending if isinstance(pending, list) else await pending
         elif compressed is None:  # Compression releases the interpreter's lock: other requests are served meanwhile.
-            compressed = await asyncio.to_thread(compress_whole, _join(body))
+            compressed = await asyncio.to_thread(lambda: compress_whole(_join(body)))
         return Response(outcome.status, head + _GZIP, compressed)
 
     def render_at_once(self, call: Call, outcome: Outcome) -> Response | None:
@@ -77,7 +77,7 @@ class Responses:
             return None
         return Response(outcome.status, self._head(content_type, call.warnings) + _GZIP, compressed)
 
-    async def _format_in_slices(self, outcome: Outcome) -> tuple[bytes, bytes]:
+    async def _format_in_slices(self, outcome: Outcome) -> tuple[list[bytes], bytes]:
         slices, body = self._slices.begin(), _join(outcome.body)
         if outcome.accepted.is_yaml:
             return await yaml_in_slices(body, slices), _YAML

@@ -16,13 +16,16 @@ from pinnace.server.slices import Slices
 
 _LARGE_LIST = 64 * 1024
 _OPEN_BRACKET = ord("[")
+_CHUNKS_AT_ONCE = 64
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-async def yaml_in_slices(body: bytes, slices: Slices) -> bytes:
-    chunks = []
+async def yaml_in_slices(body: bytes, slices: Slices) -> list[bytes]:
+    """Return the YAML in pieces: to join them would hold the loop."""
+    chunks: list[str] = []
+    pieces: list[bytes] = []
     for name, value in sorted(_fields(body).items()):
         if not _is_large_list(value):
             for chunk in yaml_chunks({name: orjson.loads(memoryview(value))}):
@@ -34,10 +37,15 @@ async def yaml_in_slices(body: bytes, slices: Slices) -> bytes:
             for chunk in yaml_chunks([orjson.loads(memoryview(item))]):
                 chunks.append(chunk)
                 await slices.pause()
-    return "".join(chunks).encode()
+            if len(chunks) >= _CHUNKS_AT_ONCE:
+                pieces.append("".join(chunks).encode())
+                chunks.clear()
+    pieces.append("".join(chunks).encode())
+    return pieces
 
 
-async def indented_in_slices(body: bytes, slices: Slices) -> bytes:
+async def indented_in_slices(body: bytes, slices: Slices) -> list[bytes]:
+    """Return the JSON in pieces: to join them would hold the loop."""
     pieces: list[bytes] = []
     for name, value in _fields(body).items():
         pieces += (b",\n  " if pieces else b"{\n  ", orjson.dumps(name), b": ")
@@ -51,7 +59,7 @@ async def indented_in_slices(body: bytes, slices: Slices) -> bytes:
             before = b",\n    "
         pieces.append(b"\n  ]")
     pieces.append(b"\n}")
-    return b"".join(pieces)
+    return pieces
 
 
 def _is_large_list(value: msgspec.Raw) -> bool:
