@@ -221,7 +221,10 @@ class _Working:
                     await install_external_definitions(self._client, operator.declarations)
                 manager = await stack.enter_async_context(operator.running(self._client, **self._options))
             await stack.enter_async_context(answer_why(manager, server=self._server))
-            print(f"{operator.name} is running; Ctrl-C stops it.", flush=True)
+            if self._options.get("leader_election"):
+                print(f"{operator.name} is ready, and works while it holds its lease; Ctrl-C stops it.", flush=True)
+            else:
+                print(f"{operator.name} is running; Ctrl-C stops it.", flush=True)
             await asyncio.get_running_loop().create_future()
 
 
