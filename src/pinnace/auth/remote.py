@@ -86,7 +86,7 @@ class Remote:
                 connection.request(method, target, body=body, headers=headers)
                 answer = connection.getresponse()
                 content = answer.read(LARGEST + 1)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:  # Odd chunk sizes, too.
                 raise RemoteError(f"{self.url} did not answer: {error}") from None
         if not 200 <= answer.status < 300:
             raise RemoteError(f"{self.url} answered {answer.status}", status=answer.status)

@@ -270,7 +270,7 @@ class Reading(Addressing):
                 try:
                     event = decode_event(line)
                     snapshot = read_snapshot(event.object, served.kind, namespaces)
-                except DecodeError as error:
+                except (DecodeError, UnicodeDecodeError) as error:
                     raise no_object(line, error) from error
                 if event.type == "ERROR":
                     raise error_of_status(decode_object(snapshot.body))
@@ -318,7 +318,7 @@ class Reading(Addressing):
         try:
             answer = decode_list(body)
             return [read_snapshot(raw, served.kind, namespaces) for raw in answer.items or ()], answer.metadata
-        except DecodeError as error:
+        except (DecodeError, UnicodeDecodeError) as error:
             raise no_object(body, error) from error
 
 
