@@ -74,7 +74,7 @@ async def test_a_node_out_of_service_lets_its_leaving_pods_go(world: World) -> N
 
 async def test_of_finished_pods_the_oldest_go(world: World, clock: ManualClock) -> None:
     await add_node(world)
-    world.manager.add(PodGarbage(world.manager, world.manager.client, most_finished=2).controller)
+    world.manager.add(PodGarbage(world.manager, world.client, most_finished=2).controller)
     for name in ("a", "b", "c"):
         await add_pod(world, name, phase="Succeeded")
         await clock.advance(1)
