@@ -49,7 +49,7 @@ class LongTurn:
     cpu_seconds: float
     callbacks: int
     stacks: tuple[Stack, ...]
-    """Where the thread was, sampled every `SAMPLE_SECONDS`."""
+    """The stacks of the thread, sampled every `SAMPLE_SECONDS`."""
 
     @property
     def is_of_product(self) -> bool:

@@ -34,7 +34,7 @@ class Journal:
     writes: int = 0
     """Writes of any sort, Events aside."""
     forbidden: list[str] = field(default_factory=list)
-    """What the role of a controller does not allow."""
+    """The requests that the role of a controller does not allow."""
 
     def count(self, plural: str) -> int:
         return sum(path.endswith(f"/{plural}") for path in self.created)

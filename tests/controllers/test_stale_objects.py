@@ -1,4 +1,4 @@
-"""What a server or a user has left behind goes: leases of dead servers, tokens that were not used for years."""
+"""Stale objects are removed: leases of dead servers, tokens that were not used for years."""
 
 from __future__ import annotations
 

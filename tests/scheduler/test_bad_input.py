@@ -1,4 +1,4 @@
-"""What goes wrong for one pod stays with that pod: nothing is lost, nothing is bound twice."""
+"""A failure of one pod stays with that pod: nothing is lost, nothing is bound twice."""
 
 from __future__ import annotations
 

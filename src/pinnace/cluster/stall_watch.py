@@ -60,7 +60,7 @@ class Stall:
     cpu_seconds: float
     """The CPU time that the loop's thread used meanwhile."""
     stack: Stack
-    """Where the loop's thread was most of the time; empty if it never released the interpreter's lock."""
+    """The most frequent stack of the loop's thread; empty if it never released the interpreter's lock."""
 
     @property
     def cause(self) -> str:

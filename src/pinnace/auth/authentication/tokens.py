@@ -30,7 +30,7 @@ class Bearer(NamedTuple):
 
 class Tokens(Protocol):
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
-        """Whose token this is; None if it is not one of these. Raise BadToken for one that may not be used.
+        """Return the user of the token; None if it has another form. Raise BadToken if it may not be used.
 
         Without `audiences`, it must be good for this API.
         """

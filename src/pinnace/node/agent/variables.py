@@ -16,7 +16,7 @@ _subscript = re.compile(r"(labels|annotations)\['([^']+)'\]")
 
 
 class ConfigSource(Protocol):
-    """Where ConfigMaps and Secrets come from."""
+    """Reads the ConfigMaps and Secrets of a namespace."""
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None: ...
 

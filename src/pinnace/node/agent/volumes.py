@@ -33,7 +33,7 @@ class VolumeObjects(ConfigSource, Protocol):
 
 @dataclass(slots=True)
 class PodVolumes:
-    """Where the volumes are on this node, by their names."""
+    """The paths of the volumes on this node, by their names."""
 
     paths: dict[str, str] = field(default_factory=dict)
     memory: list[TemporaryFileSystem] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where pods would go: decided one after the other on a copy of the cluster, where each takes its place."""
+"""Schedule pods one after the other on a copy of the cluster, without writing."""
 
 from __future__ import annotations
 
