@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from pinnace.scheduler.framework.events import ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.profile import Profile, registered_events
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.state.pods import Pod, Template
+
+_log = logging.getLogger(__name__)
 
 INITIAL_BACKOFF = 1.0
 MAXIMUM_BACKOFF = 10.0
@@ -223,7 +226,8 @@ class SchedulingQueue:
         try:
             return registration.hint(pod, event)
         except Exception:
-            return True  # A hint that fails must not leave a pod waiting.
+            _log.exception("a queueing hint of a plug-in failed for %s; the pod is tried again", pod.key)
+            return True
 
     def _requeue(self, queued: QueuedPod) -> None:
         if self._due(queued) > self._clock.monotonic():
