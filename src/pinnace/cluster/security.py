@@ -32,7 +32,8 @@ from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 from pinnace.cluster.bootstrap.default_roles import default_role
 from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.role_aggregation import RoleAggregation
-from pinnace.cluster.status.token_uses import LegacyTokenUses
+from pinnace.cluster.status.token_uses import token_use_writer
+from pinnace.cluster.status.writer import ObjectWriter
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -124,9 +125,9 @@ def _build_tokens(
     return AnyOf(issuers, own_audiences=issuer.audiences)
 
 
-def _build_token_uses(foundation: Foundation) -> LegacyTokenUses:
+def _build_token_uses(foundation: Foundation) -> ObjectWriter:
     secrets = foundation.stored_resource("", "secrets")
-    uses = LegacyTokenUses(foundation.fanout, foundation.store, secrets, foundation.clock)
+    uses = token_use_writer(foundation.fanout, foundation.store, secrets, foundation.clock)
     foundation.supervisor.add("legacy-token-uses", uses.run)
     return uses
 

@@ -1,4 +1,4 @@
-"""Writes the status of objects as the server itself knows it, where no controller is needed."""
+"""Writes changes of objects that the server itself makes, where no controller is needed."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pinnace.server.write.versions import encode
 from pinnace.store import store as stores
 
 
-class StatusWriter:
-    """A background part that writes the result of `status_of(key, object)`, unless it is None, of each noted object."""
+class ObjectWriter:
+    """A background part that writes the result of `edit(key, object)`, unless it is None, of each noted object."""
 
     def __init__(
         self,
         fanout: Fanout,
         store: stores.Store,
         resource: Resource,
-        status_of: Callable[[str, Object], Object | None],
+        edit: Callable[[str, Object], Object | None],
     ) -> None:
         self._fanout = fanout
         self._store = store
         self._resource = resource
-        self._status_of = status_of
+        self._edit = edit
         self._stale: set[str] = set()
         self._noted = asyncio.Event()
 
     def note(self, key: str) -> None:
-        """Write the status of an object soon: a change may concern it. Notes that come together are one."""
+        """Look at an object soon. Notes that come together are one."""
         self._stale.add(key)
         self._noted.set()
 
@@ -53,9 +53,24 @@ class StatusWriter:
         entry = self._fanout.cache(self._resource.prefix).entries.get(key)
         if entry is None:
             return
-        obj = entry.decode()
-        status = self._status_of(key, obj)
-        if status is None or obj.get("status") == status:
-            return
-        value = encode({**obj, "status": status}, self._resource)
-        await self._store.put(self._resource.prefix + key, value, expected=entry.revision)
+        edited = self._edit(key, entry.decode())
+        if edited is not None:
+            value = encode(edited, self._resource)
+            await self._store.put(self._resource.prefix + key, value, expected=entry.revision)
+
+
+class StatusWriter(ObjectWriter):
+    """Writes the result of `status_of(key, object)`, unless it is None, as the status of each noted object."""
+
+    def __init__(
+        self,
+        fanout: Fanout,
+        store: stores.Store,
+        resource: Resource,
+        status_of: Callable[[str, Object], Object | None],
+    ) -> None:
+        def edit(key: str, obj: Object) -> Object | None:
+            status = status_of(key, obj)
+            return None if status is None or obj.get("status") == status else {**obj, "status": status}
+
+        super().__init__(fanout, store, resource, edit)
