@@ -8,38 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from itertools import takewhile
 from typing import Any
+
+from pinnace.model.thread_stacks import Stack, stack_of_thread
 
 MOST_CPU_SECONDS = 0.25
 MARK_SECONDS = 0.01
 """The error of a measurement: short turns since the last mark count too."""
 SAMPLE_SECONDS = 0.04
 _MOST_STACKS = 50
-_MOST_FRAMES = 100
 _PRODUCT = "/src/pinnace/"
 _TESTS = "/tests/"
 _START = frozenset({"build", "bootstrap", "ensure_certificates"})
 """Functions that run before a server has clients."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"  {self.file}:{self.line} in {self.function}"
-
-
-Stack = tuple[Frame, ...]
-"""The innermost function first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +45,7 @@ class LongTurn:
     def __str__(self) -> str:
         stack = self.stacks[len(self.stacks) // 2] if self.stacks else ()
         head = f"one turn of the event loop ({self.callbacks} callbacks) took {self.cpu_seconds:.2f} s of CPU time at"
-        return "\n".join((head, *map(str, stack)))
+        return "\n".join((head, *(f"  {frame}" for frame in stack)))
 
 
 class StallGate:
@@ -121,19 +107,10 @@ class StallGate:
             self._record_stack()
 
     def _record_stack(self) -> None:
-        # In a function of its own: a frame that the sleeping loop held would keep the test's objects alive.
-        frame = sys._current_frames().get(self._thread)
-        if frame is not None and frame.f_code.co_name != "select":
-            self._stacks.append((time.perf_counter(), _walk(frame)))
-
-
-def _walk(innermost: FrameType) -> Stack:
-    frames: list[Frame] = []
-    frame: FrameType | None = innermost
-    while frame is not None and len(frames) < _MOST_FRAMES and frame.f_code.co_name != "_run_once":
-        frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname))
-        frame = frame.f_back
-    return tuple(frames)
+        stack = stack_of_thread(self._thread)
+        if stack and stack[0].function != "select":
+            within_loop = takewhile(lambda frame: frame.function != "_run_once", stack)
+            self._stacks.append((time.perf_counter(), tuple(within_loop)))
 
 
 def _is_of_product(stack: Stack) -> bool:

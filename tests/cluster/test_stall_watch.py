@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from pinnace.cluster import stall_watch
-from pinnace.cluster.stall_watch import BEAT_SECONDS, WAIT, WORK, Frame, Stall, StallWatch
+from pinnace.cluster.stall_watch import BEAT_SECONDS, WAIT, WORK, Stall, StallWatch
+from pinnace.model.thread_stacks import Frame
 from pinnace.server.metrics import RequestMetrics
 
 ON_PURPOSE = pytest.mark.stalls(reason="the watch needs something to notice")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from itertools import takewhile
 
+from pinnace.model.thread_stacks import Frame, Stack, stack_of_thread
 from pinnace.server.metrics import RequestMetrics
 
 BEAT_SECONDS = 0.05
@@ -28,28 +28,11 @@ WAIT = "wait"
 """The cause of every other stall: a blocking call, or a machine that is busy with other processes."""
 
 _MOST_STACKS = 50
-_MOST_FRAMES = 40
 _PACKAGE = "/pinnace/"
 _LOOP = ("/asyncio/events.py", "/asyncio/base_events.py", "/asyncio/runners.py")
 """The functions of the loop itself, which every stack has at its end."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One function of a stack."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
-
-
-Stack = tuple[Frame, ...]
-"""The innermost function first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +145,14 @@ class StallWatch:
             beaten = self._beaten
             if time.monotonic() - beaten - BEAT_SECONDS < self._least or len(self._stacks) >= _MOST_STACKS:
                 continue
-            stacks, frame = self._stacks, sys._current_frames().get(of_loop)
-            if frame is not None and self._beaten == beaten:
-                stacks.append(tuple(_walk(frame)))
+            stacks, stack = self._stacks, stack_of_thread(of_loop)
+            if stack and self._beaten == beaten:
+                stacks.append(_within_loop(stack))
 
 
-def _walk(frame: FrameType | None) -> Iterator[Frame]:
-    for _ in range(_MOST_FRAMES):
-        if frame is None or frame.f_code.co_filename.endswith(_LOOP):
-            return
-        yield Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
-        frame = frame.f_back
+def _within_loop(stack: Stack) -> Stack:
+    """Return the functions that the loop called, without those of the loop itself."""
+    return tuple(takewhile(lambda frame: not frame.file.endswith(_LOOP), stack))
 
 
 def _most_common(stacks: list[Stack]) -> Stack:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import linecache
 import threading
-import traceback
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
+
+from pinnace.model.thread_stacks import Frame, stacks_of_threads
 
 MAX_THREADS = 32
 
@@ -55,12 +56,11 @@ class HandlerThreads:
     @property
     def running(self) -> list[str]:
         """The functions that run now, each with the line at which it is."""
-        frames = sys._current_frames()
+        stacks = stacks_of_threads()
         found = []
         for number, name in list(self._running.items()):
-            stack = traceback.extract_stack(frames.get(number))
-            own = next((one for one in stack if one.name == name), None)
-            found.append(f"{name} at {own.filename}:{own.lineno}: {own.line}" if own is not None else name)
+            own = next((frame for frame in reversed(stacks.get(number, ())) if frame.function == name), None)
+            found.append(f"{name} at {own.file}:{own.line}: {_source_line(own)}" if own is not None else name)
         return found
 
     def close(self) -> None:
@@ -83,6 +83,10 @@ class HandlerThreads:
                 call.loop.call_soon_threadsafe(_finish, call.future, result, error)
             except RuntimeError:  # The loop is closed: the operator has stopped without waiting for this call.
                 return
+
+
+def _source_line(frame: Frame) -> str:
+    return linecache.getline(frame.file, frame.line).strip()
 
 
 def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+from pinnace.model.thread_stacks import stack_of_thread
 
 LIMIT_SECONDS = 1.0
 
@@ -47,8 +47,7 @@ class _Heartbeat:
             late = time.monotonic() - beat - LIMIT_SECONDS / 4
             if late > LIMIT_SECONDS and beat != reported:
                 reported = beat
-                frame = sys._current_frames().get(self._thread)
-                stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+                stack = "\n".join(f"  {frame}" for frame in stack_of_thread(self._thread))
                 _log.error(
                     "%s has blocked its event loop for %.1f s: no lease is renewed and no probe is answered meanwhile. "
                     "Write `def` instead of `async def` for a handler that blocks. It is here:\n%s",

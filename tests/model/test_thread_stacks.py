@@ -1,0 +1,79 @@
+"""The stack of another thread is read while it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from pinnace.model.thread_stacks import stack_of_thread
+
+BUSY = """
+import asyncio, gc, sys, threading
+from pinnace.model.thread_stacks import stack_of_thread
+
+sys.setswitchinterval(1e-6)  # The threads change places inside nearly every call.
+main, seen, done = threading.get_ident(), [], threading.Event()
+
+def look():
+    while not done.is_set() and len(seen) < 3000:
+        seen.append(stack_of_thread(main))
+    done.set()
+
+def descend(depth):
+    if depth == 0:
+        raise ValueError
+    descend(depth - 1)
+
+async def wait(depth):
+    if depth:
+        return await wait(depth - 1)
+    await asyncio.sleep(0)
+    try:
+        descend(30)
+    except ValueError as error:
+        kept = [error]
+        kept.append(kept)
+
+async def work():
+    while not done.is_set():
+        await asyncio.gather(*(wait(20) for _ in range(20)))
+        gc.collect(0)
+
+threading.Thread(target=look).start()
+asyncio.run(work())
+assert any(frame.function == "descend" for stack in seen for frame in stack)
+"""
+
+
+def test_a_busy_thread_is_read_without_harm() -> None:
+    ran = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_innermost_function_comes_first() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def outer() -> None:
+        inner()
+
+    def inner() -> None:
+        begun.set()
+        over.wait()
+
+    thread = threading.Thread(target=outer)
+    thread.start()
+    begun.wait()
+    own = [frame for frame in stack_of_thread(thread.ident or 0) if frame.file == __file__]
+    over.set()
+    thread.join()
+    assert [frame.function for frame in own] == ["inner", "outer"]
+    assert "over.wait()" in Path(own[0].file).read_text().splitlines()[own[0].line - 1]
+
+
+def test_a_thread_that_has_ended_has_no_stack() -> None:
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    assert stack_of_thread(thread.ident or 0) == ()
