@@ -99,7 +99,7 @@ async def running(
             if settings.scheduler:
                 plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
         if settings.node:
-            add_node(plane, settings.node, directory / "node", access)
+            add_node(plane, settings.node, directory / "node", access, files)
         yield RunningCluster(plane, access, server)
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.node.namespaces import need_namespaces
 
+from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.in_process import in_process_client
@@ -49,7 +50,9 @@ class RealNode:
         self.images = Images(self.directory / "images", clock, is_offline=True)
         settings = EmbeddedSettings(directory=self.directory / "runtime")
         self.runtime = await EmbeddedRuntime.open(settings, self.images, clock)
-        manager = Manager(in_process_client(self.cluster.plane.local(), field_manager="kubelet"), name="kubelet")
+        user = User(f"system:node:{NODE}", ("system:nodes", "system:authenticated"))
+        client = in_process_client(self.cluster.plane.local(user), field_manager="kubelet")
+        manager = Manager(client, name="kubelet")
         agent = NodeAgent(AgentSettings(name=NODE, directory=self.directory), manager, self.runtime, self.images)
         manager.add(agent.controller)
         self.cluster.plane.nodes.register(NODE, AgentConnection(self.runtime, clock))

@@ -19,16 +19,45 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
+from pinnace.model.tasks import Tasks
 from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.process import NodeSettings, die_with_parent, run_node
+from pinnace.node.identity.certificates import CLIENT_FILE, CertificateRefused, CertificateRenewal
+from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, node_access
 from pinnace.node.runtime.errors import RuntimeFailure
+
+_EXPECTED = (
+    *(KubeconfigError, NoCredentials, JoinFailed, CertificateRefused),
+    *(ConnectionLost, errors.ApiError, RuntimeFailure, OSError),
+)
 
 
 def node(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="The kubeconfig of the cluster.", show_default="kubectl's")
+        Path | None,
+        typer.Option(
+            help="The kubeconfig of the cluster. Its user requests the node's own certificate, at the first start.",
+            show_default="kubectl's",
+        ),
     ] = None,
     context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
+    server: Annotated[str, typer.Option(help="Join the cluster at this URL with --token.", show_default=False)] = "",
+    token: Annotated[
+        str, typer.Option(help="A bootstrap token; pinnace token create prints one.", show_default=False)
+    ] = "",
+    ca_cert_hash: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--discovery-token-ca-cert-hash",
+            metavar="sha256:HEX",
+            help="The hash of the public key of the cluster's CA; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--certificate-authority", help="The CA of the cluster, instead of its hash.", show_default=False),
+    ] = None,
     name: Annotated[str, typer.Option(help="The name of the node.", show_default="the host name")] = "",
     directory: Annotated[
         Path | None,
@@ -54,6 +83,11 @@ def node(
     Examples:
       pinnace up --node                         a cluster with this machine as its node
       pinnace node --kubeconfig admin.conf      a node of another cluster
+      pinnace node --server https://127.0.0.1:6443 --token abcdef.0123456789abcdef \\
+        --discovery-token-ca-cert-hash sha256:…   the same with what pinnace token create prints
+
+    The node has a certificate of its own (system:node:NAME), kept in pki of the state directory and renewed before it
+    expires. It may read and write no more than its pods need.
     """
     if with_parent:
         die_with_parent()
@@ -61,19 +95,32 @@ def node(
     place = directory or default_data_dir() / "node"
     agent = AgentSettings(name=name or socket.gethostname().lower(), directory=place)
     settings = NodeSettings(agent=agent, pod_network=pod_network, is_offline=offline, stops_pods=stop_pods)
+    if bool(server) != bool(token):
+        _fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:
-        asyncio.run(_run(kubeconfig, context, settings))
-    except (KubeconfigError, NoCredentials, ConnectionLost, errors.ApiError, RuntimeFailure, OSError) as error:
+        bootstrap = None
+        if token:
+            ca = ca_file.read_bytes() if ca_file is not None else b""
+            bootstrap = BootstrapToken(server=server, token=token, ca=ca, ca_hashes=ca_cert_hash or ())
+        asyncio.run(_run(bootstrap, kubeconfig, context, settings))
+    except _EXPECTED as error:
         _fail(str(error))
 
 
-async def _run(kubeconfig: Path | None, context: str, settings: NodeSettings) -> None:
-    access = find_access(path=kubeconfig, context=context)
+async def _run(bootstrap: BootstrapToken | None, kubeconfig: Path | None, context: str, settings: NodeSettings) -> None:
+    if bootstrap is not None:
+        access = await access_of_token(bootstrap)
+    else:
+        access = find_access(path=kubeconfig, context=context)
+    pki = settings.agent.directory / "pki"
+    access = await node_access(access, settings.agent.name, pki)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(access, field_manager="kubelet"))
+        tasks = await stack.enter_async_context(Tasks(expected=()))
+        tasks.start(CertificateRenewal(client, settings.agent.name, pki / CLIENT_FILE).run())
         runtime = await stack.enter_async_context(run_node(client, settings))
         print(f"node {settings.agent.name} runs pods of {access.server}; Ctrl-C stops it", flush=True)
         for sentence in (await runtime.status()).missing:

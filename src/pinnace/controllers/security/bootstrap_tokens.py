@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from base64 import b64decode, urlsafe_b64encode
+from base64 import b64decode
 from collections.abc import Iterable
 from datetime import datetime
 
-import orjson
-
 from pinnace.client.client import Client
 from pinnace.model import errors
+from pinnace.model.bootstrap_tokens import (
+    CLUSTER_INFO,
+    KUBECONFIG,
+    NAMESPACE,
+    PREFIX,
+    SIGNATURE,
+    TYPE,
+    detached_signature,
+)
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
-TYPE = "bootstrap.kubernetes.io/token"
-CLUSTER_INFO = Key("kube-public", "cluster-info")
-KUBECONFIG = "kubeconfig"
-SIGNATURE = "jws-kubeconfig-"
 _SECRET, _CONFIG_MAP = "v1/Secret", "v1/ConfigMap"
-_NAMESPACE, _PREFIX = "kube-system", "bootstrap-token-"
 
 
 class TokenCleaner:
@@ -30,9 +30,9 @@ class TokenCleaner:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._secrets = manager.cache(_SECRET, namespace=_NAMESPACE, fields=f"type={TYPE}")
+        self._secrets = manager.cache(_SECRET, namespace=NAMESPACE, fields=f"type={TYPE}")
         self.controller = Controller("token-cleaner", self._reconcile)
-        self.controller.for_(_SECRET, namespace=_NAMESPACE, fields=f"type={TYPE}")
+        self.controller.for_(_SECRET, namespace=NAMESPACE, fields=f"type={TYPE}")
 
     async def _reconcile(self, key: Key) -> Result | None:
         secret = self._secrets.get(key)
@@ -54,11 +54,11 @@ class BootstrapSigner:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         name = f"metadata.name={CLUSTER_INFO.name}"
-        self._secrets = manager.cache(_SECRET, namespace=_NAMESPACE, fields=f"type={TYPE}")
+        self._secrets = manager.cache(_SECRET, namespace=NAMESPACE, fields=f"type={TYPE}")
         self._config_maps = manager.cache(_CONFIG_MAP, namespace=CLUSTER_INFO.namespace, fields=name)
         self.controller = Controller("bootstrap-signer", self._reconcile)
         self.controller.for_(_CONFIG_MAP, namespace=CLUSTER_INFO.namespace, fields=name)
-        self.controller.watches(_SECRET, _sign_again, namespace=_NAMESPACE, fields=f"type={TYPE}")
+        self.controller.watches(_SECRET, _sign_again, namespace=NAMESPACE, fields=f"type={TYPE}")
 
     async def _reconcile(self, key: Key) -> Result | None:
         found = self._config_maps.get(CLUSTER_INFO)
@@ -78,18 +78,6 @@ class BootstrapSigner:
         return Result(requeue_after=min(waits)) if waits else None
 
 
-def detached_signature(content: str, token: str, secret: str) -> str:
-    """Return the JWS of a text, signed by a token, without the text itself (RFC 7515, appendix F)."""
-    header = _base64(orjson.dumps({"alg": "HS256", "kid": token}))
-    signed = b"%b.%b" % (header, _base64(content.encode()))
-    signature = _base64(hmac.new(secret.encode(), signed, hashlib.sha256).digest())
-    return f"{header.decode()}..{signature.decode()}"
-
-
-def _base64(data: bytes) -> bytes:
-    return urlsafe_b64encode(data).rstrip(b"=")
-
-
 def _sign_again(secret: Object) -> Iterable[Key]:
     return (CLUSTER_INFO,)
 
@@ -99,7 +87,7 @@ def _may_sign(secret: Object, clock: Clock) -> bool:
     left = _seconds_left(secret, clock)
     return (
         bool(token and _value(secret, "token-secret"))
-        and secret["metadata"]["name"] == _PREFIX + token
+        and secret["metadata"]["name"] == PREFIX + token
         and _value(secret, "usage-bootstrap-signing") == "true"
         and (left is None or left > 0)
     )

@@ -13,7 +13,7 @@ from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
 from pinnace.model.objects import Object
 from pinnace.node.images.manifests import own_platform
-from pinnace.node.simulated.machines import NOT_READY, ready_conditions
+from pinnace.node.simulated.machines import ready_conditions
 
 _LEASE = "coordination.k8s.io/v1/Lease"
 _LEASE_NAMESPACE = "kube-node-lease"
@@ -61,10 +61,6 @@ class Registration:
         except errors.AlreadyExists:
             made = await self._client.get("v1/Node", self._name)
         await self._client.patch("v1/Node", self._name, {"status": self._status(made, now)}, subresource="status")
-        taints = (made.get("spec") or {}).get("taints") or []
-        kept = [taint for taint in taints if taint.get("key") != NOT_READY]
-        if kept != taints:
-            await self._client.patch("v1/Node", self._name, {"spec": {"taints": kept or None}})
 
     async def renew(self) -> None:
         now = to_rfc3339_micro(self._client.clock.now())

@@ -1,0 +1,147 @@
+"""`pinnace token`: bootstrap tokens, with which machines join the cluster as nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import string
+import sys
+from base64 import b64decode
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pinnace.client.client import Client
+from pinnace.client.connect import connect
+from pinnace.client.credentials import NoCredentials
+from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
+from pinnace.client.transport import ConnectionLost
+from pinnace.cluster.bootstrap.joining import BOOTSTRAP_GROUP, prerequisites
+from pinnace.model import errors
+from pinnace.model.bootstrap_tokens import NAMESPACE, PREFIX, TYPE
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Object
+from pinnace.node.identity.joining import hash_of
+from pinnace.schema.cel.times import parse_duration
+from pinnace.schema.cel.values import NANOS
+
+_LETTERS = string.ascii_lowercase + string.digits
+_TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
+_EXPECTED = (KubeconfigError, NoCredentials, ConnectionLost, errors.ApiError, OSError, ValueError)
+
+
+class TokenAction(StrEnum):
+    create = "create"
+    list = "list"
+    delete = "delete"
+
+
+def token(
+    action: Annotated[TokenAction, typer.Argument(help="The action.", metavar="create|list|delete")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TOKEN]", help="create: the token, made at random without one; delete: its first six characters."
+        ),
+    ] = "",
+    ttl: Annotated[str, typer.Option(help="create: the time after which the token expires; 0 for never.")] = "24h0m0s",
+    print_join_command: Annotated[
+        bool, typer.Option("--print-join-command", help="create: print the command that joins a machine.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The kubeconfig of the cluster.", show_default="kubectl's")
+    ] = None,
+    context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
+) -> None:
+    """Create, list and delete bootstrap tokens, with which machines join the cluster as nodes.
+
+    \b
+    Examples:
+      pinnace token create --print-join-command
+      pinnace token list
+      pinnace token delete abcdef
+    """
+    try:
+        access = find_access(path=kubeconfig, context=context)
+        if action is TokenAction.create:
+            command = asyncio.run(_create(access, name, ttl))
+            print(command if print_join_command else command.split()[5])
+        elif action is TokenAction.list:
+            asyncio.run(_list(access))
+        elif not name:
+            _fail("delete needs the first six characters of a token; pinnace token list shows them")
+        else:
+            asyncio.run(_delete(access, name))
+    except _EXPECTED as error:
+        _fail(str(error))
+
+
+async def _create(access: Access, name: str, ttl: str) -> str:
+    """Create a token, and what machines need to join with it. Return the command that joins."""
+    if not access.ca:
+        raise ValueError("the kubeconfig has no CA of the cluster, by which machines that join would know it")
+    parts = _TOKEN.fullmatch(name or _random())
+    if parts is None:
+        raise ValueError("the token must have the form abcdef.0123456789abcdef: six and sixteen of a-z0-9")
+    async with connect(access) as client:
+        for obj in prerequisites(access.server, access.ca):
+            with suppress(errors.AlreadyExists):
+                await client.create(obj)
+        await client.create(_secret(client, parts[1], parts[2], ttl))
+    return (
+        f"pinnace node --server {access.server} --token {parts[0]} --discovery-token-ca-cert-hash {hash_of(access.ca)}"
+    )
+
+
+async def _list(access: Access) -> None:
+    async with connect(access) as client:
+        found = await client.list("v1/Secret", namespace=NAMESPACE, fields=f"type={TYPE}")
+    print(f"{'TOKEN':<8}{'EXPIRES'}")
+    for one in found:
+        expires = _decoded(one, "expiration") or "<never>"
+        print(f"{_decoded(one, 'token-id'):<8}{expires}")
+
+
+async def _delete(access: Access, name: str) -> None:
+    async with connect(access) as client:
+        await client.delete("v1/Secret", f"{PREFIX}{name.partition('.')[0]}", namespace=NAMESPACE)
+    print(f"deleted {name.partition('.')[0]}")
+
+
+def _secret(client: Client, token_id: str, secret: str, ttl: str) -> Object:
+    data = {
+        "token-id": token_id,
+        "token-secret": secret,
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": BOOTSTRAP_GROUP,
+    }
+    seconds = parse_duration(ttl).nanos / NANOS
+    if seconds > 0:
+        data["expiration"] = to_rfc3339(client.clock.now() + timedelta(seconds=seconds))
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": f"{PREFIX}{token_id}", "namespace": NAMESPACE},
+        "type": TYPE,
+        "stringData": data,
+    }
+
+
+def _random() -> str:
+    drawn = [secrets.choice(_LETTERS) for _ in range(22)]
+    return f"{''.join(drawn[:6])}.{''.join(drawn[6:])}"
+
+
+def _decoded(secret: Object, key: str) -> str:
+    return b64decode((secret.get("data") or {}).get(key) or "").decode(errors="replace")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(1)

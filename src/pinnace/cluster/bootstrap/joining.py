@@ -1,0 +1,65 @@
+"""The objects by which machines may join the cluster as nodes, under the names that kubeadm gives them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import yaml
+
+from pinnace.model.bootstrap_tokens import CLUSTER_INFO, KUBECONFIG
+from pinnace.model.objects import Object
+
+BOOTSTRAP_GROUP = "system:bootstrappers:kubeadm:default-node-token"
+_RBAC = "rbac.authorization.k8s.io"
+ROTATION: Object = {
+    "apiVersion": f"{_RBAC}/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "kubeadm:node-autoapprove-certificate-rotation"},
+    "roleRef": {
+        "apiGroup": _RBAC,
+        "kind": "ClusterRole",
+        "name": "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+    },
+    "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
+}
+"""Lets nodes renew their certificates without a manual approval, as clusters made by kubeadm do."""
+
+
+def prerequisites(server: str, ca: bytes) -> list[Object]:
+    """The objects that kubeadm makes for joining: cluster-info, and the permissions of tokens and nodes."""
+    cluster = {"server": server, "certificate-authority-data": b64encode(ca).decode()}
+    config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}]}
+    info_role = "kubeadm:bootstrap-signer-clusterinfo"
+    metadata = {"name": info_role, "namespace": CLUSTER_INFO.namespace}
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [CLUSTER_INFO.name], "verbs": ["get"]}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": CLUSTER_INFO.name, "namespace": CLUSTER_INFO.namespace},
+            "data": {KUBECONFIG: yaml.dump(config, sort_keys=False)},
+        },
+        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": info_role},
+            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": "system:anonymous"}],
+        },
+        _binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper"),
+        _binding(
+            "kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+        ),
+        ROTATION,
+    ]
+
+
+def _binding(name: str, role: str) -> Object:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": BOOTSTRAP_GROUP}],
+    }
