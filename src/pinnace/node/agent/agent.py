@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinnace.client.transport import ConnectionLost
-from pinnace.model import errors
+from pinnace.model import errors, quantity
 from pinnace.model.objects import Key, Object
-from pinnace.node.agent.pod_workers import AgentNode, PodWorkers, WorkerContext
+from pinnace.node.agent.pod_records import AgentNode, WorkerContext
+from pinnace.node.agent.pod_workers import PodWorkers
 from pinnace.node.agent.registration import RENEW_SECONDS, Registration, capacity_of_machine
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.runtime.errors import NotThere
@@ -52,6 +53,8 @@ class NodeAgent:
         selection = f"spec.nodeName={settings.name}"
         self._pods = manager.cache("v1/Pod", fields=selection)
         services = manager.cache("v1/Service")
+        nodes = manager.cache("v1/Node", fields=f"metadata.name={settings.name}")
+        own = Key("", settings.name)
 
         def all_services() -> list[Object]:
             return list(services.list())
@@ -64,6 +67,7 @@ class NodeAgent:
                 host_ip=settings.address,
                 directory=settings.directory / "agent",
                 allocatable=settings.capacity,
+                memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
             ),
             runtime,
             Pulls(images, client.clock),
@@ -73,6 +77,8 @@ class NodeAgent:
                 enqueue=lambda key: self.controller.enqueue(key, "runtime"),
                 services=all_services,
                 current=self._pods.get,
+                node=lambda: nodes.get(own),
+                pressures=lambda: (),
             ),
         )
 

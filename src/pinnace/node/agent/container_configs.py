@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pinnace.model import quantity
 from pinnace.model.objects import Object
 from pinnace.node.agent.variables import expand
 from pinnace.node.agent.volumes import PodVolumes
@@ -29,10 +29,11 @@ _PROPAGATION = {
     "HostToContainer": Propagation.HOST_TO_CONTAINER,
     "Bidirectional": Propagation.BIDIRECTIONAL,
 }
-_POD_PIDS = 4096
 
 
-def sandbox_of(pod: Object, volumes: PodVolumes, *, attempt: int, log_directory: str) -> SandboxConfig:
+def sandbox_of(
+    pod: Object, volumes: PodVolumes, *, attempt: int, log_directory: str, resources: Resources
+) -> SandboxConfig:
     metadata, spec = pod["metadata"], pod["spec"]
     security = spec.get("securityContext") or {}
     return SandboxConfig(
@@ -54,20 +55,25 @@ def sandbox_of(pod: Object, volumes: PodVolumes, *, attempt: int, log_directory:
         shares_processes=spec.get("shareProcessNamespace", False),
         sysctls={one["name"]: one["value"] for one in security.get("sysctls") or ()},
         temporary_file_systems=volumes.memory,
+        resources=resources,
     )
 
 
-def container_of(
-    pod: Object,
-    container: Object,
-    image: Image,
-    *,
-    attempt: int,
-    environment: Sequence[tuple[str, str]],
-    mounts: Sequence[Mount],
-    target: str = "",
-) -> ContainerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerInputs:
+    """Everything that one start of a container adds to its spec."""
+
+    attempt: int
+    environment: Sequence[tuple[str, str]]
+    mounts: Sequence[Mount]
+    target: str = ""
+    """The id of the container whose processes it sees."""
+    resources: Resources
+
+
+def container_of(pod: Object, container: Object, image: Image, inputs: ContainerInputs) -> ContainerConfig:
     """Raise ConfigRefused if the container must not run as root, but would."""
+    attempt, environment = inputs.attempt, inputs.environment
     values = dict(environment)
     return ContainerConfig(
         name=container["name"],
@@ -77,15 +83,15 @@ def container_of(
         args=[expand(word, values) for word in container.get("args") or ()],
         working_directory=container.get("workingDir", ""),
         environment=environment,
-        mounts=mounts,
+        mounts=inputs.mounts,
         log_path=f"{container['name']}/{attempt}.log",
         stdin=container.get("stdin", False),
         stdin_once=container.get("stdinOnce", False),
         tty=container.get("tty", False),
         pid_mode=_pid_mode(pod["spec"]),
-        target=target,
+        target=inputs.target,
         stop_signal=(container.get("lifecycle") or {}).get("stopSignal", ""),
-        resources=_resources(container),
+        resources=inputs.resources,
         security=_security(pod, container, image),
     )
 
@@ -113,19 +119,6 @@ def _pid_mode(spec: Object) -> PidMode:
     if spec.get("hostPID"):
         return PidMode.NODE
     return PidMode.POD if spec.get("shareProcessNamespace") else PidMode.CONTAINER
-
-
-def _resources(container: Object) -> Resources:
-    stated = container.get("resources") or {}
-    limits, requests = stated.get("limits") or {}, stated.get("requests") or {}
-    milli = quantity.parse(limits.get("cpu", "0")).milli_value
-    wanted = quantity.parse(requests.get("cpu", limits.get("cpu", "0"))).milli_value
-    return Resources(
-        cpu_shares=max(2, wanted * 1024 // 1000),
-        cpu_quota=max(1000, milli * 100) if milli else 0,
-        memory_bytes=quantity.parse(limits.get("memory", "0")).value,
-        pids=_POD_PIDS,
-    )
 
 
 def _security(pod: Object, container: Object, image: Image) -> SecurityContext:

@@ -116,3 +116,9 @@ class _Formatter:
             text = text[: self._left]
             self._left -= len(text)
         return text
+
+
+def text_of_lines(lines: Iterable[bytes]) -> bytes:
+    """Return the output in the lines of a log file, without their times and streams."""
+    parts = [line.rstrip(b"\n").split(b" ", 3) for line in lines]
+    return b"".join(part[3] + (b"\n" if part[2] == b"F" else b"") for part in parts if len(part) == 4)

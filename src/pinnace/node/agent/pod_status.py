@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.node.agent.restarts import restarts_after
+from pinnace.node.resources.resize import ERROR, PodAllocation
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus
 
 SCHEME = "pinnace://"
+OWN_CONDITIONS = frozenset(
+    (
+        *("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"),
+        *("PodResizePending", "PodResizeInProgress", "DisruptionTarget"),
+    )
+)
+"""The conditions that the node writes; it never changes those of others."""
+_WITH_REASON = frozenset(("PodResizePending", "PodResizeInProgress", "DisruptionTarget"))
+_Wanted = tuple[str, bool, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +31,19 @@ class Waiting:
 
     reason: str
     message: str = ""
+
+
+class Failure(Protocol):
+    """Why the node has ended a pod."""
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def is_disruption(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -34,6 +59,8 @@ class Observed:
     """The id of the image of each container."""
     has_sandbox: bool = False
     address: str = ""
+    failure: Failure | None = None
+    allocation: PodAllocation | None = None
 
 
 def status_of(pod: Object, seen: Observed, *, now: str, host_ip: str) -> Object:
@@ -41,31 +68,13 @@ def status_of(pod: Object, seen: Observed, *, now: str, host_ip: str) -> Object:
     spec, old = pod["spec"], pod.get("status") or {}
     apps = [_container(one, seen, is_init=False) for one in spec["containers"]]
     inits = [_container(one, seen, is_init=True) for one in spec.get("initContainers") or ()]
-    phase = phase_of(pod, apps, inits)
-    is_over = phase in ("Succeeded", "Failed")
-    are_ready = all(one["ready"] for one in apps) and not is_over and bool(apps)
-    further = [one["conditionType"] for one in spec.get("readinessGates") or ()]
-    known = {one["type"]: one["status"] for one in old.get("conditions") or ()}
-    is_ready = are_ready and all(known.get(type_) == "True" for type_ in further)
-    unready = [one["name"] for one in apps if not one["ready"]]
-    why = (
-        ("PodCompleted", "") if phase == "Succeeded" else ("PodFailed", "") if phase == "Failed" else _unready(unready)
-    )
-    is_initialized = all(_is_initialized(one, seen) for one in spec.get("initContainers") or ())
-    pending = [one["name"] for one in inits if not one["ready"]]
-    missing = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(pending)}]")
-    wanted = [
-        ("PodReadyToStartContainers", seen.has_sandbox, ("", "")),
-        ("Initialized", is_initialized, missing),
-        ("Ready", is_ready, why),
-        ("ContainersReady", are_ready, why),
-    ]
+    phase = "Failed" if seen.failure is not None else phase_of(pod, apps, inits)
     status: Object = {
         "phase": phase,
         "startTime": old.get("startTime") or now,
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
-        "conditions": _conditions(pod, wanted, now=now),
+        "conditions": _conditions(pod, _wanted_conditions(pod, seen, phase, apps, inits), now=now),
         "containerStatuses": apps,
         "initContainerStatuses": inits or None,
         "ephemeralContainerStatuses": [
@@ -76,26 +85,74 @@ def status_of(pod: Object, seen: Observed, *, now: str, host_ip: str) -> Object:
     address = host_ip if spec.get("hostNetwork") else seen.address
     if address:
         status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    if seen.failure is not None:
+        status |= {"reason": seen.failure.reason, "message": seen.failure.message}
     if pod["metadata"].get("generation"):
         status["observedGeneration"] = pod["metadata"]["generation"]
     return {name: value for name, value in status.items() if value is not None}
 
 
+def _wanted_conditions(
+    pod: Object, seen: Observed, phase: str, apps: Sequence[Object], inits: Sequence[Object]
+) -> list[_Wanted]:
+    """Return type, whether it holds, and reason and message of each condition that the node writes."""
+    spec = pod["spec"]
+    are_ready = all(one["ready"] for one in apps) and phase not in ("Succeeded", "Failed") and bool(apps)
+    further = [one["conditionType"] for one in spec.get("readinessGates") or ()]
+    known = {one["type"]: one["status"] for one in (pod.get("status") or {}).get("conditions") or ()}
+    is_ready = are_ready and all(known.get(type_) == "True" for type_ in further)
+    why = {"Succeeded": ("PodCompleted", ""), "Failed": ("PodFailed", "")}.get(
+        phase, _unready([one["name"] for one in apps if not one["ready"]])
+    )
+    gates = why if not are_ready else ("ReadinessGatesNotReady", _missing_gates(further, known))
+    is_initialized = all(_is_initialized(one, seen) for one in spec.get("initContainers") or ())
+    pending = [one["name"] for one in inits if not one["ready"]]
+    missing = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(pending)}]")
+    wanted: list[_Wanted] = [
+        ("PodReadyToStartContainers", seen.has_sandbox, ("", "")),
+        ("Initialized", is_initialized, missing if phase != "Succeeded" else ("PodCompleted", "")),
+        ("Ready", is_ready, gates),
+        ("ContainersReady", are_ready, why),
+    ]
+    if seen.failure is not None and seen.failure.is_disruption:
+        wanted.append(("DisruptionTarget", True, ("TerminationByKubelet", seen.failure.message)))
+    allocation = seen.allocation
+    if allocation is not None and allocation.pending is not None:
+        wanted.append(("PodResizePending", True, (allocation.pending.reason, allocation.pending.message)))
+    if allocation is not None and (allocation.is_in_progress or allocation.error):
+        reason = (ERROR, allocation.error) if allocation.error else ("", "")
+        wanted.append(("PodResizeInProgress", True, reason))
+    return wanted
+
+
+def _missing_gates(gates: Sequence[str], known: Mapping[str, str]) -> str:
+    open_ = [
+        f'corresponding condition of pod readiness gate "{one}" does not exist.' for one in gates if one not in known
+    ]
+    return ", ".join(
+        open_
+        or [
+            f'the status of pod readiness gate "{one}" is not "True", but {known[one]}'
+            for one in gates
+            if known[one] != "True"
+        ]
+    )
+
+
 def phase_of(pod: Object, apps: Sequence[Object], inits: Sequence[Object]) -> str:
     """The phase by kubelet's rules."""
-    policy = pod["spec"].get("restartPolicy", "Always")
-    sidecars = {one["name"] for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    specs = {one["name"]: one for one in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])}
     for one in inits:
-        if one["name"] in sidecars:
+        if specs[one["name"]].get("restartPolicy") == "Always":
             if not one.get("started"):
                 return "Pending"
             continue
         ended = one["state"].get("terminated") or {}
-        if ended and ended["exitCode"] != 0 and policy == "Never":
+        if ended and ended["exitCode"] != 0 and not restarts_after(pod, specs[one["name"]], ended["exitCode"]):
             return "Failed"
         if not ended or ended["exitCode"] != 0:
             return "Pending"
-    running = waiting = stopped = succeeded = 0
+    running = waiting = restarting = failed = 0
     for one in apps:
         ended = one["state"].get("terminated") or (
             one["lastState"].get("terminated") if "waiting" in one["state"] else None
@@ -103,17 +160,15 @@ def phase_of(pod: Object, apps: Sequence[Object], inits: Sequence[Object]) -> st
         if "running" in one["state"]:
             running += 1
         elif ended:
-            stopped += 1
-            succeeded += ended["exitCode"] == 0
+            restarting += restarts_after(pod, specs[one["name"]], ended["exitCode"])
+            failed += ended["exitCode"] != 0
         else:
             waiting += 1
     if waiting:
         return "Pending"
-    if running or not stopped:
-        return "Running" if running else "Pending"
-    if policy == "Always" or (policy == "OnFailure" and stopped != succeeded):
+    if running or restarting:
         return "Running"
-    return "Succeeded" if stopped == succeeded else "Failed"
+    return "Failed" if failed else "Succeeded"
 
 
 def _is_initialized(container: Object, seen: Observed) -> bool:
@@ -148,7 +203,10 @@ def _container(container: Object, seen: Observed, *, is_init: bool) -> Object:
     }
     if shown is not None:
         status["containerID"] = f"{SCHEME}{shown.id}"
-    return status
+    if seen.allocation is not None and is_running and name in seen.allocation.actual:
+        status["allocatedResources"] = seen.allocation.allocated.get(name, {}).get("requests")
+        status["resources"] = seen.allocation.actual[name]
+    return {name: value for name, value in status.items() if value is not None}
 
 
 def _state(latest: ContainerStatus | None, waiting: Waiting | None) -> Object:
@@ -173,8 +231,11 @@ def terminated(ended: ContainerStatus) -> Object:
     return state
 
 
-def _conditions(pod: Object, wanted: Sequence[tuple[str, bool, tuple[str, str]]], *, now: str) -> list[Object]:
+def _conditions(pod: Object, wanted: Sequence[_Wanted], *, now: str) -> list[Object]:
     present = {one["type"]: one for one in (pod.get("status") or {}).get("conditions") or ()}
+    for type_ in ("PodResizePending", "PodResizeInProgress"):
+        if type_ not in (one[0] for one in wanted):
+            present.pop(type_, None)
     generation = pod["metadata"].get("generation")
     for type_, holds, (reason, message) in wanted:
         status = "True" if holds else "False"
@@ -183,7 +244,7 @@ def _conditions(pod: Object, wanted: Sequence[tuple[str, bool, tuple[str, str]]]
         made: Object = {"type": type_, "status": status, "lastProbeTime": None, "lastTransitionTime": since}
         if generation:
             made["observedGeneration"] = generation
-        if not holds and reason:
+        if reason and (not holds or type_ in _WITH_REASON):
             made["reason"] = reason
             if message:
                 made["message"] = message

@@ -1,4 +1,4 @@
-"""Brings one pod to what its spec asks for: volumes, sandbox, init containers, containers, status, and its end.
+"""Brings one pod to what its spec asks for: admission, volumes, sandbox, containers, status, and its end.
 
 `sync` is level-triggered: it looks at the pod and at the runtime, takes the steps that are due, and writes the status.
 """
@@ -8,70 +8,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.model.clock import AlarmClock, to_rfc3339
-from pinnace.model.objects import Key, Object, key_of
-from pinnace.model.tasks import Tasks
+from pinnace.model.clock import AlarmClock
+from pinnace.model.objects import Key, Object
 from pinnace.node.agent.api_objects import ApiObjects
 from pinnace.node.agent.back_off import BackOff
-from pinnace.node.agent.container_configs import container_of, mounts_of, sandbox_of
-from pinnace.node.agent.etc_files import add_etc_files
-from pinnace.node.agent.pod_status import Observed, Waiting, status_of
-from pinnace.node.agent.probes import Actions, Prober, ProbeTarget
-from pinnace.node.agent.variables import PodFields, all_containers, environment_of
-from pinnace.node.agent.volumes import MountFailed, PodVolumes, fs_group_of, give_to_group, set_up_volumes
-from pinnace.node.images.pulls import Pulls, default_policy
+from pinnace.node.agent.container_configs import sandbox_of
+from pinnace.node.agent.container_starts import ContainerStarter, probe_target
+from pinnace.node.agent.pod_ends import PodEnds
+from pinnace.node.agent.pod_records import AgentNode, PodFailure, PodRecord, WorkerContext
+from pinnace.node.agent.pod_status import Waiting
+from pinnace.node.agent.probes import Actions, Prober
+from pinnace.node.agent.resizing import Resizer
+from pinnace.node.agent.restarts import RESTART_ALL, action_after
+from pinnace.node.agent.status_writes import StatusWriter
+from pinnace.node.agent.volumes import MountFailed, fs_group_of, give_to_group, set_up_volumes
+from pinnace.node.images.pulls import Pulls
+from pinnace.node.resources.admission import check_pod
+from pinnace.node.resources.amounts import pod_resources
+from pinnace.node.resources.resize import PodAllocation
 from pinnace.node.runtime.embedded.root_file_systems import remove_tree
 from pinnace.node.runtime.errors import ImageFailure, RuntimeFailure, SandboxFailed, StartFailed
-from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Image, Runtime, SandboxStatus
+from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 from pinnace.reconcile.events import EventRecorder
 
 _RETRY_SECONDS = 2.0
 _REFRESH_SECONDS = 60.0
 """How often the ConfigMaps, Secrets and tokens in the volumes of a running pod are read again."""
-_HOOK_SECONDS = 30.0
-_GRACE_CHECK_SECONDS = 0.25
+_FINAL = ("Succeeded", "Failed")
+STATIC = "kubernetes.io/config.source"
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentNode:
-    """The node as its pods see it."""
-
-    name: str
-    host_ip: str
-    directory: Path
-    allocatable: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class PodRecord:
-    """The memory of the agent between two calls of `sync` for a pod. All of it may be lost with the agent."""
-
-    key: Key
-    volumes: PodVolumes | None = None
-    refreshed_at: float = 0.0
-    waiting: dict[str, Waiting] = field(default_factory=dict)
-    back_offs: dict[str, BackOff] = field(default_factory=dict)
-    ends_seen: set[str] = field(default_factory=set)
-    probers: dict[str, Prober] = field(default_factory=dict)
-    images: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
-    """The agent, as its pod workers need it."""
-
-    enqueue: Callable[[Key], None]
-    """Have `sync` called for a pod."""
-    services: Callable[[], list[Object]]
-    current: Callable[[Key], Object | None]
-    """Returns a pod as it is now, while a call of `sync` for an older version goes on."""
 
 
 class PodWorkers:
@@ -90,11 +59,13 @@ class PodWorkers:
         self._client = client
         self._clock: AlarmClock = client.clock
         self._recorder = recorder
-        self._enqueue = context.enqueue
-        self._services = context.services
-        self._current = context.current
+        self._context = context
         self._objects = ApiObjects(client)
         self._actions = Actions(runtime)
+        self._starter = ContainerStarter(node, runtime, pulls, self._objects, recorder, context.services)
+        self._ends = PodEnds(runtime, client.clock, recorder, context.current)
+        self._statuses = StatusWriter(node, runtime, client)
+        self._resizer = Resizer(node, runtime, recorder)
         self._records: dict[str, PodRecord] = {}
 
     async def sync(self, key: Key, pod: Object | None) -> float:
@@ -105,33 +76,92 @@ class PodWorkers:
                 await self._clean(key, sandbox.config.uid)
         if pod is None:
             return 0.0
-        record = self._records.setdefault(uid, PodRecord(key))
+        record = self._record(key, pod)
         if pod["metadata"].get("deletionTimestamp"):
             await self._end(pod, record)
             return 0.0
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            for one in await self._sandboxes(key, uid):
+        if (pod.get("status") or {}).get("phase") in _FINAL:
+            for one in await self._statuses.sandboxes(record):
                 await self._runtime.stop_sandbox(one.id)
             return 0.0
         record.waiting.clear()
+        left = self._seconds_to_deadline(pod)
+        if left is not None and left <= 0:
+            record.failure = PodFailure(
+                "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+            )
+        if not record.is_admitted and record.failure is None:
+            await self._admit(pod, record)
+        if record.failure is not None:
+            await self._fail(pod, record)
+            return 0.0
         wait = await self._advance(pod, record)
-        await self._write_status(pod, record)
-        return wait
+        await self._statuses.write(pod, record)
+        return min(wait, left) if left is not None else wait
+
+    def fail(self, key: Key, failure: PodFailure) -> None:
+        """End a pod with this reason, such as an eviction."""
+        for record in self._records.values():
+            if record.key == key and record.failure is None:
+                record.failure = failure
+                self._recorder.record(record.pod, "Warning", failure.reason, failure.message)
+                self._context.enqueue(key)
+
+    def active_pods(self) -> list[Object]:
+        """The admitted pods that have not ended, with the resources that they were given."""
+        return [
+            record.allocation.of_pod(record.pod)
+            for record in self._records.values()
+            if record.is_admitted
+            and record.failure is None
+            and (record.pod.get("status") or {}).get("phase") not in _FINAL
+        ]
 
     async def close(self) -> None:
         for record in self._records.values():
-            for prober in record.probers.values():
-                await prober.close()
+            await record.close_probers()
 
-    def known_keys(self) -> set[Key]:
-        return {record.key for record in self._records.values()}
+    def _record(self, key: Key, pod: Object) -> PodRecord:
+        uid = pod["metadata"]["uid"]
+        record = self._records.get(uid)
+        if record is None:
+            file = self._node.directory_of(pod) / "allocated.json"
+            record = self._records[uid] = PodRecord(key, pod, PodAllocation.load(file))
+            record.is_admitted = bool(record.allocation.allocated)
+        record.pod = pod
+        return record
 
     # Towards running
 
+    async def _admit(self, pod: Object, record: PodRecord) -> None:
+        """Decide once whether the node takes the pod. Two pods that start together are checked one after the other."""
+        node = self._context.node()
+        if node is None:
+            return  # The agent registers the node first; until its object is seen, only resources could be checked.
+        others = [one for one in self.active_pods() if one["metadata"]["uid"] != pod["metadata"]["uid"]]
+        found = check_pod(
+            pod,
+            others,
+            node,
+            self._node.allocatable,
+            pressures=self._context.pressures(),
+            is_static=STATIC in (pod["metadata"].get("annotations") or {}),
+        )
+        if found is None:
+            record.is_admitted = True
+            await asyncio.to_thread(record.allocation.admit, pod)
+            return
+        message = f"Pod was rejected: {found.message}"
+        self._recorder.record(pod, "Warning", found.reason, found.message)
+        record.failure = PodFailure(found.reason, message, grace_seconds=0.0)
+
     async def _advance(self, pod: Object, record: PodRecord) -> float:
         try:
-            sandbox = await self._prepare(pod, record)
-            return await self._run_containers(pod, record, sandbox)
+            self._resizer.decide(pod, record, self.active_pods())
+            given = record.allocation.of_pod(pod)
+            sandbox = await self._prepare(given, record)
+            await self._resizer.apply(given, record, sandbox)
+            return await self._run_containers(given, record, sandbox)
         except (MountFailed, SandboxFailed) as error:
             self._recorder.record(pod, "Warning", error.reason, str(error))
         except RuntimeFailure as error:
@@ -141,16 +171,17 @@ class PodWorkers:
     async def _prepare(self, pod: Object, record: PodRecord) -> SandboxStatus:
         """Make or refresh the volumes, and find or make the sandbox."""
         now = self._clock.monotonic()
+        directory = self._node.directory_of(pod)
         if record.volumes is None or now - record.refreshed_at >= _REFRESH_SECONDS:
             fresh = record.volumes is None
-            record.volumes = await set_up_volumes(self._directory(pod) / "volumes", self._facts(pod), self._objects)
+            record.volumes = await set_up_volumes(directory / "volumes", self._node.fields_of(pod), self._objects)
             record.refreshed_at = now
             group = fs_group_of(pod)
             if fresh and group is not None:
                 own = [path for path in record.volumes.paths.values() if path.startswith(str(self._node.directory))]
                 with contextlib.suppress(PermissionError):
                     await asyncio.to_thread(give_to_group, own, group)
-        existing = await self._sandboxes(record.key, pod["metadata"]["uid"])
+        existing = await self._statuses.sandboxes(record)
         ready = next((one for one in existing if one.is_ready), None)
         if ready is not None:
             return ready
@@ -159,10 +190,14 @@ class PodWorkers:
                 pod, "Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created."
             )
             for one in existing:
-                await self._close_probers(record)
+                await record.close_probers()
                 await self._runtime.remove_sandbox(one.id)
         config = sandbox_of(
-            pod, record.volumes, attempt=len(existing), log_directory=str(self._directory(pod) / "logs")
+            pod,
+            record.volumes,
+            attempt=len(existing),
+            log_directory=str(directory / "logs"),
+            resources=pod_resources(pod),
         )
         return await self._runtime.sandbox(await self._runtime.run_sandbox(config))
 
@@ -170,11 +205,9 @@ class PodWorkers:
         spec = pod["spec"]
         wait = _REFRESH_SECONDS
         for container in spec.get("initContainers") or ():
-            is_sidecar = container.get("restartPolicy") == "Always"
-            policy = "Always" if is_sidecar else _init_policy(spec)
-            status, delay = await self._run_container(pod, record, sandbox, container, policy)
+            status, delay = await self._run_container(pod, record, sandbox, container)
             wait = min(wait, delay)
-            if is_sidecar:
+            if container.get("restartPolicy") == "Always":
                 prober = record.probers.get(status.id) if status is not None else None
                 is_done = prober is not None and prober.results.is_started
             else:
@@ -183,15 +216,12 @@ class PodWorkers:
                 for later in (*_after(spec["initContainers"], container), *spec["containers"]):
                     record.waiting.setdefault(later["name"], Waiting("PodInitializing"))
                 return wait
-        policy = spec.get("restartPolicy", "Always")
-        for container in spec["containers"]:
-            wait = min(wait, (await self._run_container(pod, record, sandbox, container, policy))[1])
-        for container in spec.get("ephemeralContainers") or ():
-            wait = min(wait, (await self._run_container(pod, record, sandbox, container, "Never"))[1])
+        for container in (*spec["containers"], *(spec.get("ephemeralContainers") or ())):
+            wait = min(wait, (await self._run_container(pod, record, sandbox, container))[1])
         return wait
 
     async def _run_container(
-        self, pod: Object, record: PodRecord, sandbox: SandboxStatus, container: Object, policy: str
+        self, pod: Object, record: PodRecord, sandbox: SandboxStatus, container: Object
     ) -> tuple[ContainerStatus | None, float]:
         """Start a container if it is due. Return its status and when to look again."""
         name = container["name"]
@@ -201,16 +231,20 @@ class PodWorkers:
             return await self._runtime.container(latest.id), _REFRESH_SECONDS
         attempt = self._next_attempt(pod, name, latest)
         if latest is not None and latest.state is ContainerState.EXITED:
-            await self._close_prober(record, latest.id)
-            restarts = policy == "Always" or (policy == "OnFailure" and latest.exit_code != 0)
-            if not restarts or (policy == "Init" and latest.exit_code == 0):
+            await record.close_prober(latest.id)
+            action = action_after(pod, container, latest.exit_code)
+            if not action:
                 return latest, _REFRESH_SECONDS
             delay = self._restart_delay(record, name, latest)
             if delay > 0:
                 self._note_crash_loop(pod, record, name)
                 return latest, delay
+            if action == RESTART_ALL:
+                return latest, await self._restart_all(pod, record, sandbox)
         try:
-            return await self._start(pod, record, sandbox, container, attempt), _REFRESH_SECONDS
+            status = await self._starter.start(pod, record, sandbox, container, attempt)
+            await self._watch_health(pod, record, sandbox, container, status)
+            return status, _REFRESH_SECONDS
         except ImageFailure as error:
             record.waiting[name] = Waiting(error.reason, str(error))
             self._recorder.record(
@@ -225,58 +259,14 @@ class PodWorkers:
             self._recorder.record(pod, "Warning", "Failed", f"Error: {error}")
             return latest, _RETRY_SECONDS
 
-    async def _start(
-        self, pod: Object, record: PodRecord, sandbox: SandboxStatus, container: Object, attempt: int
-    ) -> ContainerStatus:
-        name = container["name"]
-        image = await self._image(pod, record, container)
-        facts = self._facts(pod, sandbox.addresses[0] if sandbox.addresses else self._node.host_ip)
-        environment = await environment_of(container, facts, self._objects, self._services())
-        assert record.volumes is not None
-        mounts = mounts_of(container, record.volumes, dict(environment))
-        mounts = add_etc_files(self._directory(pod) / "etc", pod, facts, mounts)
-        target = await self._target(sandbox, container)
-        config = container_of(
-            pod, container, image, attempt=attempt, environment=environment, mounts=mounts, target=target
-        )
-        for old in await self._runtime.containers(sandbox.id):
-            if old.config.name == name and old.config.attempt < attempt - 1:
-                await self._runtime.remove_container(old.id)
-        made = await self._runtime.create_container(sandbox.id, config)
-        self._recorder.record(pod, "Normal", "Created", f"Container created: {name}")
-        await self._runtime.start_container(made)
-        self._recorder.record(pod, "Normal", "Started", f"Container started: {name}")
-        status = await self._runtime.container(made)
-        await self._run_post_start(pod, sandbox, container, made)
-        await self._watch_health(pod, record, sandbox, container, status)
-        return status
-
-    async def _image(self, pod: Object, record: PodRecord, container: Object) -> Image:
-        name = container["image"]
-        policy = container.get("imagePullPolicy") or default_policy(name)
-        credentials = await self._objects.pull_credentials(pod, name)
-        image, was_pulled = await self._pulls.get(name, policy, credentials)
-        record.images[container["name"]] = next(iter(image.digests), image.id)
-        text = (
-            f'Successfully pulled image "{name}"'
-            if was_pulled
-            else f'Container image "{name}" already present on machine'
-        )
-        self._recorder.record(pod, "Normal", "Pulled", text)
-        return image
-
-    async def _target(self, sandbox: SandboxStatus, container: Object) -> str:
-        wanted = container.get("targetContainerName")
-        found = await self._latest(sandbox.id, wanted) if wanted else None
-        return found.id if found is not None and found.state is ContainerState.RUNNING else ""
-
-    async def _run_post_start(self, pod: Object, sandbox: SandboxStatus, container: Object, made: str) -> None:
-        hook = (container.get("lifecycle") or {}).get("postStart")
-        if hook:
-            outcome = await self._actions.run(hook, self._probe_target(sandbox, container, made), _HOOK_SECONDS)
-            if not outcome.is_success:
-                self._recorder.record(pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {outcome.message}")
-                await self._runtime.stop_container(made, 0)
+    async def _restart_all(self, pod: Object, record: PodRecord, sandbox: SandboxStatus) -> float:
+        """Stop every container, so that the pod starts again with its init containers, on the same volumes."""
+        await record.close_probers()
+        for one in await self._runtime.containers(sandbox.id):
+            await self._runtime.stop_container(one.id, 0)
+        await self._runtime.remove_sandbox(sandbox.id)
+        self._context.enqueue(record.key)
+        return _RETRY_SECONDS
 
     # Health
 
@@ -287,10 +277,10 @@ class PodWorkers:
         prober = record.probers.get(status.id)
         if prober is None:
             record.probers[status.id] = Prober(
-                self._probe_target(sandbox, container, status.id),
+                probe_target(sandbox, container, status.id),
                 self._actions,
                 self._clock,
-                changed=lambda: self._enqueue(record.key),
+                changed=lambda: self._context.enqueue(record.key),
                 report=lambda reason, message: self._recorder.record(pod, "Warning", reason, message),
             )
         elif prober.results.unhealthy:
@@ -300,20 +290,7 @@ class PodWorkers:
             stated = container.get(prober.results.unhealthy) or {}
             grace = stated.get("terminationGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
             await self._runtime.stop_container(status.id, grace)
-            self._enqueue(record.key)
-
-    def _probe_target(self, sandbox: SandboxStatus, container: Object, made: str) -> ProbeTarget:
-        address = sandbox.addresses[0] if sandbox.addresses else "127.0.0.1"
-        return ProbeTarget(sandbox.id, made, container, address)
-
-    async def _close_prober(self, record: PodRecord, container: str) -> None:
-        prober = record.probers.pop(container, None)
-        if prober is not None:
-            await prober.close()
-
-    async def _close_probers(self, record: PodRecord) -> None:
-        for container in list(record.probers):
-            await self._close_prober(record, container)
+            self._context.enqueue(record.key)
 
     def _restart_delay(self, record: PodRecord, name: str, ended: ContainerStatus) -> float:
         back_off = record.back_offs.setdefault(name, BackOff())
@@ -339,134 +316,58 @@ class PodWorkers:
                 return int(one.get("restartCount", 0)) + 1
         return 0
 
+    def _seconds_to_deadline(self, pod: Object) -> float | None:
+        """The seconds until the pod has run for its activeDeadlineSeconds; None without such a limit."""
+        seconds, began = pod["spec"].get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
+        if seconds is None:
+            return None
+        if not began:
+            return float(seconds)
+        ran = (self._clock.now() - datetime.fromisoformat(began)).total_seconds()
+        return float(seconds) - ran
+
     # The end
+
+    async def _fail(self, pod: Object, record: PodRecord) -> None:
+        """Stop the containers of a pod that the node ends, and write why."""
+        assert record.failure is not None
+        grace = record.failure.grace_seconds
+        if grace is None:
+            grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
+        await self._stop(pod, record, grace)
+        await self._statuses.write(pod, record)
 
     async def _end(self, pod: Object, record: PodRecord) -> None:
         """Stop the containers with the grace period, write the last status, clean up, and delete the pod."""
         uid = pod["metadata"]["uid"]
-        grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-        await self._close_probers(record)
-        for sandbox in await self._sandboxes(record.key, uid):
-            await self._stop_containers(pod, sandbox, grace)
-            await self._runtime.stop_sandbox(sandbox.id)
-        await self._write_status(pod, record)
+        await self._stop(pod, record, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+        await self._statuses.write(pod, record)
         await self._clean(record.key, uid)
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._client.delete(
                 "v1/Pod", record.key.name, namespace=record.key.namespace, grace_seconds=0, uid=uid
             )
 
-    async def _stop_containers(self, pod: Object, sandbox: SandboxStatus, grace: float) -> None:
-        containers = {one["name"]: one for one in all_containers(pod)}
-        sidecars = {one["name"] for one in pod["spec"].get("initContainers") or ()}
-        running = [one for one in await self._runtime.containers(sandbox.id) if one.state is ContainerState.RUNNING]
-        for group in (
-            [one for one in running if one.config.name not in sidecars],
-            [one for one in running if one.config.name in sidecars],
-        ):
-            async with asyncio.TaskGroup() as tasks:
-                for one in group:
-                    tasks.create_task(self._stop(pod, sandbox, containers.get(one.config.name, {}), one, grace))
-
-    async def _stop(
-        self, pod: Object, sandbox: SandboxStatus, container: Object, status: ContainerStatus, grace: float
-    ) -> None:
-        self._recorder.record(pod, "Normal", "Killing", f"Stopping container {status.config.name}")
-        began = self._clock.monotonic()
-        hook = (container.get("lifecycle") or {}).get("preStop")
-        if hook and grace:
-            outcome = await self._actions.run(hook, self._probe_target(sandbox, container, status.id), grace)
-            if not outcome.is_success:
-                self._recorder.record(pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {outcome.message}")
-        left = max(2.0, grace - (self._clock.monotonic() - began)) if grace else 0.0
-        async with Tasks(expected=()) as tasks:
-            stopping = tasks.start(self._runtime.stop_container(status.id, left))
-            while not stopping.done():
-                await asyncio.wait([stopping], timeout=_GRACE_CHECK_SECONDS)
-                shorter = self._grace_now(pod)
-                if shorter < grace and not stopping.done():
-                    stopping.cancel()
-                    grace = shorter
-                    left = max(0.0, grace - (self._clock.monotonic() - began))
-                    stopping = tasks.start(self._runtime.stop_container(status.id, left))
-            await stopping
-
-    def _grace_now(self, pod: Object) -> float:
-        """The grace period that the pod has now: a further delete may have shortened it, or removed the pod."""
-        current = self._current(key_of(pod))
-        if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
-            return 0.0
-        return float(current["metadata"].get("deletionGracePeriodSeconds") or 0)
+    async def _stop(self, pod: Object, record: PodRecord, grace: float) -> None:
+        await record.close_probers()
+        for sandbox in await self._statuses.sandboxes(record):
+            await self._ends.stop_containers(pod, sandbox, grace)
+            await self._runtime.stop_sandbox(sandbox.id)
 
     async def _clean(self, key: Key, uid: str) -> None:
         """Remove everything of a pod from this node."""
         record = self._records.pop(uid, None)
         if record is not None:
-            await self._close_probers(record)
-        for sandbox in await self._sandboxes(key, uid):
-            await self._runtime.remove_sandbox(sandbox.id)
+            await record.close_probers()
+        for sandbox in await self._runtime.sandboxes(*key):
+            if sandbox.config.uid == uid:
+                await self._runtime.remove_sandbox(sandbox.id)
         self._objects.forget(uid)
         await asyncio.to_thread(remove_tree, self._node.directory / "pods" / uid)
-
-    # Status
-
-    async def _write_status(self, pod: Object, record: PodRecord) -> None:
-        seen = await self._observe(pod, record)
-        now = to_rfc3339(self._clock.now())
-        status = status_of(pod, seen, now=now, host_ip=self._node.host_ip)
-        old = pod.get("status") or {}
-        if all(old.get(name) == value for name, value in status.items()):
-            return
-        key = key_of(pod)
-        patch: Object = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
-        with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await self._client.patch("v1/Pod", key.name, patch, namespace=key.namespace, subresource="status")
-
-    async def _observe(self, pod: Object, record: PodRecord) -> Observed:
-        sandboxes = await self._sandboxes(record.key, pod["metadata"]["uid"])
-        latest: dict[str, ContainerStatus] = {}
-        previous: dict[str, ContainerStatus] = {}
-        for sandbox in sandboxes:
-            for one in sorted(await self._runtime.containers(sandbox.id), key=lambda one: one.config.attempt):
-                name = one.config.name
-                if name in latest:
-                    previous[name] = latest[name]
-                latest[name] = one
-        results = {name: record.probers[one.id].results for name, one in latest.items() if one.id in record.probers}
-        return Observed(
-            latest=latest,
-            previous=previous,
-            waiting=record.waiting,
-            ready={name: one.is_ready for name, one in results.items()},
-            started={name: one.is_started for name, one in results.items()},
-            images={name: one.config.image for name, one in latest.items()} | record.images,
-            has_sandbox=any(one.is_ready for one in sandboxes),
-            address=next((one.addresses[0] for one in sandboxes if one.addresses), ""),
-        )
-
-    async def _sandboxes(self, key: Key, uid: str) -> list[SandboxStatus]:
-        return [one for one in await self._runtime.sandboxes(*key) if one.config.uid == uid]
 
     async def _latest(self, sandbox: str, name: str) -> ContainerStatus | None:
         found = [one for one in await self._runtime.containers(sandbox) if one.config.name == name]
         return max(found, key=lambda one: one.config.attempt, default=None)
-
-    def _directory(self, pod: Object) -> Path:
-        return self._node.directory / "pods" / str(pod["metadata"]["uid"])
-
-    def _facts(self, pod: Object, address: str = "") -> PodFields:
-        return PodFields(
-            pod,
-            node=self._node.name,
-            host_ip=self._node.host_ip,
-            pod_ip=address or (pod.get("status") or {}).get("podIP", ""),
-            allocatable=self._node.allocatable,
-        )
-
-
-def _init_policy(spec: Object) -> str:
-    """Init containers that end well are never restarted."""
-    return "Never" if spec.get("restartPolicy") == "Never" else "OnFailure"
 
 
 def _after(containers: list[Object], one: Object) -> list[Object]:

@@ -275,6 +275,9 @@ class Runtime(Protocol):
     async def update_resources(self, container: str, resources: Resources) -> None:
         """Change the limits of a running container."""
 
+    async def update_sandbox(self, sandbox: str, resources: Resources) -> None:
+        """Change the limits of a whole pod."""
+
     async def stats(self, container: str) -> ContainerStats: ...
 
     def events(self) -> AsyncIterator[ContainerEvent]:

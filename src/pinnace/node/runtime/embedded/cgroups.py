@@ -17,6 +17,8 @@ from pinnace.node.runtime.runtime import ContainerStats, Resources
 
 _V1 = ("cpu", "cpuacct", "memory", "pids")
 _V2 = ("cpu", "memory", "pids")
+_V1_UNLIMITED = {"memory.limit_in_bytes": "-1", "cpu.cfs_quota_us": "-1"}
+_V2_UNLIMITED = {"memory.max": "max", "cpu.max": "max"}
 _REMOVE_TRIES = 50
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -54,7 +56,20 @@ class Cgroups:
                 _write_all(self._v2 / pod / container, _v2_limits(resources))
 
     def update(self, pod: str, container: str, resources: Resources) -> None:
-        self.create(pod, container, resources)
+        """Change the limits of a group; a limit of 0 is taken away. Raise OSError if the kernel refuses one."""
+        for name, root in self._v1.items():
+            limits = {**_V1_UNLIMITED, **_v1_limits(resources)}
+            _write_all(
+                root / pod / container, {key: text for key, text in limits.items() if key.startswith(name + ".")}
+            )
+        if self._v2 is not None:
+            _write_all(self._v2 / pod / container, {**_V2_UNLIMITED, **_v2_limits(resources)})
+
+    def directories(self, pod: str, container: str) -> dict[str, str]:
+        """The group of a container by controller, for its own view of /sys/fs/cgroup; version 2 has the key ""."""
+        if self._v1:
+            return {name: str(root / pod / container) for name, root in self._v1.items()}
+        return {"": str(self._v2 / pod / container)} if self._v2 is not None else {}
 
     def process_files(self, pod: str, container: str) -> list[str]:
         """The files that take the processes of a container."""

@@ -286,6 +286,15 @@ class EmbeddedRuntime:
             self._cgroups.update(record.sandbox, container, resources)
         except OSError as error:
             raise RuntimeFailure(f"the limits of container {record.config.name} cannot be changed: {error}") from error
+        changed = replace(record, config=replace(record.config, resources=resources))
+        self._containers[container] = changed
+        self._state.save_container(changed)
+
+    async def update_sandbox(self, sandbox: str, resources: Resources) -> None:
+        try:
+            self._cgroups.update(self._sandbox(sandbox).id, "", resources)
+        except OSError as error:
+            raise RuntimeFailure(f"the limits of the pod cannot be changed: {error}") from error
 
     async def stats(self, container: str) -> ContainerStats:
         record = self._container(container)

@@ -1,0 +1,95 @@
+"""The node, and the memory of the agent about one pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinnace.model.objects import Key, Object
+from pinnace.node.agent.back_off import BackOff
+from pinnace.node.agent.pod_status import Waiting
+from pinnace.node.agent.probes import Prober
+from pinnace.node.agent.variables import PodFields
+from pinnace.node.agent.volumes import PodVolumes
+from pinnace.node.resources.resize import PodAllocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentNode:
+    """The node as its pods see it."""
+
+    name: str
+    host_ip: str
+    directory: Path
+    allocatable: Mapping[str, str]
+    memory_bytes: int = 0
+
+    def directory_of(self, pod: Object) -> Path:
+        return self.directory / "pods" / str(pod["metadata"]["uid"])
+
+    def fields_of(self, pod: Object, address: str = "") -> PodFields:
+        """The fields of a pod that volumes and variables refer to; `address` if its status has none yet."""
+        return PodFields(
+            pod,
+            node=self.name,
+            host_ip=self.host_ip,
+            pod_ip=address or (pod.get("status") or {}).get("podIP", ""),
+            allocatable=self.allocatable,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodFailure:
+    """Why the node ends a pod: the reason and message of its status."""
+
+    reason: str
+    message: str
+    is_disruption: bool = False
+    """Whether the pod gets the condition DisruptionTarget: it did nothing wrong itself."""
+    grace_seconds: float | None = None
+    """None for the grace period of the pod."""
+
+
+@dataclass(slots=True)
+class PodRecord:
+    """The memory of the agent between two calls of `sync` for a pod. All of it may be lost with the agent."""
+
+    key: Key
+    pod: Object
+    allocation: PodAllocation
+    volumes: PodVolumes | None = None
+    refreshed_at: float = 0.0
+    is_admitted: bool = False
+    failure: PodFailure | None = None
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    back_offs: dict[str, BackOff] = field(default_factory=dict)
+    ends_seen: set[str] = field(default_factory=set)
+    probers: dict[str, Prober] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    """The termination messages of containers that have ended, by their ids."""
+
+    async def close_prober(self, container: str) -> None:
+        prober = self.probers.pop(container, None)
+        if prober is not None:
+            await prober.close()
+
+    async def close_probers(self) -> None:
+        for container in list(self.probers):
+            await self.close_prober(container)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """The agent, as its pod workers need it."""
+
+    enqueue: Callable[[Key], None]
+    """Have `sync` called for a pod."""
+    services: Callable[[], list[Object]]
+    current: Callable[[Key], Object | None]
+    """Returns a pod as it is now, while a call of `sync` for an older version goes on."""
+    node: Callable[[], Object | None]
+    """Returns the Node object, with its labels and taints."""
+    pressures: Callable[[], Sequence[str]]
+    """The conditions of the node under which it refuses pods."""

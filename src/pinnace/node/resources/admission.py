@@ -1,0 +1,135 @@
+"""Whether a node takes a pod that is bound to it. The reasons and messages are kubelet's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pinnace.kinds.pods.placement import Constraints
+from pinnace.kinds.pods.resource_amounts import qos_class, sum_of
+from pinnace.model import quantity
+from pinnace.model.objects import Object
+from pinnace.model.quantity import Quantity
+
+MEMORY_PRESSURE = "MemoryPressure"
+_MILLI = "cpu"
+_ALL_ADDRESSES = ("", "0.0.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pod may not run, or may not have more resources, here."""
+
+    reason: str
+    message: str
+
+
+def check_pod(
+    pod: Object,
+    others: Sequence[Object],
+    node: Object,
+    allocatable: Mapping[str, str],
+    *,
+    pressures: Sequence[str] = (),
+    is_static: bool = False,
+) -> Rejection | None:
+    """Check a new pod against the pods that were admitted before it. `pressures` are conditions of the node."""
+    spec = pod["spec"]
+    os_name = (spec.get("os") or {}).get("name", "linux")
+    if os_name != "linux":
+        return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+    if not is_static and (found := _check_pressure(spec, pressures)):
+        return found
+    return (
+        check_resources(pod, others, allocatable)
+        or _check_labels(pod, node)
+        or _check_ports(pod, others)
+        or (None if is_static else _check_taints(pod, node))
+    )
+
+
+def check_resources(pod: Object, others: Sequence[Object], allocatable: Mapping[str, str]) -> Rejection | None:
+    """Check that the requests of a pod and of the others fit the node."""
+    most = quantity.parse(allocatable.get("pods", "0")).value
+    if len(others) + 1 > most:
+        return _out_of("pods", 1, len(others), most)
+    used: dict[str, Quantity] = {}
+    for other in others:
+        for name, amount in requests_of(other).items():
+            used[name] = used[name] + amount if name in used else amount
+    for name, amount in requests_of(pod).items():
+        if not amount:
+            continue
+        capacity = quantity.parse(allocatable.get(name, "0"))
+        if used.get(name, quantity.ZERO) + amount > capacity:
+            return _out_of(
+                name, _whole(name, amount), _whole(name, used.get(name, quantity.ZERO)), _whole(name, capacity)
+            )
+    return None
+
+
+def requests_of(pod: Object) -> dict[str, Quantity]:
+    """The requests of a pod with its overhead. Pod-level requests replace the sums of the containers."""
+    spec = pod["spec"]
+    total = sum_of(spec, "requests")
+    for name, amount in ((spec.get("resources") or {}).get("requests") or {}).items():
+        total[name] = quantity.parse(amount)
+    for name, amount in (spec.get("overhead") or {}).items():
+        total[name] = total.get(name, quantity.ZERO) + quantity.parse(amount)
+    return total
+
+
+def _out_of(name: str, requested: int, used: int, capacity: int) -> Rejection:
+    return Rejection(
+        f"OutOf{name}",
+        f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}",
+    )
+
+
+def _whole(name: str, amount: Quantity) -> int:
+    return amount.milli_value if name == _MILLI else amount.value
+
+
+def _check_pressure(spec: Object, pressures: Sequence[str]) -> Rejection | None:
+    """Under memory pressure alone, pods that requested some are admitted."""
+    if not pressures or (spec.get("priority") or 0) >= 2_000_000_000:
+        return None
+    if list(pressures) == [MEMORY_PRESSURE] and qos_class(spec) != "BestEffort":
+        return None
+    return Rejection("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
+
+
+def _check_labels(pod: Object, node: Object) -> Rejection | None:
+    if Constraints(pod).matches_labels(node["metadata"]["name"], node["metadata"].get("labels") or {}):
+        return None
+    return Rejection("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+
+
+def _check_ports(pod: Object, others: Iterable[Object]) -> Rejection | None:
+    taken = [port for other in others for port in _host_ports(other)]
+    for protocol, address, port in _host_ports(pod):
+        for other_protocol, other_address, other_port in taken:
+            meet = address == other_address or address in _ALL_ADDRESSES or other_address in _ALL_ADDRESSES
+            if meet and (protocol, port) == (other_protocol, other_port):
+                return Rejection(
+                    "NodePorts",
+                    "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+                )
+    return None
+
+
+def _host_ports(pod: Object) -> list[tuple[str, str, int]]:
+    return [
+        (port.get("protocol", "TCP"), port.get("hostIP", ""), port["hostPort"])
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    ]
+
+
+def _check_taints(pod: Object, node: Object) -> Rejection | None:
+    if Constraints(pod).tolerates((node.get("spec") or {}).get("taints") or (), ("NoExecute",)):
+        return None
+    return Rejection(
+        "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+    )
