@@ -33,7 +33,7 @@ class Waiting:
     message: str = ""
 
 
-class Failure(Protocol):
+class StatusFailure(Protocol):
     """Why the node has ended a pod."""
 
     @property
@@ -59,7 +59,7 @@ class Observed:
     """The id of the image of each container."""
     has_sandbox: bool = False
     address: str = ""
-    failure: Failure | None = None
+    failure: StatusFailure | None = None
     allocation: PodAllocation | None = None
 
 
@@ -104,14 +104,14 @@ def _wanted_conditions(
     why = {"Succeeded": ("PodCompleted", ""), "Failed": ("PodFailed", "")}.get(
         phase, _unready([one["name"] for one in apps if not one["ready"]])
     )
-    gates = why if not are_ready else ("ReadinessGatesNotReady", _missing_gates(further, known))
+    unready = why if not are_ready else ("ReadinessGatesNotReady", _missing_readiness(further, known))
     is_initialized = all(_is_initialized(one, seen) for one in spec.get("initContainers") or ())
     pending = [one["name"] for one in inits if not one["ready"]]
     missing = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(pending)}]")
     wanted: list[_Wanted] = [
         ("PodReadyToStartContainers", seen.has_sandbox, ("", "")),
         ("Initialized", is_initialized, missing if phase != "Succeeded" else ("PodCompleted", "")),
-        ("Ready", is_ready, gates),
+        ("Ready", is_ready, unready),
         ("ContainersReady", are_ready, why),
     ]
     if seen.failure is not None and seen.failure.is_disruption:
@@ -125,18 +125,13 @@ def _wanted_conditions(
     return wanted
 
 
-def _missing_gates(gates: Sequence[str], known: Mapping[str, str]) -> str:
-    open_ = [
-        f'corresponding condition of pod readiness gate "{one}" does not exist.' for one in gates if one not in known
-    ]
-    return ", ".join(
-        open_
-        or [
-            f'the status of pod readiness gate "{one}" is not "True", but {known[one]}'
-            for one in gates
-            if known[one] != "True"
-        ]
-    )
+def _missing_readiness(types: Sequence[str], known: Mapping[str, str]) -> str:
+    """The message about readiness gates whose conditions do not hold."""
+    absent = [one for one in types if one not in known]
+    if absent:
+        return ", ".join(f'corresponding condition of pod readiness gate "{one}" does not exist.' for one in absent)
+    false = [one for one in types if known[one] != "True"]
+    return ", ".join(f'the status of pod readiness gate "{one}" is not "True", but {known[one]}' for one in false)
 
 
 def phase_of(pod: Object, apps: Sequence[Object], inits: Sequence[Object]) -> str:

@@ -24,7 +24,7 @@ from pinnace.node.agent.pod_status import Waiting
 from pinnace.node.agent.probes import Actions, Prober
 from pinnace.node.agent.resizing import Resizer
 from pinnace.node.agent.restarts import RESTART_ALL, action_after
-from pinnace.node.agent.status_writes import StatusWriter
+from pinnace.node.agent.status_writes import PodStatusWriter
 from pinnace.node.agent.volumes import MountFailed, fs_group_of, give_to_group, set_up_volumes
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.resources.admission import check_pod
@@ -64,7 +64,7 @@ class PodWorkers:
         self._actions = Actions(runtime)
         self._starter = ContainerStarter(node, runtime, pulls, self._objects, recorder, context.services)
         self._ends = PodEnds(runtime, client.clock, recorder, context.current)
-        self._statuses = StatusWriter(node, runtime, client)
+        self._statuses = PodStatusWriter(node, runtime, client)
         self._resizer = Resizer(node, runtime, recorder)
         self._records: dict[str, PodRecord] = {}
 

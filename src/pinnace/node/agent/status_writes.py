@@ -20,7 +20,7 @@ MIRROR = "kubernetes.io/config.mirror"
 _ADDRESS_LISTS = ("podIPs", "hostIPs")
 
 
-class StatusWriter:
+class PodStatusWriter:
     def __init__(self, node: AgentNode, runtime: Runtime, client: Client) -> None:
         self._node = node
         self._runtime = runtime
