@@ -43,8 +43,13 @@ RETIRED = {
 FOLDER_WORDS = {
     "refusal": ("scheduler", "scheduling"),
     "refusals": ("scheduler", "scheduling"),
+    "gate": ("scheduler",),
+    "gates": ("scheduler",),
 }
-"""Retired words that have a meaning of their own in some folders: a plug-in's answer that a node cannot run a pod."""
+"""Retired words that have a meaning of their own in some folders.
+
+A refusal is a plug-in's answer that a node cannot run a pod; the gates are those of `spec.schedulingGates`.
+"""
 PROSE = {
     r"\b(somebody|nobody|whoever|whomever|whom)\b": "name the user, client or part",
     r"\b(is|are|was|were|be|been) (told|let)\b": "say who does what: 'the server sends', 'may'",

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.configuration import build_profiles, default_configuration
-from pinnace.scheduler.decision import Decision, decide
+from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.framework.plugin import Handle
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.status import Code, Refusal
@@ -104,7 +104,7 @@ def _compare_one(obj: Object, answer: Object, state: ClusterState, profile: Prof
         yield from _compare_preemption(answer, decision)
 
 
-def _compare_gate(expected: str, decision: Decision) -> Iterator[tuple[str, Any, Any]]:
+def _compare_gate(expected: str, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
     """A missing claim keeps a pod out of kube-scheduler's queue; here all nodes are refused for the same reason."""
     refusal = decision.diagnosis.for_all if decision.diagnosis is not None else None
     found = f"{refusal.plugin}: {refusal.message}" if refusal is not None else ""
@@ -112,7 +112,7 @@ def _compare_gate(expected: str, decision: Decision) -> Iterator[tuple[str, Any,
         yield "gated", expected, found
 
 
-def _compare_refusals(answer: Object, decision: Decision) -> Iterator[tuple[str, Any, Any]]:
+def _compare_refusals(answer: Object, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
     if pod_is_nominated(decision):
         return  # Other nodes are looked at only if the nominated one does not fit.
     assert decision.diagnosis is not None
@@ -128,7 +128,7 @@ def _compare_refusals(answer: Object, decision: Decision) -> Iterator[tuple[str,
             yield f"{expected[0]} refusal of {name}", expected, found
 
 
-def pod_is_nominated(decision: Decision) -> bool:
+def pod_is_nominated(decision: SchedulingDecision) -> bool:
     return bool(decision.pod.nominated_node) and len(decision.feasible) == 1
 
 
@@ -136,7 +136,7 @@ def _describe(refusal: Refusal) -> list[Any]:
     return [refusal.plugin, _CODES.get(refusal.code, refusal.code.value), list(refusal.reasons)]
 
 
-def _compare_scores(answer: Object, decision: Decision, fits: list[str]) -> Iterator[tuple[str, Any, Any]]:
+def _compare_scores(answer: Object, decision: SchedulingDecision, fits: list[str]) -> Iterator[tuple[str, Any, Any]]:
     if len(fits) < 2:
         return
     by_plugin = {name: dict(zip(fits, scores.tolist(), strict=True)) for name, scores in decision.scores.items()}
@@ -155,7 +155,7 @@ def _compare_scores(answer: Object, decision: Decision, fits: list[str]) -> Iter
         yield "node", sorted(best), decision.node
 
 
-def _compare_preemption(answer: Object, decision: Decision) -> Iterator[tuple[str, Any, Any]]:
+def _compare_preemption(answer: Object, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
     candidates = answer.get("candidates") or {}
     nomination = decision.nomination
     if not candidates or nomination is None:

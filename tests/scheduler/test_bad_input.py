@@ -15,10 +15,10 @@ from pinnace.model.objects import Object
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.configuration import (
-    Configuration,
     InvalidConfiguration,
     PluginSet,
     ProfileConfiguration,
+    SchedulerConfiguration,
     build_profiles,
     load,
 )
@@ -75,9 +75,9 @@ class Permit:
         return None
 
 
-def configuration(**moments: PluginSet) -> Configuration:
+def configuration(**moments: PluginSet) -> SchedulerConfiguration:
     plugins = {**dict(DEFAULT_PLUGINS), "Custom": 1, "Permit": 0}
-    return Configuration((ProfileConfiguration(CUSTOM, plugins, moments),))
+    return SchedulerConfiguration((ProfileConfiguration(CUSTOM, plugins, moments),))
 
 
 async def run_custom(cluster: Cluster, client: Client | None = None) -> Scheduler:

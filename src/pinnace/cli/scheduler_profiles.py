@@ -8,7 +8,12 @@ from pathlib import Path
 from pinnace.cli.operator_files import NoOperator, only_in
 from pinnace.cli.session import CommandError
 from pinnace.model.objects import Object
-from pinnace.scheduler.configuration import Configuration, InvalidConfiguration, build_profiles, default_configuration
+from pinnace.scheduler.configuration import (
+    InvalidConfiguration,
+    SchedulerConfiguration,
+    build_profiles,
+    default_configuration,
+)
 from pinnace.scheduler.configuration import load as load_configuration
 from pinnace.scheduler.framework.plugin import Handle
 from pinnace.scheduler.framework.profile import Profile
@@ -16,7 +21,7 @@ from pinnace.sdk.scheduling import Scheduler
 from pinnace.server.request.yaml_body import YamlError, read_yaml
 
 
-def read_configuration(path: Path | None) -> Configuration:
+def read_configuration(path: Path | None) -> SchedulerConfiguration:
     """Return a KubeSchedulerConfiguration; the default one without a file. Raise CommandError."""
     if path is None:
         return default_configuration()

@@ -14,7 +14,7 @@ from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
-from pinnace.scheduler.configuration import Configuration, InvalidConfiguration
+from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration
 from pinnace.scheduler.scheduler import Scheduler
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
@@ -24,7 +24,7 @@ NAME = "kube-scheduler"
 
 @asynccontextmanager
 async def scheduler_at(
-    access: Access, configuration: Configuration, *, leads: bool = True, clock: AlarmClock | None = None
+    access: Access, configuration: SchedulerConfiguration, *, leads: bool = True, clock: AlarmClock | None = None
 ) -> AsyncIterator[Manager]:
     """Yield a manager that schedules while it runs. Raise InvalidConfiguration.
 

@@ -97,7 +97,7 @@ class Status(msgspec.Struct, frozen=True):
     resourceClaimStatuses: list[dict[str, Any]] | None = None
 
 
-class Pod(msgspec.Struct, frozen=True):
+class PodView(msgspec.Struct, frozen=True):
     """A pod, read only."""
 
     metadata: Metadata
@@ -131,13 +131,13 @@ class Pod(msgspec.Struct, frozen=True):
         return next((one for one in self.status.conditions or () if one.type == type), None)
 
 
-_decode = msgspec.json.Decoder(Pod).decode
-_recent: list[tuple[Snapshot, Pod]] = []
+_decode = msgspec.json.Decoder(PodView).decode
+_recent: list[tuple[Snapshot, PodView]] = []
 _KEPT = 4
 """The old and the new pod of the change that is being handled: every controller reads the same two."""
 
 
-def pod_of(snapshot: Snapshot) -> Pod:
+def pod_of(snapshot: Snapshot) -> PodView:
     """Return the pod in a snapshot. Readers share it."""
     for known, pod in _recent:
         if known is snapshot:
@@ -148,7 +148,7 @@ def pod_of(snapshot: Snapshot) -> Pod:
     return pod
 
 
-def pod_or_none(snapshot: Snapshot | None) -> Pod | None:
+def pod_or_none(snapshot: Snapshot | None) -> PodView | None:
     return pod_of(snapshot) if snapshot is not None else None
 
 

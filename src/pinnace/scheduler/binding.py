@@ -10,8 +10,8 @@ from typing import Any
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.scheduler.decision import Decision
-from pinnace.scheduler.framework.events import POD, Action, ClusterEvent
+from pinnace.scheduler.decision import SchedulingDecision
+from pinnace.scheduler.framework.events import POD, ActionType, ClusterEvent
 from pinnace.scheduler.framework.guard import call
 from pinnace.scheduler.framework.plugin import Wait, WaitFor
 from pinnace.scheduler.framework.profile import Profile
@@ -38,7 +38,7 @@ class _Decided:
     """A pod on its way to its node."""
 
     queued: QueuedPod
-    decision: Decision
+    decision: SchedulingDecision
     profile: Profile
     pre_bound: int = 0
     """The number of PreBind plug-ins that have run."""
@@ -88,7 +88,7 @@ class Binder:
         """Return whether a decided pod waits for a permit or for PreBind."""
         return uid in self._permits or uid in self._parked
 
-    def begin(self, queued: QueuedPod, decision: Decision, profile: Profile) -> Work:
+    def begin(self, queued: QueuedPod, decision: SchedulingDecision, profile: Profile) -> Work:
         """Give the pod its place now; return the rest of the work, which may wait."""
         pod, node = queued.pod, decision.node
         source = pod.source
@@ -195,7 +195,7 @@ class Binder:
         if self._is_confirmed(queued):
             return  # The binding has succeeded although its answer was lost, or another scheduler was faster.
         self._state.remove_pod(pod.uid)
-        self._queue.move(ClusterEvent(POD, Action.DELETE, old=pod))
+        self._queue.move(ClusterEvent(POD, ActionType.DELETE, old=pod))
         pod.node = ""
         if pod.uid not in self._queue:
             return  # It was deleted meanwhile.

@@ -82,7 +82,7 @@ class ProfileConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class SchedulerConfiguration:
     """A whole configuration. `leader_election` is kept as written."""
 
     profiles: Sequence[ProfileConfiguration] = (ProfileConfiguration(),)
@@ -92,11 +92,11 @@ class Configuration:
     leader_election: Object = field(default_factory=dict)
 
 
-def default_configuration(name: str = DEFAULT_SCHEDULER) -> Configuration:
-    return Configuration((ProfileConfiguration(name),))
+def default_configuration(name: str = DEFAULT_SCHEDULER) -> SchedulerConfiguration:
+    return SchedulerConfiguration((ProfileConfiguration(name),))
 
 
-def load(config: Object) -> Configuration:
+def load(config: Object) -> SchedulerConfiguration:
     """Read a KubeSchedulerConfiguration. Raise InvalidConfiguration."""
     if config.get("apiVersion") != API_VERSION or config.get("kind") != KIND:
         found = f"{config.get('apiVersion')}, kind {config.get('kind')}"
@@ -115,7 +115,7 @@ def load(config: Object) -> Configuration:
         raise InvalidConfiguration(
             f"podMaxBackoffSeconds: expected at least podInitialBackoffSeconds ({initial}), found {maximum}"
         )
-    return Configuration(
+    return SchedulerConfiguration(
         tuple(profiles),
         initial_backoff=float(initial),
         maximum_backoff=float(maximum),
@@ -166,7 +166,7 @@ def _extenders(written: Sequence[Object]) -> tuple[ExtenderSettings, ...]:
 
 
 def build_profiles(
-    configuration: Configuration, handle: Handle, registry: PluginRegistry | None = None
+    configuration: SchedulerConfiguration, handle: Handle, registry: PluginRegistry | None = None
 ) -> dict[str, Profile]:
     """Make the plug-ins of every profile. Raise InvalidConfiguration for unknown plug-ins and bad arguments."""
     registry = registry or default_registry()

@@ -19,7 +19,7 @@ from pinnace.scheduler.framework.guard import call, check_range, filter_codes, s
 from pinnace.scheduler.framework.plugin import Nomination, NormalizeScorePlugin
 from pinnace.scheduler.framework.profile import Preparation, Profile
 from pinnace.scheduler.framework.status import Code, PluginError, Skip
-from pinnace.scheduler.framework.verdict import Verdict
+from pinnace.scheduler.framework.verdict import ExtenderVerdict
 from pinnace.scheduler.state.arrays import ALL, Integers, Slots, slots_of
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
@@ -28,7 +28,7 @@ _RANDOM = Random(0)
 
 
 @dataclass(slots=True)
-class Decision:
+class SchedulingDecision:
     """The outcome of one attempt."""
 
     pod: Pod
@@ -66,15 +66,15 @@ def decide(
     *,
     random: Random = _RANDOM,
     has_details: bool = False,
-    verdict: Verdict | None = None,
-) -> Decision:
+    verdict: ExtenderVerdict | None = None,
+) -> SchedulingDecision:
     """Choose a node for a pod, or say why there is none and which pods would have to leave.
 
     `has_details` adds the refusals of every node and the scores by plug-in, for explanations. `verdict` has the
     answers of extenders about the nodes that a first decision has found feasible.
     """
     cycle = Cycle(pod, state, random)
-    decision = Decision(pod, cycle)
+    decision = SchedulingDecision(pod, cycle)
     nominated = state.nominations.node_of(pod.uid)
     own = state.nominations.remove(pod.uid) if nominated else None
     try:
@@ -87,7 +87,9 @@ def decide(
     return decision
 
 
-def _decide(decision: Decision, profile: Profile, verdict: Verdict | None, *, has_details: bool) -> None:
+def _decide(
+    decision: SchedulingDecision, profile: Profile, verdict: ExtenderVerdict | None, *, has_details: bool
+) -> None:
     cycle = decision.cycle
     state = cycle.state
     if not state.nodes.count:
@@ -116,7 +118,7 @@ def _decide(decision: Decision, profile: Profile, verdict: Verdict | None, *, ha
 _NO_SLOTS: Slots = np.zeros(0, dtype=np.intp)
 
 
-def _feasible(decision: Decision, profile: Profile, preparation: Preparation) -> Slots:
+def _feasible(decision: SchedulingDecision, profile: Profile, preparation: Preparation) -> Slots:
     """Return the nodes that pass all filters; the nominated node alone if it does."""
     cycle = decision.cycle
     nodes = cycle.state.nodes
@@ -158,7 +160,7 @@ def _nominated_slots(cycle: Cycle, profile: Profile) -> Collection[int]:
     return nominations.complex_slots if profile.is_local(cycle) else nominations.slots
 
 
-def _diagnose(decision: Decision, profile: Profile, preparation: Preparation, feasible: Slots) -> Diagnosis:
+def _diagnose(decision: SchedulingDecision, profile: Profile, preparation: Preparation, feasible: Slots) -> Diagnosis:
     cycle = decision.cycle
     diagnosis = profile.diagnose(cycle, preparation, slots_of(ALL, cycle.state.size))
     if diagnosis.for_all is None and cycle.state.nominations.slots:
@@ -176,7 +178,7 @@ def _diagnose_nominated(cycle: Cycle, profile: Profile, diagnosis: Diagnosis, sl
         diagnosis.set(mask, refusal)
 
 
-def _post_filter(decision: Decision, profile: Profile) -> None:
+def _post_filter(decision: SchedulingDecision, profile: Profile) -> None:
     diagnosis = decision.diagnosis
     assert diagnosis is not None
     for plugin in profile.post_filter:
@@ -188,7 +190,9 @@ def _post_filter(decision: Decision, profile: Profile) -> None:
         decision.clears_nomination = result.code is Code.UNRESOLVABLE
 
 
-def _score(decision: Decision, profile: Profile, verdict: Verdict | None, *, has_details: bool) -> None:
+def _score(
+    decision: SchedulingDecision, profile: Profile, verdict: ExtenderVerdict | None, *, has_details: bool
+) -> None:
     cycle, slots = decision.cycle, decision.feasible
     mask = np.zeros(cycle.state.size, dtype=np.bool_)
     mask[slots] = True
@@ -216,7 +220,7 @@ def _score(decision: Decision, profile: Profile, verdict: Verdict | None, *, has
     decision.node = cycle.state.nodes.names[slots[chosen]]
 
 
-def _score_one_by_one(decision: Decision, profile: Profile, skipped: frozenset[str]) -> Integers:
+def _score_one_by_one(decision: SchedulingDecision, profile: Profile, skipped: frozenset[str]) -> Integers:
     cycle, slots = decision.cycle, decision.feasible
     totals = np.zeros(len(slots), dtype=np.int64)
     for weighted in profile.score:

@@ -6,7 +6,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Object
 from pinnace.reconcile.informer import Handler
 from pinnace.reconcile.manager import Manager
-from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent
 from pinnace.scheduler.pod_heads import PodHead, decode_head
 from pinnace.scheduler.queue.queue import SchedulingQueue
 from pinnace.scheduler.state.cluster import ClusterState
@@ -35,12 +35,12 @@ LOOKUPS: dict[str, LookupKind] = {
     "resource.k8s.io/v1/DeviceClass": "DeviceClass",
 }
 _NODE_ACTIONS = (
-    (NodeChange.ADD, Action.ADD),
-    (NodeChange.ALLOCATABLE, Action.NODE_ALLOCATABLE),
-    (NodeChange.LABELS, Action.NODE_LABELS),
-    (NodeChange.TAINTS, Action.NODE_TAINTS),
-    (NodeChange.CONDITIONS, Action.NODE_CONDITIONS),
-    (NodeChange.FEATURES, Action.NODE_FEATURES),
+    (NodeChange.ADD, ActionType.ADD),
+    (NodeChange.ALLOCATABLE, ActionType.NODE_ALLOCATABLE),
+    (NodeChange.LABELS, ActionType.NODE_LABELS),
+    (NodeChange.TAINTS, ActionType.NODE_TAINTS),
+    (NodeChange.CONDITIONS, ActionType.NODE_CONDITIONS),
+    (NodeChange.FEATURES, ActionType.NODE_FEATURES),
 )
 
 
@@ -76,10 +76,10 @@ class ClusterListener:
         if new is None:
             assert old is not None
             if self._state.remove_node(old.key.name):
-                self._queue.move(ClusterEvent(NODE, Action.DELETE))
+                self._queue.move(ClusterEvent(NODE, ActionType.DELETE))
             return
         change = self._state.put_node(new.object)
-        action = Action(0)
+        action = ActionType(0)
         for flag, one in _NODE_ACTIONS:
             if change & flag:
                 action |= one
@@ -93,14 +93,14 @@ class ClusterListener:
                 assert old is not None
                 before = self._state.lookups.get(kind, old.key.name, namespace=old.key.namespace)
                 self._state.lookups.remove(kind, old.key)
-                self._queue.move(ClusterEvent(kind, Action.DELETE, before))
+                self._queue.move(ClusterEvent(kind, ActionType.DELETE, before))
                 return
             before = self._state.lookups.get(kind, new.key.name, namespace=new.key.namespace)
             after = _reduce(kind, new.object)
             if after == before:
                 return  # Owners report every pod that becomes ready; none of that matters here.
             self._state.lookups.put(kind, after)
-            self._queue.move(ClusterEvent(kind, Action.ADD if before is None else Action.UPDATE, before, after))
+            self._queue.move(ClusterEvent(kind, ActionType.ADD if before is None else ActionType.UPDATE, before, after))
 
         return hear
 
@@ -133,13 +133,13 @@ class ClusterListener:
         pod = self._state.pod(new.object)
         self._state.add_pod(pod, head.spec.nodeName)
         if known is None:
-            self._queue.move(ClusterEvent(POD, Action.ADD, new=pod))
+            self._queue.move(ClusterEvent(POD, ActionType.ADD, new=pod))
             return
-        action = Action.UPDATE
+        action = ActionType.UPDATE
         if known.labels != pod.labels:
-            action |= Action.POD_LABELS
+            action |= ActionType.POD_LABELS
         if any(amount > pod.requests.get(name, 0) for name, amount in known.requests.items()):
-            action |= Action.POD_SCALE_DOWN
+            action |= ActionType.POD_SCALE_DOWN
         self._queue.move(ClusterEvent(POD, action, known, pod))
 
     def _hear_waiting(self, new: Snapshot, head: PodHead) -> None:
@@ -168,7 +168,7 @@ class ClusterListener:
         nominated = self._state.nominations.remove(uid)
         pod = self._state.remove_pod(uid) or nominated
         if pod is not None:
-            self._queue.move(ClusterEvent(POD, Action.DELETE, old=pod))
+            self._queue.move(ClusterEvent(POD, ActionType.DELETE, old=pod))
 
 
 _BY_SELECTOR = frozenset(("Service", "ReplicationController", "ReplicaSet", "StatefulSet"))
@@ -195,15 +195,15 @@ def _differs(known: Pod, head: PodHead) -> bool:
     )
 
 
-def _changes(old: Pod, new: Pod) -> Action:
+def _changes(old: Pod, new: Pod) -> ActionType:
     before, after = old.spec, new.spec
-    action = Action.UPDATE
+    action = ActionType.UPDATE
     if old.labels != new.labels:
-        action |= Action.POD_LABELS
+        action |= ActionType.POD_LABELS
     if before.get("tolerations") != after.get("tolerations"):
-        action |= Action.POD_TOLERATIONS
+        action |= ActionType.POD_TOLERATIONS
     if before.get("schedulingGates") != after.get("schedulingGates"):
-        action |= Action.POD_GATES
+        action |= ActionType.POD_GATES
     if old.requests != new.requests:
-        action |= Action.POD_SCALE_DOWN
+        action |= ActionType.POD_SCALE_DOWN
     return action

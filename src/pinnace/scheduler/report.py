@@ -7,7 +7,7 @@ from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
-from pinnace.scheduler.decision import Decision
+from pinnace.scheduler.decision import SchedulingDecision
 from pinnace.scheduler.state.pods import Pod
 
 _POD = "v1/Pod"
@@ -30,7 +30,7 @@ class Reporter:
         message = f"Preempted by pod {preemptor.uid} on node {node}"
         self._manager.recorder.record(_reference(victim), "Normal", "Preempted", message, component=_component(victim))
 
-    async def report_failure(self, pod: Pod, decision: Decision, reason: str) -> None:
+    async def report_failure(self, pod: Pod, decision: SchedulingDecision, reason: str) -> None:
         """Record an event, and write the condition and the nominated node if they have changed."""
         message = decision.message
         note = message if len(message) <= _LONGEST_NOTE else message[: _LONGEST_NOTE - 4] + " ..."
@@ -54,7 +54,7 @@ class Reporter:
         except (errors.NotFound, errors.Conflict):
             return  # The pod is gone.
 
-    def _nominated(self, decision: Decision) -> str | None:
+    def _nominated(self, decision: SchedulingDecision) -> str | None:
         """Return the node to write to the status; empty clears it, None leaves it as it is."""
         if decision.nomination is not None:
             return decision.nomination.node

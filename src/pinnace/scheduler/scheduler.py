@@ -20,8 +20,8 @@ from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
 from pinnace.scheduler.binding import Binder
-from pinnace.scheduler.configuration import Configuration, build_profiles, default_configuration
-from pinnace.scheduler.decision import Decision, decide
+from pinnace.scheduler.configuration import SchedulerConfiguration, build_profiles, default_configuration
+from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.extenders.extender import ExtenderBinder, ExtenderError, Extenders
 from pinnace.scheduler.framework.plugin import Handle, Nomination
 from pinnace.scheduler.framework.profile import Profile
@@ -50,7 +50,7 @@ class Scheduler:
         manager: Manager,
         client: Client,
         *,
-        configuration: Configuration | None = None,
+        configuration: SchedulerConfiguration | None = None,
         registry: PluginRegistry | None = None,
         seed: int | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Scheduler:
         self.metrics = SchedulerMetrics(manager.metrics, self.queue, self.state)
         self._listener.listen()
 
-    def decide(self, queued: QueuedPod) -> Decision:
+    def decide(self, queued: QueuedPod) -> SchedulingDecision:
         """Choose a node for a waiting pod."""
         return decide(queued.pod, self.state, self.profile_of(queued), random=self._random)
 
@@ -174,7 +174,7 @@ class Scheduler:
         chosen = tuple(one for one in nomination.victims if one.uid in uids)
         return Nomination(nomination.node, chosen, violations) if chosen else None
 
-    def _apply(self, queued: QueuedPod, decision: Decision, began: float) -> None:
+    def _apply(self, queued: QueuedPod, decision: SchedulingDecision, began: float) -> None:
         name, decided = self.profile_of(queued).name, self._clock.monotonic()
         self.metrics.count_decision(decided - began)
         if decision.error is not None:
@@ -200,7 +200,7 @@ class Scheduler:
         self.metrics.count_attempt(profile, SCHEDULED, now - began)
         self.metrics.count_scheduled(queued, now)
 
-    def _refuse(self, queued: QueuedPod, decision: Decision) -> None:
+    def _refuse(self, queued: QueuedPod, decision: SchedulingDecision) -> None:
         assert decision.diagnosis is not None
         pod, nomination = queued.pod, decision.nomination
         self.queue.put_unschedulable(queued, decision.diagnosis.plugins or ANY_EVENT)

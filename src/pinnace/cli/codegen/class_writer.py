@@ -10,7 +10,7 @@ import orjson
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from pinnace.cli.codegen.class_names import class_name, field_names, needs_alias, one_of
-from pinnace.cli.codegen.layout import Code, call, keyword, laid_out, literal, subscript
+from pinnace.cli.codegen.layout import CodePiece, call, keyword, laid_out, literal, subscript
 from pinnace.model.objects import Object
 
 Schema = dict[str, Any]
@@ -55,7 +55,7 @@ class ClassWriter:
 
     # Types
 
-    def annotation(self, schema: Schema, hint: str, within: str) -> Code:
+    def annotation(self, schema: Schema, hint: str, within: str) -> CodePiece:
         """Return the type of a value, its checks included."""
         kind, arguments, extra = self._type(schema, hint, within)
         rules = self.rules(schema) if not _is_model(schema) else ()
@@ -65,20 +65,20 @@ class ClassWriter:
         self.needs.add("Annotated")
         return subscript("Annotated", kind, *field, *rules)
 
-    def _type(self, schema: Schema, hint: str, within: str) -> tuple[Code, list[Code], Object]:
+    def _type(self, schema: Schema, hint: str, within: str) -> tuple[CodePiece, list[CodePiece], Object]:
         """Return a type, the arguments of Field that check it, and the rest of the schema."""
         if _is_model(schema):
-            return Code(self.model(schema, hint, within)), [], {}
+            return CodePiece(self.model(schema, hint, within)), [], {}
         extra: Object = {name: value for name, value in schema.items() if name.startswith("x-kubernetes-")}
         for own in (RULES, OPEN, "x-kubernetes-int-or-string"):
             extra.pop(own, None)
         raw = {name: schema[name] for name in _JUNCTORS if name in schema}
-        arguments: list[Code] = []
+        arguments: list[CodePiece] = []
         kind = schema.get("type", "")
         if schema.get("x-kubernetes-int-or-string"):
             raw = {name: value for name, value in raw.items() if not _says_int_or_string(value)}
             raw |= {name: schema[name] for name in ("pattern", "maxLength", "minLength") if name in schema}
-            found = Code("int | str")
+            found = CodePiece("int | str")
         elif "enum" in schema and kind != "number" and all(isinstance(value, str | int) for value in schema["enum"]):
             self.needs.add("Literal")
             found = subscript("Literal", *(literal(value) for value in schema["enum"]))
@@ -89,14 +89,14 @@ class ClassWriter:
             _bounds(schema, arguments)
             raw |= {name: schema[name] for name in ("enum",) if name in schema}
         elif kind == "boolean":
-            found = Code("bool")
+            found = CodePiece("bool")
         elif kind == "array":
             found = subscript("list", self.annotation(schema.get("items") or {}, one_of(hint), within))
             _sizes(schema, _LISTS, arguments)
         elif kind == "object":
             inner = schema.get("additionalProperties")
             values = self.annotation(inner, one_of(hint), within) if isinstance(inner, dict) and inner else self._any()
-            found = subscript("dict", Code("str"), values)
+            found = subscript("dict", CodePiece("str"), values)
             _sizes(schema, _MAPS, arguments)
         else:
             found = self._any()
@@ -104,17 +104,17 @@ class ClassWriter:
             extra["raw"] = raw
         return found, arguments, extra
 
-    def _number(self, schema: Schema, extra: Object) -> Code:
+    def _number(self, schema: Schema, extra: Object) -> CodePiece:
         form = schema.get("format", "")
         alias = INTEGERS.get(form) if schema["type"] == "integer" else None
         if alias is not None:
             self.needs |= {alias, "Annotated", "Field"}
-            return Code(alias)
+            return CodePiece(alias)
         if form:
             extra["format"] = form
-        return Code("int" if schema["type"] == "integer" else "float")
+        return CodePiece("int" if schema["type"] == "integer" else "float")
 
-    def _string(self, schema: Schema, arguments: list[Code], extra: Object, raw: Object) -> Code:
+    def _string(self, schema: Schema, arguments: list[CodePiece], extra: Object, raw: Object) -> CodePiece:
         _sizes(schema, _STRINGS, arguments)
         if "pattern" in schema:
             if _is_readable(schema["pattern"]):
@@ -123,22 +123,22 @@ class ClassWriter:
                 raw["pattern"] = schema["pattern"]
         if schema.get("format") == "date-time" and not arguments and "pattern" not in raw:
             self.needs.add("datetime")
-            return Code("datetime")
+            return CodePiece("datetime")
         if "format" in schema:
             # The SDK passes on the formats that pydantic and Kubernetes share.
             (extra if schema["format"] in _SAME_FORMATS else raw)["format"] = schema["format"]
         raw |= {name: schema[name] for name in ("enum",) if name in schema}
-        return Code("str")
+        return CodePiece("str")
 
-    def _any(self) -> Code:
+    def _any(self) -> CodePiece:
         self.needs.add("Any")
-        return Code("Any")
+        return CodePiece("Any")
 
-    def _field(self, *arguments: Code) -> Code:
+    def _field(self, *arguments: CodePiece) -> CodePiece:
         self.needs.add("Field")
         return call("Field", *arguments)
 
-    def _extra(self, extra: Object) -> list[Code]:
+    def _extra(self, extra: Object) -> list[CodePiece]:
         """Return json_schema_extra: keywords that pydantic does not know and the SDK passes on."""
         if not extra:
             return []
@@ -150,9 +150,13 @@ class ClassWriter:
         if not plain:
             return [keyword("json_schema_extra", raw)]
         pairs = literal(plain).inside
-        return [keyword("json_schema_extra", Code("{", (*pairs, Code(f"**{raw.head}", raw.inside, raw.tail)), "}"))]
+        return [
+            keyword(
+                "json_schema_extra", CodePiece("{", (*pairs, CodePiece(f"**{raw.head}", raw.inside, raw.tail)), "}")
+            )
+        ]
 
-    def rules(self, schema: Schema) -> list[Code]:
+    def rules(self, schema: Schema) -> list[CodePiece]:
         rules = []
         for rule in schema.get(RULES) or ():
             self.needs.add("Rule")
@@ -191,7 +195,7 @@ class ClassWriter:
     def _write(self, name: str, schema: Schema, raw: Object | None = None) -> None:
         self.needs.add("Model")
         rules = self.rules(schema)
-        bases = [Code("Model")] + ([keyword("rules", Code("[", tuple(rules), "]"))] if rules else [])
+        bases = [CodePiece("Model")] + ([keyword("rules", CodePiece("[", tuple(rules), "]"))] if rules else [])
         lines = laid_out("class ", call(name, *bases), ":")
         described = docstring(schema.get("description", ""), indent=4)
         fields = schema.get("properties") or {}
@@ -235,19 +239,19 @@ class ClassWriter:
             self.needs.add("Annotated")
             kind = subscript("Annotated", kind, *rules)
         has_default = schema.get("default") is not None
-        first: list[Code] = []
+        first: list[CodePiece] = []
         if has_default:
             first.append(keyword("default", literal(schema["default"])))
             if _is_model(schema) or isinstance(schema["default"], dict | list):
-                first.append(keyword("validate_default", Code("True")))
+                first.append(keyword("validate_default", CodePiece("True")))
         if schema.get("nullable"):
-            kind = Code(f"{kind.head}", kind.inside, f"{kind.tail} | None")
+            kind = CodePiece(f"{kind.head}", kind.inside, f"{kind.tail} | None")
             if "Literal" in kind.head:
                 extra.setdefault("raw", {})["nullable"] = True
         elif not has_default and not is_required:
             kind = self._maybe(kind, extra)
         if not has_default and not is_required:
-            first.append(keyword("default", Code("None")))
+            first.append(keyword("default", CodePiece("None")))
         if needs_alias(wire, name):
             # With alias= type checkers would take the name on the wire for that of the constructor's parameter.
             first += [keyword("validation_alias", literal(wire)), keyword("serialization_alias", literal(wire))]
@@ -255,19 +259,19 @@ class ClassWriter:
         yield from self._assign(f"{name}: ", kind, arguments)
         yield from docstring(schema.get("description", "") if not _is_model(schema) else "", indent=4)
 
-    def _maybe(self, kind: Code, extra: Object) -> Code:
+    def _maybe(self, kind: CodePiece, extra: Object) -> CodePiece:
         if "raw" in extra:  # Two raw schemas would not be joined: this one has both.
             extra["raw"]["nullable"] = False
-            return Code(kind.head, kind.inside, f"{kind.tail} | None")
+            return CodePiece(kind.head, kind.inside, f"{kind.tail} | None")
         self.needs.add("Maybe")
         return subscript("Maybe", kind)
 
-    def _assign(self, before: str, kind: Code, arguments: list[Code]) -> list[str]:
+    def _assign(self, before: str, kind: CodePiece, arguments: list[CodePiece]) -> list[str]:
         if not arguments:
             return laid_out(before, kind, indent=4)
         plain = arguments[0].flat.removeprefix("default=") if len(arguments) == 1 else ""
         is_plain = plain and arguments[0].flat.startswith("default=") and not arguments[0].inside
-        value = Code(plain) if is_plain else self._field(*arguments)
+        value = CodePiece(plain) if is_plain else self._field(*arguments)
         line = f"    {before}{kind.flat} = {value.flat}"
         if len(line) <= 120 or (is_plain and kind.inside):
             return laid_out(before, kind, f" = {value.flat}", indent=4)
@@ -308,11 +312,11 @@ def _says_int_or_string(options: Any) -> bool:
     return options in ([{"type": "integer"}, {"type": "string"}], [{"type": "string"}, {"type": "integer"}])
 
 
-def _sizes(schema: Schema, words: dict[str, str], arguments: list[Code]) -> None:
+def _sizes(schema: Schema, words: dict[str, str], arguments: list[CodePiece]) -> None:
     arguments += [keyword(name, literal(schema[wire])) for wire, name in words.items() if wire in schema]
 
 
-def _bounds(schema: Schema, arguments: list[Code]) -> None:
+def _bounds(schema: Schema, arguments: list[CodePiece]) -> None:
     for wire, exclusive, inclusive_word, exclusive_word in (
         ("minimum", "exclusiveMinimum", "ge", "gt"),
         ("maximum", "exclusiveMaximum", "le", "lt"),
@@ -324,11 +328,11 @@ def _bounds(schema: Schema, arguments: list[Code]) -> None:
         arguments.append(keyword("multiple_of", literal(schema["multipleOf"])))
 
 
-def keywords(raw: Object) -> list[Code]:
+def keywords(raw: Object) -> list[CodePiece]:
     if all(name.isidentifier() and name != "not" for name in raw):
         return [keyword(name, literal(value)) for name, value in raw.items()]
     whole = literal(raw)
-    return [Code(f"**{whole.head}", whole.inside, whole.tail)]
+    return [CodePiece(f"**{whole.head}", whole.inside, whole.tail)]
 
 
 def _is_readable(pattern: str) -> bool:

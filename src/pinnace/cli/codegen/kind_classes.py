@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace.cli.codegen.class_names import class_name, field_names
 from pinnace.cli.codegen.class_writer import FROM_SDK, IMPORTED, INTEGERS, OPEN, TAKEN, ClassWriter, docstring, keywords
-from pinnace.cli.codegen.layout import Code, call, keyword, laid_out, literal, subscript
+from pinnace.cli.codegen.layout import CodePiece, call, keyword, laid_out, literal, subscript
 from pinnace.model.objects import Object
 from pinnace.sdk.resources.custom_resource import plural_of
 
@@ -86,7 +86,7 @@ class _Resource:
     def lines(self) -> list[str]:
         """Return the lines of the class; the classes of its parts must be written already."""
         spec, status = self._spec(), self._status()
-        base = subscript("CustomResource", Code(spec), Code(status))
+        base = subscript("CustomResource", CodePiece(spec), CodePiece(status))
         lines = laid_out("class ", call(self._name, base, *self._options()), ":")
         body = docstring(self._schema.get("description", ""), indent=4)
         if self._comments:
@@ -100,7 +100,7 @@ class _Resource:
         return [*lines, *body, *([] if is_code else [*([""] if body else []), "    pass"])]
 
     def _config(self, raw: Object, *, has_docstrings: bool) -> list[str]:
-        options = [keyword("use_attribute_docstrings", Code("True"))] if has_docstrings else []
+        options = [keyword("use_attribute_docstrings", CodePiece("True"))] if has_docstrings else []
         if raw:
             self._writer.needs.add("raw_schema")
             options.append(keyword("json_schema_extra", call("raw_schema", *keywords(raw))))
@@ -164,7 +164,7 @@ class _Resource:
             raw[OPEN] = True
         return raw
 
-    def _options(self) -> Iterator[Code]:
+    def _options(self) -> Iterator[CodePiece]:
         spec, version = self._definition["spec"], self._version
         names = spec["names"]
         yield keyword("group", literal(spec["group"]))
@@ -183,21 +183,21 @@ class _Resource:
             yield keyword("scope", literal(spec["scope"]))
         for flag in ("served", "storage"):
             if not version.get(flag):
-                yield keyword(flag, Code("False"))
+                yield keyword(flag, CodePiece("False"))
         if version.get("deprecated"):
             told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
             yield keyword("deprecated", literal(version.get("deprecationWarning") or told))
-        yield keyword("external", Code("True"))
+        yield keyword("external", CodePiece("True"))
         yield from self._looks()
         rules = self._writer.rules(self._schema)
         if rules:
-            yield keyword("rules", Code("[", tuple(rules), "]"))
+            yield keyword("rules", CodePiece("[", tuple(rules), "]"))
 
-    def _looks(self) -> Iterator[Code]:
+    def _looks(self) -> Iterator[CodePiece]:
         columns = [_column(column) for column in self._version.get("additionalPrinterColumns") or ()]
         if columns:
             self._writer.needs.add("Column")
-            yield keyword("columns", Code("[", tuple(columns), "]"))
+            yield keyword("columns", CodePiece("[", tuple(columns), "]"))
         scale = (self._version.get("subresources") or {}).get("scale")
         if scale:
             self._writer.needs.add("Scale")
@@ -208,11 +208,11 @@ class _Resource:
             yield keyword("selectable", literal(selectable))
 
 
-def _column(column: Object) -> Code:
+def _column(column: Object) -> CodePiece:
     words = [keyword("name", literal(column["name"])), keyword("path", literal(column["jsonPath"]))]
     words.append(keyword("type", literal(column["type"])))
     if column.get("description"):
         words.append(keyword("description", literal(column["description"])))
     if column.get("priority"):
-        words.append(keyword("wide", Code("True")))
+        words.append(keyword("wide", CodePiece("True")))
     return call("Column", *words)

@@ -9,11 +9,11 @@ WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodePiece:
     """A piece of code: text, and the content of its brackets, if it has any."""
 
     head: str
-    inside: tuple[Code, ...] = ()
+    inside: tuple[CodePiece, ...] = ()
     tail: str = ""
 
     @property
@@ -21,33 +21,33 @@ class Code:
         return self.head + ", ".join(part.flat for part in self.inside) + self.tail
 
 
-def call(name: str, *arguments: Code) -> Code:
-    return Code(f"{name}(", arguments, ")")
+def call(name: str, *arguments: CodePiece) -> CodePiece:
+    return CodePiece(f"{name}(", arguments, ")")
 
 
-def subscript(name: str, *items: Code) -> Code:
-    return Code(f"{name}[", items, "]")
+def subscript(name: str, *items: CodePiece) -> CodePiece:
+    return CodePiece(f"{name}[", items, "]")
 
 
-def keyword(name: str, value: Code) -> Code:
-    return Code(f"{name}={value.head}", value.inside, value.tail)
+def keyword(name: str, value: CodePiece) -> CodePiece:
+    return CodePiece(f"{name}={value.head}", value.inside, value.tail)
 
 
-def literal(value: Any) -> Code:
+def literal(value: Any) -> CodePiece:
     """Return a JSON value as Python writes it."""
     match value:
         case dict():
             pairs = (literal(inner) for inner in value.values())
             items = tuple(
-                Code(f"{text(key)}: {part.head}", part.inside, part.tail)
+                CodePiece(f"{text(key)}: {part.head}", part.inside, part.tail)
                 for key, part in zip(value, pairs, strict=True)
             )
-            return Code("{", items, "}")
+            return CodePiece("{", items, "}")
         case list():
-            return Code("[", tuple(literal(item) for item in value), "]")
+            return CodePiece("[", tuple(literal(item) for item in value), "]")
         case str():
-            return Code(text(value))
-    return Code(repr(value))
+            return CodePiece(text(value))
+    return CodePiece(repr(value))
 
 
 def text(value: str) -> str:
@@ -60,7 +60,7 @@ def text(value: str) -> str:
     return written
 
 
-def laid_out(before: str, code: Code, after: str = "", *, indent: int = 0) -> list[str]:
+def laid_out(before: str, code: CodePiece, after: str = "", *, indent: int = 0) -> list[str]:
     """Return the lines of a statement: `before`, the code, and `after`."""
     line = " " * indent + before + code.flat + after
     if len(line) <= WIDTH or not code.inside:

@@ -18,7 +18,7 @@ from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.scheduler_process import scheduler_at
 from pinnace.model import errors
-from pinnace.scheduler.configuration import Configuration, InvalidConfiguration
+from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration
 from pinnace.sdk.operator.metrics_server import metrics_listening
 from pinnace.sdk.operator.process import run_until_signal
 
@@ -73,7 +73,7 @@ def scheduler(
         raise typer.Exit(1) from None
 
 
-async def _run(access: Access, configuration: Configuration, address: str, port: int, *, leads: bool) -> None:
+async def _run(access: Access, configuration: SchedulerConfiguration, address: str, port: int, *, leads: bool) -> None:
     async with AsyncExitStack() as stack:
         manager = await stack.enter_async_context(scheduler_at(access, configuration, leads=leads))
         if port >= 0:

@@ -107,7 +107,7 @@ class Printer:
             case "name":
                 self._print = self._print_names
             case "jsonpath" | "jsonpath-as-json":
-                self._template = Template(argument, form)
+                self._template = JsonPathTemplate(argument, form)
                 self._print = self._print_path if name == "jsonpath" else self._print_found
             case "custom-columns":
                 self._columns, self._rows, self._headers = _columns(argument), Rows(), headers
@@ -152,7 +152,7 @@ def void(_: object) -> None:
     """Drop a value: for functions that write and return something."""
 
 
-class Template:
+class JsonPathTemplate:
     """A jsonpath template: text, paths in braces, and ranges over the results of a path."""
 
     def __init__(self, text: str, form: str) -> None:

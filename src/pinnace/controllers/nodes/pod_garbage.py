@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.nodes.taints import OUT_OF_SERVICE, has_taint
-from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_of
+from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
@@ -127,6 +127,6 @@ def _is_out_of_service(node: Object) -> bool:
 
 def _order(snapshot: Snapshot) -> tuple[bool, str, str]:
     """Return the sort key: evicted pods first, then the oldest."""
-    pod: Pod = pod_of(snapshot)
+    pod: PodView = pod_of(snapshot)
     is_evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"
     return not is_evicted, pod.metadata.creationTimestamp or "", pod.metadata.name

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import POD, Pod, pod_of
+from pinnace.controllers.pods import POD, PodView, pod_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller
@@ -178,7 +178,7 @@ class ResourceClaims:
             return
 
 
-def _is_done(pod: Pod) -> bool:
+def _is_done(pod: PodView) -> bool:
     """Whether the pod has finished, or will never run."""
     return pod.is_finished or (pod.is_terminating and not pod.spec.nodeName)
 

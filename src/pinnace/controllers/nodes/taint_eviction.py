@@ -7,7 +7,7 @@ from datetime import datetime
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_of, toleration_seconds
-from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_of, pod_or_none
+from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of, pod_or_none
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
@@ -82,7 +82,7 @@ class TaintEviction:
         self._since.pop(key, None)
         return None
 
-    def _spent(self, pod: Pod, taints: list[Object]) -> float:
+    def _spent(self, pod: PodView, taints: list[Object]) -> float:
         """Return the seconds that a pod has already been under its taints: this process may have just started."""
         times = [one["timeAdded"] for one in taints if one.get("timeAdded")]
         if not times or not pod.metadata.creationTimestamp:
@@ -94,7 +94,7 @@ class TaintEviction:
         if self._since.pop(key, None) is not None:
             self._record(key, f"Cancelling deletion of Pod {key}")
 
-    async def _evict(self, key: Key, pod: Pod) -> None:
+    async def _evict(self, key: Key, pod: PodView) -> None:
         self._record(key, f"Marking for deletion Pod {key}")
         mark = {
             "type": "DisruptionTarget",
@@ -119,5 +119,5 @@ class TaintEviction:
         self._recorder.record(about, "Normal", "TaintManagerEviction", message, component=_COMPONENT)
 
 
-def _decides(pod: Pod) -> tuple[object, ...]:
+def _decides(pod: PodView) -> tuple[object, ...]:
     return pod.spec.nodeName, pod.spec.tolerations, pod.is_terminating

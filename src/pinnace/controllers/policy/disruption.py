@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import BY_LABEL, POD, Pod, PodOwner, index_by_label, label_values, pod_of, pod_or_none
+from pinnace.controllers.pods import BY_LABEL, POD, PodOwner, PodView, index_by_label, label_values, pod_of, pod_or_none
 from pinnace.controllers.policy.scales import ControllerScales, ScaleUnknown
 from pinnace.model import selectors
 from pinnace.model.clock import to_rfc3339
@@ -77,7 +77,7 @@ class Disruption:
                 for key in self._budgets_of(pod):
                     self.controller.enqueue(key, "pod", priority=priority)
 
-    def _budgets_of(self, pod: Pod) -> Iterable[Key]:
+    def _budgets_of(self, pod: PodView) -> Iterable[Key]:
         for snapshot in self._budgets.snapshots(namespace=pod.metadata.namespace):
             if self._selector(snapshot).matches(pod.labels):
                 yield snapshot.key
@@ -268,14 +268,14 @@ class StaleDisruption:
         return None
 
 
-def _is_marked(pod: Pod) -> bool:
+def _is_marked(pod: PodView) -> bool:
     mark = pod.condition(_TARGET)
     if mark is None or mark.status != "True" or mark.reason == "TerminationByKubelet":
         return False
     return bool(mark.lastTransitionTime) and not pod.is_terminating and not pod.is_finished
 
 
-def _counted_fields(pod: Pod) -> tuple[object, ...]:
+def _counted_fields(pod: PodView) -> tuple[object, ...]:
     return pod.labels, pod.is_ready, pod.is_terminating, pod.controller
 
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pinnace.controllers.pods import Container, Pod
+from pinnace.controllers.pods import Container, PodView
 from pinnace.model.objects import Object
 
 IPV4, IPV6 = "IPv4", "IPv6"
@@ -44,14 +44,14 @@ def family_of(address: str) -> str:
     return IPV6 if ":" in address else IPV4
 
 
-def has_endpoint(pod: Pod, *, with_terminating: bool) -> bool:
+def has_endpoint(pod: PodView, *, with_terminating: bool) -> bool:
     """Whether a pod is an endpoint at all: it has an address and may still run."""
     if pod.is_finished or not (pod.status.podIP or pod.status.podIPs):
         return False
     return with_terminating or not pod.is_terminating
 
 
-def addresses_of(pod: Pod, family: str) -> Iterator[str]:
+def addresses_of(pod: PodView, family: str) -> Iterator[str]:
     """Return the pod's addresses of one family, in their canonical form."""
     for address in pod.status.podIPs or ():
         if family_of(address.ip) == family:
@@ -66,7 +66,7 @@ def canonical(address: str) -> str:
         return ".".join(str(int(part)) if part.isdigit() else part for part in address.split("."))
 
 
-def endpoint_of(pod: Pod, zone: str, service: Object, family: str) -> Object | None:
+def endpoint_of(pod: PodView, zone: str, service: Object, family: str) -> Object | None:
     """Return the entry of an EndpointSlice for a pod; None if the pod has no address of this family."""
     addresses = sorted(addresses_of(pod, family))
     if not addresses:
@@ -91,18 +91,18 @@ def endpoint_of(pod: Pod, zone: str, service: Object, family: str) -> Object | N
     return endpoint
 
 
-def target_of(pod: Pod) -> Object:
+def target_of(pod: PodView) -> Object:
     metadata = pod.metadata
     return {"kind": "Pod", "namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
 
 
-def shows_hostname(pod: Pod, service: Object) -> bool:
+def shows_hostname(pod: PodView, service: Object) -> bool:
     metadata = service["metadata"]
     is_named = bool(pod.spec.hostname) and pod.spec.subdomain == metadata["name"]
     return is_named and pod.metadata.namespace == metadata["namespace"]
 
 
-def ports_of(pod: Pod, service: Object) -> Ports:
+def ports_of(pod: PodView, service: Object) -> Ports:
     """Return the ports of a Service as this pod serves them; a named port that the pod does not have is left out."""
     found = []
     for port in service["spec"].get("ports") or ():
@@ -112,7 +112,7 @@ def ports_of(pod: Pod, service: Object) -> Ports:
     return tuple(found)
 
 
-def target_port(pod: Pod, port: Object) -> int | None:
+def target_port(pod: PodView, port: Object) -> int | None:
     """Return the number of the pod's port behind a Service port; None if it has no port of that name."""
     target = port.get("targetPort", port.get("port"))
     if isinstance(target, int):

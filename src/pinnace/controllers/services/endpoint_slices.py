@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.status_errors import is_namespace_terminating
-from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_or_none
+from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_or_none
 from pinnace.controllers.services.addresses import (
     IPV4,
     IPV6,
@@ -212,7 +212,7 @@ def service_of_slice(slice_: Object) -> Iterator[str]:
         yield f"{metadata['namespace']}/{name}"
 
 
-def _entry_of(service: Object, pod: Pod) -> _Entry | None:
+def _entry_of(service: Object, pod: PodView) -> _Entry | None:
     if not has_endpoint(pod, with_terminating=True):
         return None
     found = {family: endpoint_of(pod, "", service, family) for family in (IPV4, IPV6)}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.status_errors import is_namespace_terminating
-from pinnace.controllers.pods import POD, Pod, pod_or_none
+from pinnace.controllers.pods import POD, PodView, pod_or_none
 from pinnace.controllers.services.addresses import (
     Port,
     Ports,
@@ -120,7 +120,7 @@ class EndpointsController:
             return
 
 
-def _entry_of(service: Object, pod: Pod) -> _Entry | None:
+def _entry_of(service: Object, pod: PodView) -> _Entry | None:
     publishes_all = bool(service["spec"].get("publishNotReadyAddresses"))
     if not has_endpoint(pod, with_terminating=publishes_all):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import Pod, pod_of
+from pinnace.controllers.pods import PodView, pod_of
 from pinnace.model.objects import Key, Object
 
 Entry = TypeVar("Entry")
@@ -25,7 +25,7 @@ class Member(NamedTuple, Generic[Entry]):
 class Members(Generic[Entry]):
     """Entries that are computed from a service and one of its pods, kept until either changes."""
 
-    def __init__(self, compute: Callable[[Object, Pod], Entry]) -> None:
+    def __init__(self, compute: Callable[[Object, PodView], Entry]) -> None:
         self._compute = compute
         self._known: dict[Key, tuple[str, dict[Key, tuple[str, Member[Entry]]]]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import BY_LABEL, POD, Pod, index_by_label, label_values
+from pinnace.controllers.pods import BY_LABEL, POD, PodView, index_by_label, label_values
 from pinnace.model.objects import Key, Object, key_of
 from pinnace.reconcile.manager import Manager
 
@@ -38,7 +38,7 @@ class ServicePods:
                     found.add(key)
         return found
 
-    def affected(self, old: Pod | None, new: Pod | None) -> set[Key]:
+    def affected(self, old: PodView | None, new: PodView | None) -> set[Key]:
         """Return the Services whose endpoints a change of a pod may change."""
         if old is None or new is None:
             pod = new or old
@@ -78,7 +78,7 @@ def _first_label(service: Object) -> Iterable[str]:
     return label_values(key_of(service).namespace, dict([min(selector.items())])) if selector else ()
 
 
-def _shows_as_endpoint(pod: Pod) -> tuple[object, ...]:
+def _shows_as_endpoint(pod: PodView) -> tuple[object, ...]:
     """Return the fields of a pod that appear in its endpoint or decide whether it has one."""
     return (
         pod.is_terminating,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.nodes.taints import OUT_OF_SERVICE, has_taint
-from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_of
+from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of
 from pinnace.controllers.storage.binder import BY_CLAIM, claims_of_pod, index_by_claim
 from pinnace.controllers.storage.volumes import CLAIM, VOLUME
 from pinnace.model import errors
@@ -169,7 +169,7 @@ def attachment_name(csi: Object, node: str) -> str:
     return f"csi-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _place(pod: Pod) -> tuple[object, ...]:
+def _place(pod: PodView) -> tuple[object, ...]:
     return pod.spec.nodeName, pod.is_finished
 
 

@@ -16,7 +16,7 @@ from pinnace.model.objects import Object
 from pinnace.node.simulated import pod_status
 from pinnace.node.simulated.commands import outcome_of
 from pinnace.node.simulated.durations import parse_duration
-from pinnace.node.simulated.stages import Delete, Effect, PodHead, Stage, StageContext, StagePatch
+from pinnace.node.simulated.stages import Delete, Effect, SimulatedPodHead, Stage, StageContext, StagePatch
 
 FAILS = "pod-container-running-failed.stage.kwok.x-k8s.io"
 _KILLED = {"exitCode": 137, "reason": "Error"}
@@ -79,7 +79,7 @@ class FastLife:
         self._restart = _FastStage("pod-restart", pace.complete, pace, _restart, own_seconds=_seconds_to_restart)
         self._delete = _FastStage("pod-delete", pace.delete, pace, _delete)
 
-    def concerns(self, head: PodHead) -> bool:
+    def concerns(self, head: SimulatedPodHead) -> bool:
         if head.metadata.deletionTimestamp or head.status.phase in ("", "Pending"):
             return True
         return head.status.phase == "Running" and (head.is_of_job or FAILS in (head.metadata.labels or ()))

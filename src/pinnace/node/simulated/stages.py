@@ -95,7 +95,7 @@ class _Status(msgspec.Struct, gc=False):
     podIP: str = ""
 
 
-class PodHead(msgspec.Struct, gc=False):
+class SimulatedPodHead(msgspec.Struct, gc=False):
     """The part of an encoded pod that decides whether it has to be decoded."""
 
     metadata: _Metadata
@@ -107,13 +107,13 @@ class PodHead(msgspec.Struct, gc=False):
         return any(owner.kind == "Job" for owner in self.metadata.ownerReferences or ())
 
 
-decode_head = msgspec.json.Decoder(PodHead).decode
+decode_head = msgspec.json.Decoder(SimulatedPodHead).decode
 
 
 class Life(Protocol):
     """The stages of the pods of simulated nodes, or of the nodes."""
 
-    def concerns(self, head: PodHead) -> bool:
+    def concerns(self, head: SimulatedPodHead) -> bool:
         """Whether a pod may enter a stage now. Called for every change of a pod: it must be cheap."""
 
     def stages_of(self, obj: Object) -> list[Stage]:

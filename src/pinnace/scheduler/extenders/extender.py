@@ -19,7 +19,7 @@ from pinnace.scheduler.extenders import wire
 from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.status import PluginError
-from pinnace.scheduler.framework.verdict import EXTENDER, Verdict
+from pinnace.scheduler.framework.verdict import EXTENDER, ExtenderVerdict
 
 _log = logging.getLogger(__name__)
 _SCALE = 100 // wire.HIGHEST_PRIORITY
@@ -116,15 +116,15 @@ class Extenders:
             return wire.parse_priorities(
                 await self._ask(extender, extender.prioritize_verb, self._args(extender, pod, names))
             )
-        except (ExtenderError, wire.InvalidAnswer) as error:
+        except (ExtenderError, wire.InvalidExtenderAnswer) as error:
             _log.info("extender %s gives no scores: %s", extender.url_prefix, error)
             return {}
 
-    async def judge(self, pod: Object, names: Sequence[str]) -> Verdict:
+    async def judge(self, pod: Object, names: Sequence[str]) -> ExtenderVerdict:
         """Return the nodes that all extenders accept, with the points that they add. Raise ExtenderError."""
         kept = await self.filter(pod, names)
         points = await self.prioritize(pod, kept.names) if len(kept.names) > 1 else {}
-        return Verdict(kept.names, kept.failed, kept.unresolvable, points)
+        return ExtenderVerdict(kept.names, kept.failed, kept.unresolvable, points)
 
     async def preempt(self, pod: Object, victims: Victims) -> dict[str, tuple[list[str], int]]:
         """Return the uids of the victims on each node that extenders still accept."""

@@ -12,7 +12,7 @@ HIGHEST_PRIORITY = 10
 """Extenders score from 0 to 10, plug-ins from 0 to 100."""
 
 
-class InvalidAnswer(ValueError):
+class InvalidExtenderAnswer(ValueError):
     """An extender has sent a body that is not in the wire format."""
 
 
@@ -40,7 +40,7 @@ def parse_arguments(body: Any) -> tuple[Object, list[str], list[Object] | None]:
     fields = fold(body)
     pod = fields.get("pod")
     if not isinstance(pod, dict):
-        raise InvalidAnswer("expected ExtenderArgs with a Pod, found none")
+        raise InvalidExtenderAnswer("expected ExtenderArgs with a Pod, found none")
     listed = fields.get("nodes")
     if isinstance(listed, dict):
         nodes = listed.get("items") or []
@@ -82,13 +82,13 @@ def parse_priorities(body: Any) -> dict[str, int]:
     if body is None:
         return {}
     if not isinstance(body, list):
-        raise InvalidAnswer(f"expected a list of Host and Score, found {type(body).__name__}")
+        raise InvalidExtenderAnswer(f"expected a list of Host and Score, found {type(body).__name__}")
     scores = {}
     for item in body:
         fields = fold(item)
         score = fields.get("score", 0)
         if isinstance(score, bool) or not isinstance(score, int):
-            raise InvalidAnswer(f"expected an integer as Score of {fields.get('host')}, found {score!r}")
+            raise InvalidExtenderAnswer(f"expected an integer as Score of {fields.get('host')}, found {score!r}")
         scores[str(fields.get("host", ""))] = score
     return scores
 
@@ -105,5 +105,5 @@ def error_of(body: Any) -> str:
 def fold(body: Any) -> dict[str, Any]:
     """Return the fields of an object with their names in lower case."""
     if not isinstance(body, dict):
-        raise InvalidAnswer(f"expected a JSON object, found {type(body).__name__}")
+        raise InvalidExtenderAnswer(f"expected a JSON object, found {type(body).__name__}")
     return {name.lower(): value for name, value in body.items()}

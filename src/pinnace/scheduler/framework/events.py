@@ -14,7 +14,7 @@ NODE = "Node"
 EVERYTHING = "*"
 
 
-class Action(IntFlag):
+class ActionType(IntFlag):
     """The kind of a change, by the names of Kubernetes' queueing hints."""
 
     ADD = 1
@@ -41,7 +41,7 @@ class ClusterEvent:
     """
 
     kind: str
-    action: Action
+    action: ActionType
     old: Any = None
     new: Any = None
 
@@ -55,7 +55,7 @@ class EventRegistration:
     """A plug-in's interest: pods that it has refused are tried again after such events, if its hint agrees."""
 
     kind: str
-    action: Action
+    action: ActionType
     hint: Hint | None = None
 
     def covers(self, event: ClusterEvent) -> bool:

@@ -16,7 +16,7 @@ EXTENDER = "Extender"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExtenderVerdict:
     """The nodes that extenders accept, why they refuse others, and the points that they add."""
 
     accepted: Collection[str]

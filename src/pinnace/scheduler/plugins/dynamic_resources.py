@@ -13,7 +13,7 @@ from pinnace.model.objects import Object
 from pinnace.scheduler.devices.allocation import Chosen, DeviceSearch, SearchTooLong, describe_allocation
 from pinnace.scheduler.devices.pools import DeviceId, OfferedDevice, devices_of
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable
@@ -171,10 +171,10 @@ class DynamicResources:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration(NODE, Action.ADD | Action.NODE_LABELS),
-            EventRegistration(_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE),
-            EventRegistration(_CLASS, Action.ADD | Action.UPDATE),
-            EventRegistration(_SLICE, Action.ADD | Action.UPDATE),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS),
+            EventRegistration(_CLAIM, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE),
+            EventRegistration(_CLASS, ActionType.ADD | ActionType.UPDATE),
+            EventRegistration(_SLICE, ActionType.ADD | ActionType.UPDATE),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
 from pinnace.scheduler.state.affinity import TermUse, count_per_domain
@@ -152,8 +152,8 @@ class InterPodAffinity:
         return (HIGHEST_SCORE * ((scores - least) / float(spread))).astype(np.int64)
 
     def events(self) -> Sequence[EventRegistration]:
-        pods = Action.ADD | Action.DELETE | Action.POD_LABELS
-        nodes = Action.ADD | Action.NODE_LABELS
+        pods = ActionType.ADD | ActionType.DELETE | ActionType.POD_LABELS
+        nodes = ActionType.ADD | ActionType.NODE_LABELS
         return (EventRegistration(POD, pods, _concerns), EventRegistration(NODE, nodes))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, Action, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import NODE, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, OnlyNodes, Refusal, Skip, unresolvable
@@ -68,7 +68,7 @@ class NodeAffinity:
         return normalize(scores)
 
     def events(self) -> Sequence[EventRegistration]:
-        return (EventRegistration(NODE, Action.ADD | Action.NODE_LABELS, _matches_node),)
+        return (EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS, _matches_node),)
 
 
 def _preferences(cycle: Cycle) -> Sequence[Object]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable
 from pinnace.scheduler.state.arrays import At, Codes, slots_of
@@ -38,7 +38,7 @@ class NodeDeclaredFeatures:
         return _REFUSAL
 
     def events(self) -> Sequence[EventRegistration]:
-        return (EventRegistration(NODE, Action.ADD | Action.NODE_FEATURES),)
+        return (EventRegistration(NODE, ActionType.ADD | ActionType.NODE_FEATURES),)
 
 
 def _needed(template: Template) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import Refusal, unresolvable
 from pinnace.scheduler.state.arrays import At, Codes
@@ -31,4 +31,4 @@ class NodeName:
         return _REFUSAL
 
     def events(self) -> Sequence[EventRegistration]:
-        return (EventRegistration(NODE, Action.ADD),)
+        return (EventRegistration(NODE, ActionType.ADD),)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unschedulable
 from pinnace.scheduler.plugins.hints import frees_place
 from pinnace.scheduler.state.arrays import At, Codes
 from pinnace.scheduler.state.pods import Pod
-from pinnace.scheduler.state.ports import HostPorts
+from pinnace.scheduler.state.ports import UsedHostPorts
 
 _REFUSAL = unschedulable("node(s) didn't have free ports for the requested pod ports")
 
@@ -35,13 +35,13 @@ class NodePorts:
         return _REFUSAL
 
     def events(self) -> Sequence[EventRegistration]:
-        return (EventRegistration(POD, Action.DELETE, _frees_port), EventRegistration(NODE, Action.ADD))
+        return (EventRegistration(POD, ActionType.DELETE, _frees_port), EventRegistration(NODE, ActionType.ADD))
 
 
 def _frees_port(pod: Pod, event: ClusterEvent) -> bool:
     old: Pod = event.old
     if not frees_place(pod, event) or not old.template.host_ports:
         return False
-    taken = HostPorts()
+    taken = UsedHostPorts()
     taken.add(old.template.host_ports, 0, 1)
     return bool(taken.conflicts(pod.template.host_ports))

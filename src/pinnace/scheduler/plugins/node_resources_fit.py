@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import Code, Refusal
 from pinnace.scheduler.plugins.hints import frees_place
@@ -82,13 +82,13 @@ class NodeResourcesFit:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration(POD, Action.DELETE | Action.POD_SCALE_DOWN, _frees_resources),
-            EventRegistration(NODE, Action.ADD | Action.NODE_ALLOCATABLE, _fits_empty_node),
+            EventRegistration(POD, ActionType.DELETE | ActionType.POD_SCALE_DOWN, _frees_resources),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_ALLOCATABLE, _fits_empty_node),
         )
 
 
 def _frees_resources(pod: Pod, event: ClusterEvent) -> bool:
-    if event.action & Action.DELETE:
+    if event.action & ActionType.DELETE:
         return frees_place(pod, event)
     old, new = event.old, event.new
     if new.uid == pod.uid:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import Refusal, unresolvable
 from pinnace.scheduler.plugins.hints import is_own_update
@@ -32,6 +32,6 @@ class NodeUnschedulable:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration(NODE, Action.ADD | Action.NODE_TAINTS),
-            EventRegistration(POD, Action.POD_TOLERATIONS, is_own_update),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_TAINTS),
+            EventRegistration(POD, ActionType.POD_TOLERATIONS, is_own_update),
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
 from pinnace.scheduler.plugins.claims import claim_names, class_of, find_claim
@@ -70,11 +70,11 @@ class NodeVolumeLimits:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration("CSINode", Action.ADD | Action.UPDATE),
-            EventRegistration(POD, Action.DELETE, frees_place),
-            EventRegistration(NODE, Action.ADD),
-            EventRegistration("PersistentVolumeClaim", Action.ADD),
-            EventRegistration("VolumeAttachment", Action.DELETE),
+            EventRegistration("CSINode", ActionType.ADD | ActionType.UPDATE),
+            EventRegistration(POD, ActionType.DELETE, frees_place),
+            EventRegistration(NODE, ActionType.ADD),
+            EventRegistration("PersistentVolumeClaim", ActionType.ADD),
+            EventRegistration("VolumeAttachment", ActionType.DELETE),
         )
 
 

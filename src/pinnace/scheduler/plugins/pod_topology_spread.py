@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
 from pinnace.scheduler.plugins.spread_constraints import (
@@ -136,8 +136,8 @@ class PodTopologySpread:
         return default_constraints_of(template, cycle.state.lookups, self._defaults, action)
 
     def events(self) -> Sequence[EventRegistration]:
-        pods = Action.ADD | Action.DELETE | Action.POD_LABELS | Action.UPDATE
-        nodes = Action.ADD | Action.DELETE | Action.NODE_LABELS | Action.NODE_TAINTS
+        pods = ActionType.ADD | ActionType.DELETE | ActionType.POD_LABELS | ActionType.UPDATE
+        nodes = ActionType.ADD | ActionType.DELETE | ActionType.NODE_LABELS | ActionType.NODE_TAINTS
         return (EventRegistration(POD, pods, _may_change_counts), EventRegistration(NODE, nodes))
 
 

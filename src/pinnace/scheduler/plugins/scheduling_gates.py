@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinnace.scheduler.framework.events import POD, Action, EventRegistration
+from pinnace.scheduler.framework.events import POD, ActionType, EventRegistration
 from pinnace.scheduler.framework.status import Refusal, unresolvable
 from pinnace.scheduler.plugins.hints import is_own_update
 from pinnace.scheduler.state.pods import Pod
@@ -20,4 +20,4 @@ class SchedulingGates:
         return unresolvable(f"waiting for scheduling gates: [{' '.join(gate['name'] for gate in gates)}]")
 
     def events(self) -> Sequence[EventRegistration]:
-        return (EventRegistration(POD, Action.POD_GATES, is_own_update),)
+        return (EventRegistration(POD, ActionType.POD_GATES, is_own_update),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import Refusal, unresolvable
@@ -34,6 +34,6 @@ class TaintToleration:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration(NODE, Action.ADD | Action.NODE_TAINTS),
-            EventRegistration(POD, Action.POD_TOLERATIONS, is_own_update),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_TAINTS),
+            EventRegistration(POD, ActionType.POD_TOLERATIONS, is_own_update),
         )

@@ -10,7 +10,7 @@ import numpy as np
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends, WaitFor
 from pinnace.scheduler.framework.status import SKIP, PluginError, Refusal, Skip, unresolvable
 from pinnace.scheduler.plugins.claims import (
@@ -156,14 +156,14 @@ class VolumeBinding:
         return True
 
     def events(self) -> Sequence[EventRegistration]:
-        both = Action.ADD | Action.UPDATE
+        both = ActionType.ADD | ActionType.UPDATE
         return (
             EventRegistration("StorageClass", both),
             EventRegistration(_CLAIM, both),
             EventRegistration(_VOLUME, both),
-            EventRegistration(NODE, Action.ADD | Action.NODE_LABELS),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS),
             EventRegistration("CSINode", both),
-            EventRegistration("CSIDriver", Action.UPDATE),
+            EventRegistration("CSIDriver", ActionType.UPDATE),
             EventRegistration("CSIStorageCapacity", both),
         )
 

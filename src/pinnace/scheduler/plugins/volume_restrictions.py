@@ -8,7 +8,7 @@ import numpy as np
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, POD, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, POD, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
 from pinnace.scheduler.plugins.claims import claim_names, find_claim
@@ -67,9 +67,9 @@ class VolumeRestrictions:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration(POD, Action.DELETE, frees_place),
-            EventRegistration(NODE, Action.ADD),
-            EventRegistration(_CLAIM, Action.ADD | Action.UPDATE),
+            EventRegistration(POD, ActionType.DELETE, frees_place),
+            EventRegistration(NODE, ActionType.ADD),
+            EventRegistration(_CLAIM, ActionType.ADD | ActionType.UPDATE),
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.events import NODE, Action, EventRegistration
+from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable
 from pinnace.scheduler.plugins.claims import WAIT, claim_names, class_of, find_claim
@@ -87,10 +87,10 @@ class VolumeZone:
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration("StorageClass", Action.ADD),
-            EventRegistration(NODE, Action.ADD | Action.NODE_LABELS),
-            EventRegistration("PersistentVolumeClaim", Action.ADD | Action.UPDATE),
-            EventRegistration("PersistentVolume", Action.ADD | Action.UPDATE),
+            EventRegistration("StorageClass", ActionType.ADD),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS),
+            EventRegistration("PersistentVolumeClaim", ActionType.ADD | ActionType.UPDATE),
+            EventRegistration("PersistentVolume", ActionType.ADD | ActionType.UPDATE),
         )
 
 

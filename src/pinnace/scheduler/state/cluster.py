@@ -20,7 +20,7 @@ from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.lookups import Lookups
 from pinnace.scheduler.state.nodes import CPU, MEMORY, PODS, NodeChange, NodeTable, amounts_by_row
 from pinnace.scheduler.state.pods import Pod, Template, Templates
-from pinnace.scheduler.state.ports import HostPorts
+from pinnace.scheduler.state.ports import UsedHostPorts
 
 _ROWS = "rows"
 
@@ -33,7 +33,7 @@ class ClusterState:
         self.templates = Templates()
         self.lookups = Lookups()
         self.terms = TermIndex()
-        self.ports = HostPorts()
+        self.ports = UsedHostPorts()
         self.claims = ClaimUse()
         self.disks: dict[int, int] = {}
         """The slots with pods that mount disks which only one pod may use, and how many they are."""

@@ -17,7 +17,7 @@ class _Image:
         self.nodes: set[int] = set()
 
 
-class Images:
+class NodeImages:
     """Which nodes have which image. The size of an image is the one that its first node has stated."""
 
     def __init__(self) -> None:

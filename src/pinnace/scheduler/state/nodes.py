@@ -10,7 +10,7 @@ import orjson
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.state.arrays import Codes, Integers, Mask, grow
-from pinnace.scheduler.state.images import Images
+from pinnace.scheduler.state.images import NodeImages
 from pinnace.scheduler.state.labels import LabelColumns
 from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.resources import amounts_of, is_counted
@@ -48,7 +48,7 @@ class NodeTable:
         self.slot_of: dict[str, int] = {}
         self.labels = LabelColumns()
         self.fields = LabelColumns()
-        self.images = Images()
+        self.images = NodeImages()
         self.resources: dict[str, int] = {name: row for row, name in enumerate(_NATIVE)}
         """The row of each resource."""
         self.taint_sets: list[tuple[Object, ...]] = [()]

@@ -9,7 +9,7 @@ from pinnace.scheduler.state.pods import HostPort
 _ANY = "0.0.0.0"
 
 
-class HostPorts:
+class UsedHostPorts:
     def __init__(self) -> None:
         self._taken: dict[tuple[str, int], dict[int, Counter[str]]] = {}
         """The addresses in use by protocol and port, and by slot."""

@@ -38,9 +38,9 @@ def simulate(pods: Iterable[Object], state: ClusterState, profiles: Mapping[str,
             raise NoProfile(
                 f"{pod.key} is scheduled by {name}, which is not known here: name its file or configuration"
             )
-        gate = next((one for plugin in profile.pre_enqueue if (one := plugin.pre_enqueue(pod)) is not None), None)
-        if gate is not None:
-            yield SimulatedPod(str(pod.key), "", gate.message)
+        refusal = next((one for plugin in profile.pre_enqueue if (one := plugin.pre_enqueue(pod)) is not None), None)
+        if refusal is not None:
+            yield SimulatedPod(str(pod.key), "", refusal.message)
             continue
         decision = decide(pod, state, profile)
         nomination = decision.nomination

@@ -85,7 +85,7 @@ class ExtenderServer:
         state = self._state
         if state is None:
             if nodes is None:
-                raise wire.InvalidAnswer(
+                raise wire.InvalidExtenderAnswer(
                     "expected Nodes, found NodeNames: set nodeCacheCapable to false in the configuration"
                 )
             state = ClusterState()
@@ -110,7 +110,7 @@ class ExtenderServer:
         async def respond(request: web.Request) -> web.Response:
             try:
                 body = await answer(*wire.parse_arguments(json.loads(await request.read())))
-            except (wire.InvalidAnswer, json.JSONDecodeError, KeyError, TypeError) as error:
+            except (wire.InvalidExtenderAnswer, json.JSONDecodeError, KeyError, TypeError) as error:
                 return web.Response(status=400, text=str(error))
             except PluginError as error:
                 _log.error("extender request failed: %s", error)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pinnace.client.client import Client
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
-from pinnace.scheduler.configuration import Configuration
+from pinnace.scheduler.configuration import SchedulerConfiguration
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.registry import PluginRegistry
 from pinnace.scheduler.scheduler import Scheduler as SchedulerLoop
@@ -38,7 +38,7 @@ class Declared(Protocol):
 
     @property
     def name(self) -> str: ...
-    def configuration(self) -> Configuration: ...
+    def configuration(self) -> SchedulerConfiguration: ...
     def registry(self) -> PluginRegistry: ...
     def own_profile(self) -> Profile: ...
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
-from pinnace.scheduler.configuration import Configuration, ProfileConfiguration, build_profile
+from pinnace.scheduler.configuration import ProfileConfiguration, SchedulerConfiguration, build_profile
 from pinnace.scheduler.framework.plugin import Handle, Plugin
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.registry import PluginRegistry
@@ -214,9 +214,9 @@ class Scheduler(Extension):
             registry.add(name, lambda arguments, handle, plugin=plugin: plugin)  # type: ignore[misc]
         return registry
 
-    def configuration(self) -> Configuration:
+    def configuration(self) -> SchedulerConfiguration:
         """Return it as the one profile of a configuration."""
-        return Configuration((self._profile_configuration(),))
+        return SchedulerConfiguration((self._profile_configuration(),))
 
     def _profile_configuration(self) -> ProfileConfiguration:
         own = {name: weight for name, (_, weight) in self._own.items()}

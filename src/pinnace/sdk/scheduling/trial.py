@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from pinnace.model.objects import Object
-from pinnace.scheduler.decision import Decision, decide
+from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.lookups import LookupKind
@@ -63,7 +63,7 @@ def cluster_of(nodes: Iterable[Object], pods: Iterable[Object], objects: Iterabl
     return state
 
 
-def describe(decision: Decision) -> Trial:
+def describe(decision: SchedulingDecision) -> Trial:
     """Return a decision that was made with details as names and texts."""
     if decision.error is not None:
         raise decision.error

@@ -17,7 +17,7 @@ from pinnace.node.simulated.kwok.selection import Amount, Selector
 from pinnace.node.simulated.kwok.template import Functions, GoTemplate
 from pinnace.node.simulated.kwok.template_syntax import TemplateError
 from pinnace.node.simulated.machines import ready_conditions
-from pinnace.node.simulated.stages import Delete, Effect, Emit, PodHead, Stage, StageContext, StagePatch
+from pinnace.node.simulated.stages import Delete, Effect, Emit, SimulatedPodHead, Stage, StageContext, StagePatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class KwokLife:
         self._stages = list(stages)
         self._chance = chance or random.Random()
 
-    def concerns(self, head: PodHead) -> bool:
+    def concerns(self, head: SimulatedPodHead) -> bool:
         return True
 
     def stages_of(self, obj: Object) -> list[Stage]:
