@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
+from tests.server.roles import BOB, as_user
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[InProcess]:
     async with control_plane() as plane:
         yield plane
+
+
+@pytest.fixture
+def bob(api: InProcess) -> InProcess:
+    """Requests of a user without any role."""
+    return as_user(api, BOB)
 
 
 @pytest.fixture

@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from tests.extensions.aggregated_server import ROOT
-from tests.extensions.aggregation.test_aggregation import Aggregating, cluster, pki
+from tests.extensions.aggregation.aggregating import Aggregating
 
 from pinnace.auth.users import User
 from pinnace.server.http.server import HttpServer
-
-__all__ = ["cluster", "pki"]
 
 TALK = f"{ROOT}/namespaces/default/recipes/soup/talk"
 ADA = User("ada", ("system:masters",))

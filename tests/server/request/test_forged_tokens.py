@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.server.in_process import InProcess
-from tests.server.test_access import from_the_wire
+from tests.server.roles import from_the_wire
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, load_key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.admission.webhook_server import allowed, denied, patched, webhook
-from tests.admission.webhooks.test_webhooks import MUTATING, VALIDATING, configure, hook
+from tests.admission.webhooks.configurations import MUTATING, VALIDATING, configure, hook
 from tests.server.in_process import PODS, InProcess, Object, control_plane, pod
 from tests.server.streaming.conftest import furnish
 

@@ -1,0 +1,101 @@
+"""APIServices of built-in and custom kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.extensions.aggregated_server import GROUP, VERSION
+from tests.extensions.aggregation.aggregating import (
+    API_SERVICES,
+    NAME,
+    RECIPES,
+    SERVICES,
+    Aggregating,
+    api_service,
+    external_service,
+    recipe,
+)
+from tests.extensions.definitions import DEFINITIONS, definition, reached, version
+
+from pinnace.cluster.in_process import in_process_client
+
+
+async def test_what_is_local_stays_so_until_an_api_service_leads_elsewhere(cluster: Aggregating) -> None:
+    local = api_service(cluster.port, cluster.ca, service=None, caBundle=None)
+    await cluster.made(API_SERVICES, local)
+    found = await cluster.available("True")
+    assert (found["reason"], (await cluster.get(RECIPES)).status) == ("Local", 404)
+    assert cluster.kitchen.asked == []
+    await cluster.made(SERVICES, external_service())
+    present = (await cluster.get(f"{API_SERVICES}/{NAME}")).json
+    present["spec"] = api_service(cluster.port, cluster.ca)["spec"]
+    await cluster.put(f"{API_SERVICES}/{NAME}", present)
+    await cluster.available("True", lambda found: found["reason"] == "Passed")
+    assert (await cluster.get(RECIPES)).status == 200
+
+
+async def test_a_version_beside_a_custom_kind_is_sorted_by_priority(cluster: Aggregating) -> None:
+    await cluster.made(
+        DEFINITIONS, definition("recipes", "Recipe", group=GROUP, versions=[version("v2", storage=True)])
+    )
+    await cluster.register(versionPriority=200)
+    listed = [one["version"] for one in (await cluster.get(f"/apis/{GROUP}")).json["versions"]]
+    assert listed == ["v1", "v2"]
+    assert (await cluster.get(f"/apis/{GROUP}/v2/recipes")).json["kind"] == "RecipeList"
+    assert cluster.kitchen.asked.count(f"/apis/{GROUP}/v2/recipes") == 0
+
+
+async def test_a_custom_kind_is_answered_elsewhere_while_an_api_service_says_so(cluster: Aggregating) -> None:
+    await cluster.register()
+    await cluster.made(
+        DEFINITIONS, definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    )
+    await cluster.made(RECIPES, recipe("remote"))
+    await cluster.delete(f"{API_SERVICES}/{NAME}")
+    await cluster.available("True", lambda found: found["reason"] == "Local")
+    await cluster.made(RECIPES, recipe("local"))
+    assert (await cluster.get(RECIPES)).names == ["local"]
+    await cluster.delete(f"{API_SERVICES}/{NAME}")
+    await cluster.made(API_SERVICES, api_service(cluster.port, cluster.ca))
+    await cluster.available("True", lambda found: found["reason"] == "Passed")
+    assert (await cluster.get(RECIPES)).names == ["remote"]
+
+
+async def test_custom_kinds_have_an_api_service_as_long_as_they_are_served(cluster: Aggregating) -> None:
+    recipes = definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    await cluster.made(DEFINITIONS, recipes)
+    await cluster.available("True")
+    made = (await cluster.get(f"{API_SERVICES}/{NAME}")).json
+    assert made["metadata"]["labels"] == {"kube-aggregator.kubernetes.io/automanaged": "true"}
+    priorities = {"groupPriorityMinimum": 1000, "versionPriority": 100}
+    assert made["spec"] == {"group": GROUP, "version": VERSION, **priorities}
+    plain = (await cluster.get(f"{DEFINITIONS}/recipes.{GROUP}")).json
+    plain["spec"]["versions"].append(version("v2"))
+    plain["spec"]["versions"][0]["served"] = False
+    await cluster.put(f"{DEFINITIONS}/recipes.{GROUP}", plain)
+
+    async def moved() -> Any:
+        statuses = [(await cluster.get(f"{API_SERVICES}/{each}.{GROUP}")).status for each in ("v1", "v2")]
+        return statuses if statuses == [404, 200] else None
+
+    await reached(moved)
+
+
+async def test_built_in_api_services_that_are_labelled_automanaged_stay(cluster: Aggregating) -> None:
+    label = {"metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": "true"}}}
+    for name in ("v1.", "v1.apps"):
+        assert (await cluster.patch(f"{API_SERVICES}/{name}", label)).status == 200
+    client = in_process_client(cluster.plane.local())
+    task = asyncio.create_task(cluster.plane.aggregation.run_registration(client))
+    recipes = definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    await cluster.made(DEFINITIONS, recipes)  # Its APIService tells that the registration has looked at all others.
+
+    async def registered() -> Any:
+        return (await cluster.get(f"{API_SERVICES}/{VERSION}.{GROUP}")).status == 200
+
+    await reached(registered)
+    assert not task.done()
+    task.cancel()
+    for name in ("v1.", "v1.apps"):
+        assert (await cluster.get(f"{API_SERVICES}/{name}")).status == 200

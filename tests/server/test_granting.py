@@ -1,0 +1,92 @@
+"""A user can grant only permissions that the user holds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.auth.objects_in_memory import rule
+from tests.server.in_process import InProcess, Object
+from tests.server.roles import (
+    BINDINGS,
+    CLUSTER_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    ROLES,
+    as_user,
+    binding,
+    cluster_role,
+    role,
+)
+
+from pinnace.auth.users import User
+
+
+async def lets_bob_write_roles(api: InProcess, *more: Object) -> None:
+    writes = rule("create update get", "roles rolebindings", groups="rbac.authorization.k8s.io")
+    cluster_writes = rule("create", "clusterroles clusterrolebindings", groups="rbac.authorization.k8s.io")
+    await api.made(CLUSTER_ROLES, cluster_role("role-writer", writes, cluster_writes, *more))
+    await api.made(CLUSTER_BINDINGS, binding("role-writer", "role-writer", of="ClusterRoleBinding"))
+
+
+NOT_HELD = (
+    '"r" is forbidden: user "bob" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions '
+    'not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+)
+
+
+async def test_nobody_grants_what_he_does_not_hold(api: InProcess, bob: InProcess) -> None:
+    await lets_bob_write_roles(api)
+    secrets = rule("get", "secrets")
+    made = await bob.post(ROLES, role("r", secrets))
+    assert (made.status, made.message) == (403, f"roles.rbac.authorization.k8s.io {NOT_HELD}")
+    await api.made(ROLES, role("r", rule("get", "pods")))
+    changed = await bob.put(f"{ROLES}/r", role("r", secrets))
+    assert (changed.status, changed.message) == (403, f"roles.rbac.authorization.k8s.io {NOT_HELD}")
+    await api.made(CLUSTER_ROLES, cluster_role("secret-reader", secrets))
+    bound = await bob.post(BINDINGS, binding("r", "secret-reader"))
+    assert (bound.status, bound.message) == (403, f"rolebindings.rbac.authorization.k8s.io {NOT_HELD}")
+    admin = await bob.post(CLUSTER_BINDINGS, binding("me", "cluster-admin", of="ClusterRoleBinding"))
+    assert admin.status == 403
+    assert (await bob.get("/api/v1/namespaces/default/secrets/x")).status == 403
+
+
+async def test_what_is_held_can_be_granted(api: InProcess, bob: InProcess) -> None:
+    await lets_bob_write_roles(api, rule("get list", "configmaps"))
+    await bob.made(ROLES, role("r", rule("get", "configmaps")))
+    await bob.made(BINDINGS, binding("r", "r", user="alice", kind="Role"))
+    assert (await as_user(api, User("alice")).get(f"{CONFIG_MAPS}/x")).status == 404
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("escalate", "roles"), ("bind", "clusterroles")])
+async def test_who_may_escalate_or_bind_may_grant_more(
+    api: InProcess, bob: InProcess, verb: str, resource: str
+) -> None:
+    await lets_bob_write_roles(api, rule(verb, resource, groups="rbac.authorization.k8s.io"))
+    made = await bob.post(ROLES, role("r", rule("get", "secrets")))
+    bound = await bob.post(BINDINGS, binding("b", "edit"))
+    assert (made.status, bound.status) == ((201, 403) if verb == "escalate" else (403, 201))
+
+
+async def test_a_gathering_role_takes_an_administrator(api: InProcess, bob: InProcess) -> None:
+    await lets_bob_write_roles(api)
+    gathers = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
+    reply = await bob.post(CLUSTER_ROLES, {**cluster_role("r"), "aggregationRule": gathers})
+    assert reply.status == 403
+    assert reply.message.endswith("must have cluster-admin privileges to use the aggregationRule")
+
+
+async def test_a_role_that_is_not_there_cannot_be_bound(api: InProcess, bob: InProcess) -> None:
+    await lets_bob_write_roles(api)
+    assert (await bob.post(BINDINGS, binding("r", "nosuch"))).status == 404
+
+
+async def test_a_patch_cannot_slip_a_rule_past_the_check(api: InProcess, bob: InProcess) -> None:
+    await lets_bob_write_roles(api, rule("patch", "roles", groups="rbac.authorization.k8s.io"))
+    await api.made(ROLES, role("r", rule("get", "pods")))
+    patch = {"rules": [rule("*", "*", groups="*")]}
+    for content_type in ("application/merge-patch+json", "application/strategic-merge-patch+json"):
+        assert (await bob.patch(f"{ROLES}/r", patch, content_type)).status == 403
+    operations = [{"op": "add", "path": "/rules/-", "value": rule("*", "*", groups="*")}]
+    assert (await bob.patch(f"{ROLES}/r", operations, "application/json-patch+json")).status == 403
+    applied = role("r", rule("*", "*", groups="*"))
+    url = f"{ROLES}/r?fieldManager=bob&force=true"
+    assert (await bob.patch(url, applied, "application/apply-patch+yaml")).status == 403
