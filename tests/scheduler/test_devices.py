@@ -94,3 +94,72 @@ async def test_a_pod_is_tried_again_when_its_claim_appears(gpus: Cluster) -> Non
     await gpus.settle()
     await gpus.advance(11)  # The back-off of a pod that was refused once.
     assert (await gpus.client.get("v1/Pod", "p"))["spec"]["nodeName"]
+
+
+def partitionable_slices(node: str, **sizes: str) -> list[Object]:
+    """Return the slices of one card whose partitions share its memory."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    devices = [
+        {"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": size}}}]}
+        for name, size in sizes.items()
+    ]
+    head = {"apiVersion": RESOURCE, "kind": "ResourceSlice"}
+    common = {"driver": DRIVER, "pool": pool, "nodeName": node}
+    return [
+        {**head, "metadata": {"name": f"{node}-counters"}, "spec": {**common, "sharedCounters": counters}},
+        {**head, "metadata": {"name": f"{node}-devices"}, "spec": {**common, "devices": devices}},
+    ]
+
+
+async def bound(cluster: Cluster, name: str) -> bool:
+    return bool((await cluster.client.get("v1/Pod", name))["spec"].get("nodeName"))
+
+
+async def device_of(cluster: Cluster, name: str) -> Object:
+    found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
+    [result] = found["status"]["allocation"]["devices"]["results"]
+    return result
+
+
+async def test_partitions_of_a_card_are_allocated_while_its_counters_last(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    for obj in (device_class(), *partitionable_slices("node-0", half="20Gi", quarter="10Gi", whole="40Gi")):
+        await cluster.client.create(obj)
+    for name in ("a", "b", "c"):
+        await cluster.client.create(claim(name))
+        await cluster.client.create(pod(name, name))
+        await cluster.settle()
+    assert [(await device_of(cluster, name))["device"] for name in ("a", "b")] == ["half", "quarter"]
+    assert not await bound(cluster, "c"), "the whole card needs 40Gi, and 10Gi are left"
+    for name in ("a", "b"):
+        await cluster.client.delete("v1/Pod", name, grace_seconds=0)
+    await cluster.settle()
+    await cluster.advance(11)  # The back-off of a pod that was refused once.
+    assert (await device_of(cluster, "c"))["device"] == "half"
+
+
+def sharing_claim(name: str, memory: str) -> Object:
+    made = claim(name)
+    made["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
+    return made
+
+
+async def test_claims_share_a_device_until_its_capacity_is_consumed(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    offered = device_slice("node-0", "10Gi")
+    policy = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "2Gi"}}
+    offered["spec"]["devices"][0] |= {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "10Gi", "requestPolicy": policy}},
+    }
+    for obj in (device_class(), offered):
+        await cluster.client.create(obj)
+    for name, memory in (("a", "4Gi"), ("b", "3Gi"), ("c", "3Gi")):
+        await cluster.client.create(sharing_claim(name, memory))
+        await cluster.client.create(pod(name, name))
+        await cluster.settle()
+    shares = [await device_of(cluster, name) for name in ("a", "b")]
+    assert [one["consumedCapacity"] for one in shares] == [{"memory": "5Gi"}, {"memory": "3Gi"}]
+    assert len({one["shareID"] for one in shares}) == 2
+    assert not await bound(cluster, "c"), "2Gi are left"

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -33,12 +34,20 @@ Parameters = Mapping[str, str | int | bool | None]
 
 def target_of(path: str, parameters: Parameters) -> str:
     """Return the path with its query. Parameters that are None, '' or False are left out; 0 is not."""
-    sent = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in parameters.items()
-        if value is not None and value != "" and value is not False
-    }
-    return f"{path}?{urlencode(sent, quote_via=quote)}" if sent else path
+    sent = tuple(
+        [
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in parameters.items()
+            if value is not None and value != "" and value is not False
+        ]
+    )
+    return f"{path}?{_encode_query(sent)}" if sent else path
+
+
+@lru_cache(maxsize=256)
+def _encode_query(parameters: tuple[tuple[str, str], ...]) -> str:
+    """Return the query. Most requests of a client have one of a few."""
+    return urlencode(parameters, quote_via=quote)
 
 
 class Exchange:

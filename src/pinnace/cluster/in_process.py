@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream
@@ -92,11 +92,39 @@ def in_process_client(
 
 def _answer_of(response: Response) -> Answer:
     body = response.body if isinstance(response.body, bytes) else b"".join(response.body)
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in _pairs_of(response.headers):  # A header may come more than once.
-        name, value = raw_name.decode().lower(), raw_value.decode()
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Answer(response.status, headers, body)
+    return Answer(response.status, _LazyHeaders(response.headers), body)
+
+
+class _LazyHeaders(Mapping[str, str]):
+    """The headers of an answer, decoded at the first use: most clients in this process use none."""
+
+    __slots__ = ("_decoded", "_raw")
+
+    def __init__(self, raw: Headers) -> None:
+        self._raw = raw
+        self._decoded: dict[str, str] | None = None
+
+    def __contains__(self, name: object) -> bool:
+        if self._decoded is None and isinstance(self._raw, bytes) and name == "warning":
+            return b"Warning: " in self._raw and name in self._decode()  # Asked for after every request.
+        return name in self._decode()
+
+    def __getitem__(self, name: str) -> str:
+        return self._decode()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decode())
+
+    def __len__(self) -> int:
+        return len(self._decode())
+
+    def _decode(self) -> dict[str, str]:
+        if self._decoded is None:
+            headers = self._decoded = {}
+            for raw_name, raw_value in _pairs_of(self._raw):  # A header may come more than once.
+                name, value = raw_name.decode().lower(), raw_value.decode()
+                headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        return self._decoded
 
 
 def _pairs_of(headers: Headers) -> Sequence[tuple[bytes, bytes]]:

@@ -27,6 +27,9 @@ _MEMORY_SECONDS = 600.0
 _BURST = 25.0
 _PER_SECOND = 1 / 300
 _WAITING = 1000
+"""So many events wait at most: the next ones are lost, unless their source waits for `room`."""
+_LANES = 4
+"""So many events are written at once: one after the other would allow one per commit of the server."""
 _LONGEST = 1024
 _SIMILAR = 10
 """From so many messages on, events that differ by their message alone are counted as one."""
@@ -66,13 +69,19 @@ class _Allowance:
 
 
 class EventRecorder:
-    """Records events in the background: `record` never waits and never fails. `run` must run for them to be written."""
+    """Records events in the background: `record` never waits and never fails. `run` must run for them to be written.
+
+    A source of very many events, such as the scheduler, waits for `room` before it goes on: then none is lost.
+    """
 
     def __init__(self, client: Client, component: str) -> None:
         self._client = client
         self._component = component
         self._instance = f"{component}-{socket.gethostname()}-{os.getpid()}"
-        self._waiting: asyncio.Queue[tuple[_EventKey, Object]] = asyncio.Queue(_WAITING)
+        self._lanes: list[asyncio.Queue[tuple[_EventKey, Object]]] = [asyncio.Queue() for _ in range(_LANES)]
+        self._waiting = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._written: OrderedDict[_EventKey, _Written] = OrderedDict()
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
         self._similar: OrderedDict[_EventKey, _Similar] = OrderedDict()
@@ -89,32 +98,54 @@ class EventRecorder:
         event_key = _EventKey(metadata.get("uid", ""), type, reason, message[:_LONGEST], component or self._component)
         if not self._is_allowed(event_key.uid or f"{metadata.get('namespace')}/{metadata['name']}"):
             return
-        try:
-            self._waiting.put_nowait((event_key, _reference(obj)))
-        except asyncio.QueueFull:
+        if self._waiting >= _WAITING:
             # One line per burst: a line per event would be a second flood.
             if not self._lost:
                 _log.warning("too many events wait to be written; the first lost: %s %s", reason, message)
             self._lost += 1
+            return
+        self._waiting += 1
+        if self._waiting >= _WAITING // 2:
+            self._has_room.clear()
+        # Events of one object stay in order: they share a lane.
+        self._lanes[hash(event_key.uid) % _LANES].put_nowait((event_key, _reference(obj)))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether less than half of the events wait that may wait."""
+        return self._has_room.is_set()
+
+    async def room(self) -> None:
+        """Return when the recorder has room again. Only a source that runs beside `run` may wait for it."""
+        await self._has_room.wait()
 
     async def run(self) -> None:
         """Write the recorded events, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for lane in self._lanes:
+                group.create_task(self._run_lane(lane))
+
+    async def _run_lane(self, lane: asyncio.Queue[tuple[_EventKey, Object]]) -> None:
         while True:
-            event_key, about = await self._waiting.get()
+            event_key, about = await lane.get()
             try:
                 await self._write(event_key, about)
             except (errors.ApiError, ConnectionLost, NoCredentials) as error:
                 level = logging.DEBUG if is_namespace_terminating(error) else logging.WARNING
                 _log.log(level, "an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
             finally:
-                self._waiting.task_done()
-            if self._lost and self._waiting.empty():
+                lane.task_done()
+                self._waiting -= 1
+                if self._waiting < _WAITING // 2:
+                    self._has_room.set()
+            if self._lost and not self._waiting:
                 _log.warning("%d events were lost", self._lost)
                 self._lost = 0
 
     async def idle(self) -> None:
         """Return when all recorded events are written."""
-        await self._waiting.join()
+        for lane in self._lanes:
+            await lane.join()
 
     def _is_allowed(self, about: str) -> bool:
         now = self._client.clock.monotonic()

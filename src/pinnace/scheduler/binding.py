@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
@@ -20,8 +20,8 @@ from pinnace.scheduler.framework.status import PluginError, Refusal, unschedulab
 from pinnace.scheduler.queue.queue import SchedulingQueue
 from pinnace.scheduler.report import Reporter
 from pinnace.scheduler.state.cluster import ClusterState
+from pinnace.scheduler.workers import Work
 
-Work = Coroutine[Any, Any, None]
 _log = logging.getLogger(__name__)
 
 
@@ -109,8 +109,8 @@ class Binder:
                 elif answer is not None:
                     raise _Refused(answer, permit.name)
         except (PluginError, _Refused) as error:
-            return self._fail(decided, error)
-        return self._hold(decided, waits) if waits else self._bind(decided)
+            return partial(self._fail, decided, error)
+        return self._hold(decided, waits) if waits else partial(self._bind, decided)
 
     async def _bind(self, decided: _Decided) -> None:
         """Run the rest of the binding cycle, from the first PreBind plug-in that has not run."""
@@ -150,7 +150,7 @@ class Binder:
         def expire() -> None:
             if self._parked.pop(uid, None) is not None:
                 error = PluginError(plugin, f'running PreBind plugin "{plugin}": {wait.message}')
-                self._start(self._fail(decided, error))
+                self._start(partial(self._fail, decided, error))
 
         self._parked[uid] = _Parked(decided, wait, self._clock.call_later(wait.seconds, expire))
 
@@ -165,7 +165,8 @@ class Binder:
                 failure = error
             del self._parked[uid]
             parked.alarm.cancel()
-            self._start(self._fail(parked.decided, failure) if failure is not None else self._bind(parked.decided))
+            decided = parked.decided
+            self._start(partial(self._fail, decided, failure) if failure is not None else partial(self._bind, decided))
 
     def _hold(self, decided: _Decided, waits: list[tuple[str, float]]) -> Work:
         """Let a pod wait for its permit."""
@@ -176,7 +177,7 @@ class Binder:
             self._answer(uid, unschedulable(f"timed out after waiting {seconds:g}s at plugin {name}"))
 
         self._permits[uid] = (decided, name, self._clock.call_later(seconds, expire))
-        return _nothing()
+        return _nothing
 
     def _answer(self, uid: str, refusal: Refusal | None) -> None:
         held = self._permits.pop(uid, None)
@@ -184,7 +185,10 @@ class Binder:
             return
         decided, name, alarm = held
         alarm.cancel()
-        self._start(self._bind(decided) if refusal is None else self._fail(decided, _Refused(refusal, name)))
+        if refusal is None:
+            self._start(partial(self._bind, decided))
+        else:
+            self._start(partial(self._fail, decided, _Refused(refusal, name)))
 
     async def _fail(self, decided: _Decided, error: Exception) -> None:
         """Give the place back, and let the pod be tried again unless it is gone or has another node."""

@@ -16,7 +16,7 @@ from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import NO_NODES, Diagnosis
 from pinnace.scheduler.framework.evaluation import WeightedScore
 from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
-from pinnace.scheduler.framework.plugin import Nomination, NormalizeScorePlugin
+from pinnace.scheduler.framework.plugin import Nomination
 from pinnace.scheduler.framework.profile import Preparation, Profile
 from pinnace.scheduler.framework.status import Code, PluginError, Skip
 from pinnace.scheduler.framework.verdict import ExtenderVerdict
@@ -129,7 +129,8 @@ def _feasible(decision: SchedulingDecision, profile: Profile, preparation: Prepa
             checked = profile.diagnose(cycle, preparation, only)
             if checked.of(nominated) is None and profile.refusal_beside_nominated(cycle, nominated) is None:
                 return only
-    mask = profile.evaluation(cycle.template).feasible(cycle)
+    alone = profile.evaluation(cycle.template).feasible(cycle)
+    mask = alone.mask
     if preparation.only is not None:
         named = np.zeros_like(mask)
         named[[slot for name in preparation.only if (slot := nodes.slot_of.get(name, -1)) >= 0]] = True
@@ -137,7 +138,7 @@ def _feasible(decision: SchedulingDecision, profile: Profile, preparation: Prepa
     for plugin in profile.cluster_filters:
         if plugin.name not in preparation.skipped and mask.any():
             mask = mask & (filter_codes(plugin, cycle, ALL) == 0)
-    slots = np.flatnonzero(mask)
+    slots = alone.slots if mask is alone.mask else np.flatnonzero(mask)
     if cycle.state.nominations.slots:
         slots = _without_nominated(cycle, profile, slots)
     return slots
@@ -194,8 +195,8 @@ def _score(
     decision: SchedulingDecision, profile: Profile, verdict: ExtenderVerdict | None, *, has_details: bool
 ) -> None:
     cycle, slots = decision.cycle, decision.feasible
-    mask = np.zeros(cycle.state.size, dtype=np.bool_)
-    mask[slots] = True
+    evaluation = profile.evaluation(cycle.template)
+    mask = evaluation.mask_of(slots, cycle.state.size)
     skipped = frozenset(
         plugin.name
         for plugin in profile.pre_score
@@ -204,8 +205,8 @@ def _score(
     if has_details:
         totals = _score_one_by_one(decision, profile, skipped)
     else:
-        flat, others = profile.evaluation(cycle.template).scores(cycle, skipped)
-        totals = flat[slots]
+        flat, others = evaluation.scores(cycle, skipped)
+        totals = flat.copy() if len(slots) == len(flat) else flat[slots]
         for weighted, raw in others:
             totals += weighted.weight * _normalize(cycle, weighted, raw[slots], slots)
         for weighted in profile.cluster_scores:
@@ -234,8 +235,8 @@ def _score_one_by_one(decision: SchedulingDecision, profile: Profile, skipped: f
 
 
 def _normalize(cycle: Cycle, weighted: WeightedScore, raw: Integers, slots: Slots) -> Integers:
-    plugin = weighted.plugin
-    if isinstance(plugin, NormalizeScorePlugin):
-        raw = call(plugin.name, "normalizescore", plugin.normalize, cycle, raw, slots)
-    check_range(plugin.name, raw)
+    normalizer = weighted.normalizer
+    if normalizer is not None:
+        raw = call(normalizer.name, "normalizescore", normalizer.normalize, cycle, raw, slots)
+    check_range(weighted.plugin.name, raw)
     return raw

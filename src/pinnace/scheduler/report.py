@@ -22,6 +22,15 @@ class Reporter:
         self._manager = manager
         self._client = client
 
+    @property
+    def has_room(self) -> bool:
+        """Whether events can be recorded without losing any."""
+        return self._manager.recorder.has_room
+
+    async def room(self) -> None:
+        """Return when events can be recorded again without losing any."""
+        await self._manager.recorder.room()
+
     def report_success(self, pod: Pod, node: str) -> None:
         message = f"Successfully assigned {pod.key} to {node}"
         self._manager.recorder.record(_reference(pod), "Normal", "Scheduled", message, component=_component(pod))

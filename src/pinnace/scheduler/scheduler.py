@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from functools import partial
 from random import Random
-from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.model.objects import Key, Object
-from pinnace.model.tasks import Tasks
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
@@ -35,6 +33,7 @@ from pinnace.scheduler.preemption import Evictor
 from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
 from pinnace.scheduler.report import Reporter
 from pinnace.scheduler.state.cluster import ClusterState
+from pinnace.scheduler.workers import Work, Workers
 
 _WORK = Key("", "pods")
 _NODE = "v1/Node"
@@ -72,7 +71,7 @@ class Scheduler:
                 profile.bind.insert(0, ExtenderBinder(self._extenders))
         self._random = Random(seed)
         self._news = asyncio.Event()
-        self._tasks = Tasks(expected=())
+        self._workers = Workers(_MOST_BINDINGS, self._news.set)
         self._is_running = False
         self._reporter = Reporter(manager, client)
         self._listener = ClusterListener(manager, self.state, self.queue)
@@ -109,7 +108,7 @@ class Scheduler:
         """Schedule until no pod is left that can be tried now and no binding is under way."""
         turns = Turns()
         self._is_running = True
-        async with self._extenders, self._tasks:
+        async with self._extenders, self._workers:
             try:
                 while await self._step(turns):
                     pass
@@ -119,13 +118,15 @@ class Scheduler:
     async def _step(self, turns: Turns) -> bool:
         """Try one pod, or wait for a binding; return whether there is more to do."""
         self._news.clear()
-        queued = self.queue.pop() if len(self._tasks) < _MOST_BINDINGS else None
+        if not self._reporter.has_room:
+            await self._reporter.room()  # No event is lost: decisions wait until enough of them are written.
+        queued = self.queue.pop() if len(self._workers) < _MOST_BINDINGS else None
         if queued is not None and self._extenders:
             await self._attempt_extended(queued)
         elif queued is not None:
             self._attempt(queued)
             await turns.pause()
-        elif self._tasks:
+        elif len(self._workers):
             await self._news.wait()  # A binding ends, or a pod comes.
         else:
             return False
@@ -181,16 +182,19 @@ class Scheduler:
             self.metrics.count_attempt(name, FAILED, decided - began)
             _log.error("cannot schedule %s: %s", queued.pod.key, decision.error)
             self.queue.put_error(queued)
-            self._start(self._reporter.report_failure(queued.pod, decision, "SchedulerError"))
+            self._start(partial(self._reporter.report_failure, queued.pod, decision, "SchedulerError"))
         elif decision.node:
-            work = self._start(self._binder.begin(queued, decision, self.profile_of(queued)))
-            work.add_done_callback(lambda _: self._count_binding(queued, name, began))
+            self._start(
+                partial(self._bind, queued, self._binder.begin(queued, decision, self.profile_of(queued)), began)
+            )
         else:
             self.metrics.count_attempt(name, REFUSED, decided - began)
             self._refuse(queued, decision)
 
-    def _count_binding(self, queued: QueuedPod, profile: str, began: float) -> None:
-        """Count a binding that has ended: a pod that is bound has left the queue and stays in the state."""
+    async def _bind(self, queued: QueuedPod, binding: Work, began: float) -> None:
+        """Bind a pod and count the attempt: a pod that is bound has left the queue and stays in the state."""
+        await binding()
+        profile = self.profile_of(queued).name
         uid, now = queued.pod.uid, self._clock.monotonic()
         if self._binder.is_waiting(uid):
             return
@@ -208,18 +212,13 @@ class Scheduler:
             self.state.nominations.add(pod, nomination.node)
             pod.nominated_node = nomination.node
             self.metrics.count_preemption(len(nomination.victims))
-            self._start(self._evictor.evict(pod, nomination))
-        self._start(self._reporter.report_failure(pod, decision, "Unschedulable"))
+            self._start(partial(self._evictor.evict, pod, nomination))
+        self._start(partial(self._reporter.report_failure, pod, decision, "Unschedulable"))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._tasks.start(work)
-        task.add_done_callback(self._hear_end)
+    def _start(self, work: Work) -> None:
+        self._workers.add(work)
         if not self._is_running:
             self._wake()
-        return task
-
-    def _hear_end(self, task: asyncio.Task[None]) -> None:
-        self._news.set()
 
 
 def _object_of(nodes: Cache, name: str) -> Object:

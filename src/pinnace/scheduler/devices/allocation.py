@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinnace.model.objects import Object
-from pinnace.scheduler.devices.pools import DeviceId, OfferedDevice
+from pinnace.model.objects import Object, new_uid
+from pinnace.scheduler.devices.capacity import Consumption, add, consumption_of, has_room
+from pinnace.scheduler.devices.pools import OfferedDevice
+from pinnace.scheduler.devices.usage import DeviceUsage, fits_counters
 
 _MOST_STEPS = 20_000
 """Allocation is a search: one that takes longer is given up, so that other pods do not wait."""
@@ -24,7 +26,10 @@ class Chosen:
 
     request: str
     device: OfferedDevice
+    consumed: Consumption
+    """The capacity that it consumes of a device that can be shared."""
     is_admin: bool = False
+    tolerations: Sequence[Object] = ()
 
 
 @dataclass(slots=True)
@@ -33,21 +38,23 @@ class DeviceSearch:
 
     devices: Sequence[OfferedDevice]
     classes: Mapping[str, Object]
-    taken: set[DeviceId]
-    """Devices of other claims."""
+    usage: DeviceUsage
+    """The devices of other claims."""
     steps: int = 0
-    mine: set[DeviceId] = field(default_factory=set)
+    mine: list[Chosen] = field(default_factory=list)
+    """The devices of the claims before the present one."""
 
     def allocate(self, claims: Sequence[Object]) -> list[list[Chosen]] | None:
         """Return the devices of each claim; None if they cannot all be allocated. Raise SearchTooLong."""
         if not claims:
             return []
         for chosen in self._requests(claims[0], 0, []):
-            self.mine.update(one.device.id for one in chosen)
+            before = len(self.mine)
+            self.mine.extend(chosen)
             rest = self.allocate(claims[1:])
             if rest is not None:
                 return [chosen, *rest]
-            self.mine.difference_update(one.device.id for one in chosen)
+            del self.mine[before:]
         return None
 
     def _requests(self, claim: Object, position: int, chosen: list[Chosen]) -> Any:
@@ -74,27 +81,50 @@ class DeviceSearch:
         count = len(fitting) if is_all else wanted.get("count") or 1
         if (is_all and not fitting) or len(chosen) + count > _MOST_RESULTS:
             return
-        is_admin = bool(wanted.get("adminAccess"))
-        usable = [one for one in fitting if self._is_usable(one, wanted, chosen, is_admin=is_admin)]
-        yield from self._combine(claim, name, usable, count, chosen, [], is_admin)
+        usable = [found for one in fitting if (found := self._candidate(one, name, wanted, chosen)) is not None]
+        yield from self._combine(claim, usable, count, chosen, [])
 
-    def _is_usable(self, device: OfferedDevice, wanted: Object, chosen: list[Chosen], *, is_admin: bool) -> bool:
-        if any(one.device.id == device.id for one in chosen):
-            return False
-        if not is_admin and (device.id in self.taken or device.id in self.mine):
-            return False
+    def _candidate(self, device: OfferedDevice, name: str, wanted: Object, chosen: list[Chosen]) -> Chosen | None:
+        """Return the choice of a device for a request; None if it is in use, tainted, or does not allow the request."""
+        is_admin = bool(wanted.get("adminAccess"))
+        if not device.is_shareable:
+            if any(one.device.id == device.id for one in chosen):
+                return None
+            if not is_admin and any(one.device.id == device.id for one in self.mine):
+                return None
+        if not is_admin and device.id in self.usage.taken:
+            return None
+        tolerations = wanted.get("tolerations") or ()
         taints = [one for one in device.device.get("taints") or () if one.get("effect") in ("NoSchedule", "NoExecute")]
-        return all(any(_tolerates(one, taint) for one in wanted.get("tolerations") or ()) for taint in taints)
+        if not all(any(_tolerates(one, taint) for one in tolerations) for taint in taints):
+            return None
+        consumed = consumption_of(wanted, device.device)
+        return Chosen(name, device, consumed, is_admin, tolerations) if consumed is not None else None
+
+    def _has_room(self, candidate: Chosen, chosen: Sequence[Chosen]) -> bool:
+        """Return whether a device has the capacity, and its pool the counters, besides the devices chosen so far."""
+        device = candidate.device
+        in_use: Consumption = {}
+        is_shared = False
+        if device.is_shareable:
+            shares = [one.consumed for one in chosen if one.device.id == device.id]
+            if device.id in self.usage.shared:
+                shares.append(self.usage.shared[device.id])
+            is_shared = bool(shares)
+            for share in shares:
+                add(in_use, share)
+        if not has_room(device.device, candidate.consumed, in_use):
+            return False
+        # A device that is shared already has its counters.
+        return not device.consumes or is_shared or fits_counters(device, [one.device for one in chosen], self.usage)
 
     def _combine(
         self,
         claim: Object,
-        name: str,
-        usable: Sequence[OfferedDevice],
+        usable: Sequence[Chosen],
         count: int,
         chosen: list[Chosen],
         picked: list[Chosen],
-        is_admin: bool,
     ) -> Any:
         """Yield every choice of `count` devices that keeps the claim's constraints."""
         self.steps += 1
@@ -103,11 +133,11 @@ class DeviceSearch:
         if count == 0:
             yield picked
             return
-        for position, device in enumerate(usable[: len(usable) - count + 1]):
-            candidate = Chosen(name, device, is_admin)
-            if _keeps_constraints(claim, [*chosen, *picked, candidate]):
+        for position, candidate in enumerate(usable[: len(usable) - count + 1]):
+            before = [*chosen, *picked]
+            if _keeps_constraints(claim, [*before, candidate]) and self._has_room(candidate, [*self.mine, *before]):
                 rest = usable[position + 1 :]
-                yield from self._combine(claim, name, rest, count - 1, chosen, [*picked, candidate], is_admin)
+                yield from self._combine(claim, rest, count - 1, chosen, [*picked, candidate])
 
 
 def _keeps_constraints(claim: Object, chosen: list[Chosen]) -> bool:
@@ -142,7 +172,15 @@ def describe_allocation(claim: Object, chosen: Sequence[Chosen], classes: Mappin
     for one in chosen:
         driver, pool, device = one.device.id
         result: Object = {"request": one.request, "driver": driver, "pool": pool, "device": device}
-        results.append(result | ({"adminAccess": True} if one.is_admin else {}))
+        if one.is_admin:
+            result["adminAccess"] = True
+        if one.tolerations:
+            result["tolerations"] = [*one.tolerations]
+        if one.device.is_shareable:
+            result["shareID"] = new_uid()
+            if one.consumed:
+                result["consumedCapacity"] = {name: str(amount) for name, amount in one.consumed.items()}
+        results.append(result)
     allocation: Object = {"devices": {"results": results}}
     config = [*_class_config(claim, chosen, classes), *_claim_config(claim)]
     if config:
@@ -170,8 +208,17 @@ def _claim_config(claim: Object) -> list[Object]:
 
 
 def _node_selector(chosen: Sequence[Chosen], node: str) -> Object | None:
-    """Return where the devices can be used: on their node, on the nodes of their slice, or everywhere (None)."""
-    if any(one.device.slice.get("nodeName") for one in chosen):
-        return {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}
-    selectors = [one.device.slice["nodeSelector"] for one in chosen if one.device.slice.get("nodeSelector")]
-    return selectors[0] if selectors else None
+    """Return where the devices can be used: on their node, on the nodes that all selectors match, or everywhere."""
+    term: Object = {}
+    for one in chosen:
+        offered = one.device
+        source = offered.device if offered.slice.get("perDeviceNodeSelection") else offered.slice
+        if source.get("nodeName") or offered.device.get("bindsToNode"):
+            fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+            return {"nodeSelectorTerms": [{"matchFields": fields}]}
+        for selected in (source.get("nodeSelector") or {}).get("nodeSelectorTerms") or ():
+            for kind in ("matchFields", "matchExpressions"):
+                known = term.setdefault(kind, [])
+                known += [requirement for requirement in selected.get(kind) or () if requirement not in known]
+    term = {kind: requirements for kind, requirements in term.items() if requirements}
+    return {"nodeSelectorTerms": [term]} if term else None

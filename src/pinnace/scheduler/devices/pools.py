@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from pinnace.kinds.resource.expressions import compile_selector
+from pinnace.model import quantity
 from pinnace.model.objects import Object
+from pinnace.model.quantity import Quantity
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.library.amounts import parse_quantity
 from pinnace.schema.cel.program import Program
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
+CounterId = tuple[str, str]
+"""Counter set and counter."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class DevicePool:
+    """One pool: its shared counters, and the devices that consume them, also those of other nodes."""
+
+    id: tuple[str, str]
+    counters: Mapping[CounterId, Quantity]
+    consumers: list[OfferedDevice] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class OfferedDevice:
     """One device, and the slice that offers it."""
 
@@ -26,6 +39,13 @@ class OfferedDevice:
     slice: Object
     value: Mapping[str, Any]
     """The variable `device` of CEL selectors."""
+    pool: DevicePool
+    consumes: Mapping[CounterId, Quantity]
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether several claims, or requests of one claim, may use it at the same time."""
+        return bool(self.device.get("allowMultipleAllocations"))
 
     def attribute(self, name: str) -> Any:
         """Return the value of an attribute by its full name, domain/name; None if the device has none."""
@@ -62,41 +82,64 @@ class _ByDomain(dict[str, dict[str, Any]]):
 def devices_of(slices: Iterable[Object]) -> dict[str, list[OfferedDevice]]:
     """Return the devices by the node that offers them; those of several nodes under the empty name.
 
-    Of each pool only the newest generation counts, and only when all its slices are there.
+    Of each pool only the newest generation counts, and only when all its slices are there and valid. Pools and their
+    slices are in the order of their names, as drivers expect: the first device that fits is taken.
     """
     pools: dict[tuple[str, str], list[Object]] = {}
-    for one in slices:
+    for one in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
         spec = one["spec"]
         pools.setdefault((spec["driver"], spec["pool"]["name"]), []).append(spec)
     found: dict[str, list[OfferedDevice]] = {}
-    for specs in pools.values():
+    for id, specs in sorted(pools.items()):
         newest = max(spec["pool"].get("generation", 0) for spec in specs)
         current = [spec for spec in specs if spec["pool"].get("generation", 0) == newest]
         if len(current) == current[0]["pool"].get("resourceSliceCount", len(current)):
-            for spec in current:
-                found.setdefault(spec.get("nodeName") or "", []).extend(_devices(spec))
+            for device in _devices(id, current):
+                found.setdefault(device.slice.get("nodeName") or "", []).append(device)
     return found
 
 
-def _devices(spec: Object) -> Iterator[OfferedDevice]:
-    driver, pool = spec["driver"], spec["pool"]["name"]
-    for device in spec.get("devices") or ():
-        if device.get("consumesCounters"):
-            continue  # Partitionable devices are not allocated here.
-        attributes, capacity = _ByDomain(), _ByDomain()
-        for name, value in (device.get("attributes") or {}).items():
-            domain, short = _split(name, driver)
-            attributes.setdefault(domain, {})[short] = next(iter(value.values()))
-        for name, amount in (device.get("capacity") or {}).items():
-            domain, short = _split(name, driver)
-            capacity.setdefault(domain, {})[short] = parse_quantity(amount["value"])
-        value = {
-            "driver": driver,
-            "attributes": attributes,
-            "capacity": capacity,
-            "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
-        }
-        yield OfferedDevice((driver, pool, device["name"]), device, spec, value)
+def _devices(id: tuple[str, str], specs: Iterable[Object]) -> list[OfferedDevice]:
+    """Return the devices of a pool; none if names repeat or a device consumes a counter that does not exist."""
+    counters: dict[CounterId, Quantity] = {}
+    for spec in specs:
+        for counter_set in spec.get("sharedCounters") or ():
+            counters.update(_counters_of(counter_set["name"], counter_set))
+    pool = DevicePool(id, counters)
+    devices = [_offer(pool, spec, device) for spec in specs for device in spec.get("devices") or ()]
+    is_valid = len({one.id for one in devices}) == len(devices)
+    if not is_valid or any(not one.consumes.keys() <= counters.keys() for one in devices):
+        return []
+    pool.consumers.extend(one for one in devices if one.consumes)
+    return devices
+
+
+def _counters_of(name: str, counter_set: Object) -> Iterator[tuple[CounterId, Quantity]]:
+    for counter, amount in (counter_set.get("counters") or {}).items():
+        yield (name, counter), quantity.parse(amount["value"])
+
+
+def _offer(pool: DevicePool, spec: Object, device: Object) -> OfferedDevice:
+    driver = spec["driver"]
+    attributes, capacity = _ByDomain(), _ByDomain()
+    for name, value in (device.get("attributes") or {}).items():
+        domain, short = _split(name, driver)
+        attributes.setdefault(domain, {})[short] = next(iter(value.values()))
+    for name, amount in (device.get("capacity") or {}).items():
+        domain, short = _split(name, driver)
+        capacity.setdefault(domain, {})[short] = parse_quantity(amount["value"])
+    value = {
+        "driver": driver,
+        "attributes": attributes,
+        "capacity": capacity,
+        "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
+    }
+    consumes = {
+        counter: amount
+        for one in device.get("consumesCounters") or ()
+        for counter, amount in _counters_of(one["counterSet"], one)
+    }
+    return OfferedDevice((*pool.id, device["name"]), device, spec, value, pool, consumes)
 
 
 def _split(name: str, driver: str) -> tuple[str, str]:

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.guard import filter_codes, score_array
-from pinnace.scheduler.framework.plugin import Depends, FilterPlugin, NormalizeScorePlugin, ScorePlugin
-from pinnace.scheduler.state.arrays import ALL, At, Integers, Mask, grow
+from pinnace.scheduler.framework.guard import call, filter_codes, score_array
+from pinnace.scheduler.framework.plugin import (
+    Depends,
+    FilterPlugin,
+    NormalizeScorePlugin,
+    OneSlotFilter,
+    OneSlotScore,
+    ScorePlugin,
+)
+from pinnace.scheduler.state.arrays import ALL, At, Integers, Mask, Slots, grow
+
+_FEW = 8
+"""Up to so many changed nodes are computed one by one where a plug-in can: arrays of one element cost ten times more."""
+Changed = At | list[int]
+"""ALL, an array of many slots, or a list of few."""
 
 
 class WeightedScore:
     """A score plug-in with its weight."""
 
-    __slots__ = ("normalizes", "plugin", "weight")
+    __slots__ = ("normalizer", "plugin", "weight")
 
     def __init__(self, plugin: ScorePlugin, weight: int) -> None:
         self.plugin = plugin
         self.weight = weight
-        self.normalizes = isinstance(plugin, NormalizeScorePlugin)
+        self.normalizer = plugin if isinstance(plugin, NormalizeScorePlugin) else None
 
 
 class _Pending:
@@ -38,7 +51,7 @@ class _Pending:
     def add_all(self) -> None:
         self._is_all = True
 
-    def take(self) -> At | None:
+    def take(self) -> Changed | None:
         """Return the slots and forget them; None if there are none."""
         if self._is_all:
             self._is_all = False
@@ -46,9 +59,9 @@ class _Pending:
             return ALL
         if not self._slots:
             return None
-        taken = np.fromiter(self._slots, dtype=np.intp, count=len(self._slots))
+        few = list(self._slots)
         self._slots.clear()
-        return taken
+        return few if len(few) <= _FEW else np.array(few, dtype=np.intp)
 
 
 class _Score:
@@ -57,23 +70,31 @@ class _Score:
     def __init__(self, weighted: WeightedScore) -> None:
         self.weighted = weighted
         self.plugin = weighted.plugin
+        self._one_by_one = weighted.plugin if isinstance(weighted.plugin, OneSlotScore) else None
         self.pending = _Pending()
         self.by_pods = bool(self.plugin.depends & Depends.PODS)
         self.by_all_nodes = bool(self.plugin.depends & Depends.ALL_NODES)
         self.values: Integers = np.zeros(0, dtype=np.int64)
         self.is_zero = True
 
-    def refresh(self, cycle: Cycle) -> At | None:
+    def refresh(self, cycle: Cycle) -> Changed | None:
         """Compute the scores of changed nodes; return their slots."""
-        at = self.pending.take()
+        changed = self.pending.take()
         size = cycle.state.size
         if size > len(self.values):
             self.values = grow(self.values, size)
-        if at is not None:
+        one_by_one = self._one_by_one
+        if one_by_one is not None and isinstance(changed, list):
+            for slot in changed:
+                score = call(one_by_one.name, "score", one_by_one.score_one, cycle, slot)
+                self.values[slot] = score
+                self.is_zero = self.is_zero and not score
+        elif changed is not None:
+            at = _selection(changed)
             computed = score_array(self.plugin, cycle, at)
             self.values[at] = computed
             self.is_zero = self.is_zero and not computed.any()
-        return at
+        return changed
 
 
 class _Mask:
@@ -81,20 +102,46 @@ class _Mask:
 
     def __init__(self, filters: Sequence[FilterPlugin]) -> None:
         self._filters = filters
+        self._one_by_one = [one for one in filters if isinstance(one, OneSlotFilter)]
         self.pending = _Pending()
         self.values: Mask = np.zeros(0, dtype=np.bool_)
+        self.version = 0
+        """Grows when a value changes."""
 
     def refresh(self, cycle: Cycle) -> Mask:
-        at = self.pending.take()
+        changed = self.pending.take()
         size = cycle.state.size
         if size > len(self.values):
             self.values = grow(self.values, size)
-        if at is not None:
+            self.version += 1
+        if isinstance(changed, list) and len(self._one_by_one) == len(self._filters):
+            present = cycle.state.nodes.present
+            for slot in changed:
+                passes = bool(present[slot]) and not any(
+                    call(plugin.name, "filter", plugin.filter_one, cycle, slot) for plugin in self._one_by_one
+                )
+                if passes != self.values[slot]:
+                    self.values[slot] = passes
+                    self.version += 1
+        elif changed is not None:
+            at = _selection(changed)
             passed = cycle.state.nodes.present[at].copy()
             for plugin in self._filters:
                 passed &= filter_codes(plugin, cycle, at) == 0
             self.values[at] = passed
+            self.version += 1
         return self.values
+
+
+def _selection(changed: Changed) -> At:
+    return np.array(changed, dtype=np.intp) if isinstance(changed, list) else changed
+
+
+class Feasible(NamedTuple):
+    """Nodes that pass filters, as a mask and as slots. Both are shared: do not change them."""
+
+    mask: Mask
+    slots: Slots
 
 
 class Evaluation:
@@ -108,12 +155,26 @@ class Evaluation:
         self._skipped: frozenset[str] | None = None
         self._node_position = -1
         self._pod_position = -1
+        self._feasible: Feasible | None = None
+        self._versions = (-1, -1)
 
-    def feasible(self, cycle: Cycle) -> Mask:
+    def feasible(self, cycle: Cycle) -> Feasible:
         """Return the nodes that pass the filters that look at one node alone."""
         self._read_logs(cycle)
-        mask: Mask = self._by_node.refresh(cycle) & self._by_pods.refresh(cycle)
-        return mask[: cycle.state.size]
+        by_node, by_pods = self._by_node.refresh(cycle), self._by_pods.refresh(cycle)
+        versions = (self._by_node.version, self._by_pods.version)
+        if self._feasible is None or versions != self._versions:
+            mask: Mask = (by_node & by_pods)[: cycle.state.size]
+            self._feasible, self._versions = Feasible(mask, np.flatnonzero(mask)), versions
+        return self._feasible
+
+    def mask_of(self, slots: Slots, size: int) -> Mask:
+        """Return a mask of slots; the known one if they are those of `feasible`. It is shared: do not change it."""
+        if self._feasible is not None and slots is self._feasible.slots:
+            return self._feasible.mask
+        mask: Mask = np.zeros(size, dtype=np.bool_)
+        mask[slots] = True
+        return mask
 
     def scores(self, cycle: Cycle, skipped: frozenset[str]) -> tuple[Integers, list[tuple[WeightedScore, Integers]]]:
         """Return the weighted sum of the scores that need no normalization, and the others one by one.
@@ -124,26 +185,39 @@ class Evaluation:
         size = cycle.state.size
         if size > len(self._flat):
             self._flat = grow(self._flat, size)
-        changed: list[At] = [ALL] if skipped != self._skipped else []
+        changed: list[Changed] = [ALL] if skipped != self._skipped else []
         self._skipped = skipped
         others = []
         for one in self._scores:
             if one.plugin.name in skipped:
                 continue
             at = one.refresh(cycle)
-            if one.weighted.normalizes:
+            if one.weighted.normalizer is not None:
                 if not one.is_zero:
                     others.append((one.weighted, one.values[:size]))
             elif at is not None:
                 changed.append(at)
-        for at in changed[:1] if changed and isinstance(changed[0], slice) else changed:
-            self._sum(at, skipped)
+        if any(isinstance(at, slice) for at in changed):
+            self._sum(ALL, skipped)
+        else:
+            self._sum_some(changed, skipped)
         return self._flat[:size], others
+
+    def _sum_some(self, changed: list[Changed], skipped: frozenset[str]) -> None:
+        few: set[int] = set()
+        for at in changed:
+            if isinstance(at, list):
+                few.update(at)
+            else:
+                self._sum(_selection(at), skipped)
+        counted = [one for one in self._scores if one.weighted.normalizer is None and one.plugin.name not in skipped]
+        for slot in few:
+            self._flat[slot] = sum([one.weighted.weight * int(one.values[slot]) for one in counted])
 
     def _sum(self, at: At, skipped: frozenset[str]) -> None:
         total = np.zeros_like(self._flat[at])
         for one in self._scores:
-            if not one.weighted.normalizes and one.plugin.name not in skipped:
+            if one.weighted.normalizer is None and one.plugin.name not in skipped:
                 total += one.weighted.weight * one.values[: len(self._flat)][at]
         self._flat[at] = total
 

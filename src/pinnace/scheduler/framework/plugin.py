@@ -89,6 +89,26 @@ class Filters(Protocol):
 
 
 @runtime_checkable
+class OneSlotFilter(Protocol):
+    """A filter that can also look at one node alone: used where few nodes have changed."""
+
+    name: str
+
+    def filter_one(self, cycle: Cycle, slot: int) -> int:
+        """Return the code of one node, as `filter` does."""
+
+
+@runtime_checkable
+class OneSlotScore(Protocol):
+    """A score that can also look at one node alone: used where few nodes have changed."""
+
+    name: str
+
+    def score_one(self, cycle: Cycle, slot: int) -> int:
+        """Return the score of one node, as `score` does."""
+
+
+@runtime_checkable
 class PostFilterPlugin(Protocol):
     name: str
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
 from pinnace.scheduler.framework.status import SKIP, Skip
-from pinnace.scheduler.plugins.resource_scores import Usage
+from pinnace.scheduler.plugins.resource_scores import Usage, usage_at
 from pinnace.scheduler.state.arrays import At, Integers, Mask, divide
 from pinnace.scheduler.state.resources import is_scalar
 
@@ -37,6 +37,30 @@ class NodeResourcesBalancedAllocation:
         with_pod = _balance([(used + wanted, offered) for used, offered, wanted in amounts])
         without = _balance([(used, offered) for used, offered, _ in amounts])
         return _HALF + divide(_HALF + with_pod - without, 2)
+
+    def score_one(self, cycle: Cycle, slot: int) -> int:
+        """Return the score of one node; in plain numbers if two resources count, as they do by default."""
+        requests = cycle.template.requests
+        names = [name for name in self._resources if requests.get(name, 0) or not is_scalar(name)]
+        if len(names) != 2:
+            return int(self.score(cycle, np.array([slot]))[0])
+        (first, offered), (second, offered_second) = (
+            usage_at(cycle.state, slot, name, uses_defaults=False) for name in names
+        )
+        if not offered or not offered_second:
+            return _HALF + _HALF // 2
+        with_pod = _balance_of_two(
+            first + requests.get(names[0], 0), offered, second + requests.get(names[1], 0), offered_second
+        )
+        without = _balance_of_two(first, offered, second, offered_second)
+        return _HALF + int((_HALF + with_pod - without) / 2)
+
+
+def _balance_of_two(first: int, offered: int, second: int, offered_second: int) -> int:
+    """Return the balance of one node that offers both resources, in the arithmetic of `_balance`."""
+    share = min(float(first) / float(offered), 1.0)
+    share_of_second = min(float(second) / float(offered_second), 1.0)
+    return int((1 - abs((share - share_of_second) / 2)) * HIGHEST_SCORE)
 
 
 def _balance(amounts: Sequence[tuple[Integers, Integers]]) -> Integers:

@@ -25,7 +25,9 @@ from pinnace.scheduler.plugins.priority_sort import PrioritySort
 from pinnace.scheduler.plugins.resource_scores import (
     ResourceScorer,
     least_allocated,
+    least_allocated_of_one,
     most_allocated,
+    most_allocated_of_one,
     requested_to_capacity,
 )
 from pinnace.scheduler.plugins.scheduling_gates import SchedulingGates
@@ -76,9 +78,9 @@ def _node_resources_fit(arguments: Object, handle: Handle) -> NodeResourcesFit:
     resources = _resources(strategy)
     match strategy.get("type") or "LeastAllocated":
         case "LeastAllocated":
-            scorer = ResourceScorer(least_allocated, resources)
+            scorer = ResourceScorer(least_allocated, resources, share_of_one=least_allocated_of_one)
         case "MostAllocated":
-            scorer = ResourceScorer(most_allocated, resources)
+            scorer = ResourceScorer(most_allocated, resources, share_of_one=most_allocated_of_one)
         case "RequestedToCapacityRatio":
             points = (strategy.get("requestedToCapacityRatio") or {}).get("shape") or ()
             shape = [(point.get("utilization", 0), point.get("score", 0)) for point in points]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,13 +11,14 @@ import numpy as np
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
 from pinnace.scheduler.devices.allocation import Chosen, DeviceSearch, SearchTooLong, describe_allocation
-from pinnace.scheduler.devices.pools import DeviceId, OfferedDevice, devices_of
+from pinnace.scheduler.devices.pools import OfferedDevice, devices_of
+from pinnace.scheduler.devices.usage import DeviceUsage, usage_of
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
 from pinnace.scheduler.framework.plugin import Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable
-from pinnace.scheduler.state.arrays import At, Codes, Integers, Slots, slots_of
+from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots, slots_of
 from pinnace.scheduler.state.node_selectors import match_terms
 from pinnace.scheduler.state.pods import Pod
 
@@ -41,7 +42,7 @@ class _PodClaims:
     waiting: list[Object]
     by_node: dict[str, list[OfferedDevice]] = field(default_factory=dict)
     classes: dict[str, Object] = field(default_factory=dict)
-    taken: set[DeviceId] = field(default_factory=set)
+    usage: DeviceUsage = field(default_factory=DeviceUsage)
     choices: dict[int, list[list[Chosen]]] = field(default_factory=dict)
     """The devices of the waiting claims on each node that passed the filter."""
     assumed: list[tuple[Object, Object]] = field(default_factory=list)
@@ -78,7 +79,7 @@ class DynamicResources:
         if notes.waiting:
             notes.by_node = devices_of(lookups.all(_SLICE))
             notes.classes = {one["metadata"]["name"]: one for one in lookups.all(_CLASS)}
-            notes.taken = set(_devices_in_use(lookups.all(_CLAIM)))
+            notes.usage = usage_of(lookups.all(_CLAIM))
         cycle.data[self.name] = notes
         return None
 
@@ -101,7 +102,7 @@ class DynamicResources:
         """Choose devices for all waiting claims on one node, and keep the choice for Reserve."""
         name = cycle.state.nodes.names[slot]
         shared = [one for one in notes.by_node.get("", ()) if _is_offered_to(cycle, one, slot)]
-        search = DeviceSearch([*notes.by_node.get(name, ()), *shared], notes.classes, notes.taken)
+        search = DeviceSearch([*notes.by_node.get(name, ()), *shared], notes.classes, notes.usage)
         try:
             found = search.allocate(notes.waiting)
         except SearchTooLong:
@@ -116,6 +117,10 @@ class DynamicResources:
         return _REFUSALS[code]
 
     # Score: earlier alternatives of firstAvailable are better
+
+    def pre_score(self, cycle: Cycle, feasible: Mask) -> Skip | None:
+        notes: _PodClaims | None = cycle.data.get(self.name)
+        return None if notes is not None and notes.choices else SKIP
 
     def score(self, cycle: Cycle, at: At) -> Integers:
         slots = slots_of(at, cycle.state.size)
@@ -222,13 +227,6 @@ def _obstacle(cycle: Cycle, claim: Object) -> Refusal | None:
 def _allocation(claim: Object) -> Object:
     found: Object = (claim.get("status") or {}).get("allocation") or {}
     return found
-
-
-def _devices_in_use(claims: Iterable[Object]) -> Iterator[DeviceId]:
-    for claim in claims:
-        for one in (_allocation(claim).get("devices") or {}).get("results") or ():
-            if not one.get("adminAccess"):
-                yield one["driver"], one["pool"], one["device"]
 
 
 def _is_offered_to(cycle: Cycle, device: OfferedDevice, slot: int) -> bool:

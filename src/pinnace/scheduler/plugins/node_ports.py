@@ -31,6 +31,10 @@ class NodePorts:
             codes[list(cycle.state.ports.conflicts(cycle.template.host_ports))] = 1
         return codes[at]
 
+    def filter_one(self, cycle: Cycle, slot: int) -> int:
+        ports = cycle.template.host_ports
+        return 1 if ports and slot in cycle.state.ports.conflicts(ports) else 0
+
     def refusal(self, cycle: Cycle, code: int) -> Refusal:
         return _REFUSAL
 

@@ -54,6 +54,23 @@ class NodeResourcesFit:
                 codes |= (lacks & (amount > offered)).astype(np.int32) * np.int32(_UNRESOLVABLE)
         return codes
 
+    def filter_one(self, cycle: Cycle, slot: int) -> int:
+        """Return the code of one node, in plain integers."""
+        state, priority = cycle.state, cycle.template.priority
+        nodes, nominations = state.nodes, state.nominations
+        allocatable, requested = nodes.allocatable, state.requested
+        taken = requested.item(PODS, slot) + nominations.requested_at(priority, PODS, slot)
+        code = _TOO_MANY_PODS if taken + 1 > allocatable.item(PODS, slot) else 0
+        for bit, (name, amount) in enumerate(self._needs(cycle.template), start=1):
+            row = nodes.row_of(name)
+            offered = allocatable.item(row, slot) if row < len(allocatable) else 0
+            taken = requested.item(row, slot) if row < len(requested) else 0
+            if amount > offered - taken - nominations.requested_at(priority, row, slot):
+                code |= 1 << bit
+                if amount > offered:
+                    code |= _UNRESOLVABLE
+        return code
+
     def refusal(self, cycle: Cycle, code: int) -> Refusal:
         reasons = ["Too many pods"] if code & _TOO_MANY_PODS else []
         reasons += [
@@ -79,6 +96,9 @@ class NodeResourcesFit:
 
     def score(self, cycle: Cycle, at: At) -> Integers:
         return self._scorer.score(Usage(cycle.state, at, uses_defaults=True), cycle.template.scored_requests)
+
+    def score_one(self, cycle: Cycle, slot: int) -> int:
+        return self._scorer.score_one(cycle.state, slot, cycle.template.scored_requests)
 
     def events(self) -> Sequence[EventRegistration]:
         return (

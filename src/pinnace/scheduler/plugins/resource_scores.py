@@ -17,6 +17,8 @@ _MOST_CUSTOM = 10
 """The highest score in the shape of a configuration."""
 Share = Callable[[Integers, Integers], Integers]
 """The score of one resource from its requested and its allocatable amount, which is never 0."""
+ShareOfOne = Callable[[int, int], int]
+"""The same for one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,29 @@ class Usage:
 _DEFAULTED = {"cpu": 0, "memory": 1}
 
 
+def usage_at(state: ClusterState, slot: int, resource: str, *, uses_defaults: bool) -> tuple[int, int]:
+    """Return the requested and the allocatable amount of one node."""
+    row = state.nodes.row_of(resource)
+    allocatable: int = state.nodes.allocatable.item(row, slot)
+    if uses_defaults and resource in _DEFAULTED:
+        return state.non_zero_requested.item(_DEFAULTED[resource], slot), allocatable
+    return state.requested.item(row, slot), allocatable
+
+
 class ResourceScorer:
     """The weighted mean of the scores of some resources."""
 
-    def __init__(self, share: Share, resources: Sequence[tuple[str, int]], *, is_rounded: bool = False) -> None:
+    def __init__(
+        self,
+        share: Share,
+        resources: Sequence[tuple[str, int]],
+        *,
+        share_of_one: ShareOfOne | None = None,
+        is_rounded: bool = False,
+    ) -> None:
         """`resources` are names and weights. With `is_rounded` resources with score 0 do not count."""
         self._share = share
+        self._share_of_one = share_of_one
         self._resources = resources
         self._is_rounded = is_rounded
 
@@ -72,9 +91,33 @@ class ResourceScorer:
             return np.where(weights > 0, np.floor(total / at_least_one + 0.5), 0).astype(np.int64)
         return np.where(weights > 0, total // at_least_one, 0)
 
+    def score_one(self, state: ClusterState, slot: int, requests: Mapping[str, int]) -> int:
+        """Return the score of one node, in plain integers where the share can."""
+        share_of_one = self._share_of_one
+        if share_of_one is None:
+            return int(self.score(Usage(state, np.array([slot]), uses_defaults=True), requests)[0])
+        total = weights = 0
+        for name, weight in self._resources:
+            wanted = requests.get(name, 0)
+            if not wanted and is_scalar(name):
+                continue
+            used, allocatable = usage_at(state, slot, name, uses_defaults=True)
+            if allocatable:
+                total += share_of_one(used + wanted, allocatable) * weight
+                weights += weight
+        return total // weights if weights else 0
+
 
 def least_allocated(requested: Integers, allocatable: Integers) -> Integers:
     return np.where(requested > allocatable, 0, (allocatable - requested) * HIGHEST_SCORE // allocatable)
+
+
+def least_allocated_of_one(requested: int, allocatable: int) -> int:
+    return 0 if requested > allocatable else (allocatable - requested) * HIGHEST_SCORE // allocatable
+
+
+def most_allocated_of_one(requested: int, allocatable: int) -> int:
+    return min(requested, allocatable) * HIGHEST_SCORE // allocatable
 
 
 def most_allocated(requested: Integers, allocatable: Integers) -> Integers:

@@ -229,6 +229,14 @@ class Nominations:
                 total = total + grow_to(requested[row], self._state.size)[at]
         return total
 
+    def requested_at(self, priority: int, row: int, slot: int) -> int:
+        """Return the same for one node."""
+        return sum(
+            int(requested[row, slot])
+            for level, requested in self._requested.items()
+            if level >= priority and row < len(requested) and slot < requested.shape[1]
+        )
+
     def add(self, pod: Pod, node: str) -> None:
         self.remove(pod.uid)
         self._node_of[pod.uid] = node

@@ -147,6 +147,7 @@ class Pipeline:
         self._reservations = reservations
         self._versions = Versions(ownerships)
         self._turns = WriteTurns()
+        self._unadmitted: Pipeline | None = None
 
     async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
         """Create, replace, patch or apply. The edit may run again if another writer was faster."""
@@ -215,9 +216,10 @@ class Pipeline:
 
     def without_admission(self) -> Pipeline:
         """Return the same pipeline for writes that are part of an admitted one."""
-        twin = copy.copy(self)
-        twin._admission = AdmissionChain()
-        return twin
+        if self._unadmitted is None:
+            self._unadmitted = copy.copy(self)
+            self._unadmitted._admission = AdmissionChain()
+        return self._unadmitted
 
     def asks_about(self, resource: Resource) -> bool:
         """Whether reviews of this kind, which are never stored, pass admission."""
