@@ -20,7 +20,7 @@ from pinnace.scheduler.framework.plugin import (
 from pinnace.scheduler.state.arrays import ALL, At, Integers, Mask, Slots, grow
 
 _FEW = 8
-"""Up to so many changed nodes are computed one by one where a plug-in can: arrays of one element cost ten times more."""
+"""Up to so many changed nodes are computed one by one where a plug-in can: numpy is slow on arrays of one element."""
 Changed = At | list[int]
 """ALL, an array of many slots, or a list of few."""
 
