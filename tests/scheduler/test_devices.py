@@ -119,7 +119,8 @@ async def bound(cluster: Cluster, name: str) -> bool:
 async def device_of(cluster: Cluster, name: str) -> Object:
     found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
     [result] = found["status"]["allocation"]["devices"]["results"]
-    return result
+    device: Object = result
+    return device
 
 
 async def test_partitions_of_a_card_are_allocated_while_its_counters_last(cluster: Cluster) -> None:

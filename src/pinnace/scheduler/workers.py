@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
+from pinnace.model.tasks import Tasks
+
 Work = Callable[[], Awaitable[None]]
 """A coroutine function without parameters: nothing is begun before a worker calls it."""
 _log = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ class Workers:
         self._notify = notify
         self._waiting: deque[Work] = deque()
         self._busy = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(expected=())
         self._resting: list[asyncio.Future[None]] = []
         self._is_open = False
 
@@ -50,10 +52,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_open = False
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
         self._resting.clear()
         if kind is not None:
             self._waiting.clear()
@@ -65,9 +64,7 @@ class Workers:
                 resting.set_result(None)
                 return
         if len(self._tasks) < self._most:
-            task = asyncio.get_running_loop().create_task(self._work())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._work())
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
