@@ -18,6 +18,10 @@ class AuthSettings:
     """A kubeconfig that says where to send TokenReviews."""
     authorization_webhook: Path | None = None
     """A kubeconfig that says where to send SubjectAccessReviews, asked after the roles."""
+    authorization_modes: tuple[str, ...] = ()
+    """Authorizers in their order; if empty, Node, RBAC, and Webhook where there is one."""
+    token_keys: tuple[Path, ...] = ()
+    """Further keys or certificates that verify service account tokens."""
     issuer: str = ISSUER
     """The issuer of service account tokens."""
     audiences: tuple[str, ...] = field(default=())

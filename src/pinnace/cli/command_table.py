@@ -33,6 +33,9 @@ _DRY = {"--dry-run": "client"}
 SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "A cluster": {
         "up": CommandEntry("up", "up", "Start a cluster in the foreground."),
+        "envtest": CommandEntry(
+            "envtest", "envtest", "Print a folder of programs for test suites that start kube-apiserver and etcd."
+        ),
         "controllers": CommandEntry(
             "controllers", "controllers", "Run the built-in controllers as a process of their own."
         ),

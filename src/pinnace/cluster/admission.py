@@ -39,6 +39,7 @@ from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, serv
 from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.security import Security
+from pinnace.cluster.settings import AdmissionSettings, Settings
 from pinnace.cluster.status.flow_schemas import flow_schema_status_writer
 from pinnace.cluster.status.policies import policy_status_writer
 from pinnace.cluster.status.quotas import quota_status_writer
@@ -198,10 +199,59 @@ class _Shared:
         return entry.fields(_PHASE)["status.phase"] if entry is not None else None
 
 
-def build_admission(
-    foundation: Foundation, security: Security, webhooks: WebhookClient, *, needs_service_accounts: bool
+class AdmissionPluginError(ValueError):
+    """A plug-in cannot be enabled or disabled."""
+
+
+SERVICE_ACCOUNT = "ServiceAccount"
+_NAMES = {
+    "MutatingWebhooks": "MutatingAdmissionWebhook",
+    "ValidatingWebhooks": "ValidatingAdmissionWebhook",
+    "MutatingPolicies": "MutatingAdmissionPolicy",
+    "ValidatingPolicies": "ValidatingAdmissionPolicy",
+}
+"""The classes that do not have the names of their plug-ins."""
+_NO_PLUGINS = frozenset(("CertificateRequester", "NoEscalation", "DeviceAccess", "SelfBlockingWebhooks"))
+"""Checks that in Kubernetes belong to the kinds themselves, so that they cannot be disabled."""
+
+
+def _name_of(plugin: Mutator | Validator) -> str:
+    name = type(plugin).__name__
+    return _NAMES.get(name, name)
+
+
+def _without_disabled(
+    mutators: list[Mutator], validators: list[Validator], settings: AdmissionSettings
 ) -> AdmissionChain:
-    """Build the chain of all plug-ins, in Kubernetes' order.
+    """Return the chain without disabled plug-ins. Raise AdmissionPluginError for a plug-in that does not exist here."""
+    every = {*map(_name_of, mutators), *map(_name_of, validators), SERVICE_ACCOUNT} - _NO_PLUGINS
+    for name in settings.enabled - every - _WITHOUT_EFFECT:
+        raise AdmissionPluginError(f"admission plug-in {name!r} is not supported; expected {', '.join(sorted(every))}")
+    off = settings.disabled - settings.enabled
+    return AdmissionChain(
+        [one for one in mutators if _name_of(one) not in off], [one for one in validators if _name_of(one) not in off]
+    )
+
+
+_WITHOUT_EFFECT = frozenset(("AlwaysAdmit", "NamespaceExists"))
+"""Plug-ins that change nothing: the first does nothing, and NamespaceLifecycle does the work of the second."""
+
+
+def needs_service_accounts(settings: Settings) -> bool:
+    """Whether pods need an existing service account: where controllers create them, or the plug-in is enabled."""
+    names = settings.admission
+    return SERVICE_ACCOUNT in names.enabled or (settings.controllers and SERVICE_ACCOUNT not in names.disabled)
+
+
+def build_admission(
+    foundation: Foundation,
+    security: Security,
+    webhooks: WebhookClient,
+    settings: AdmissionSettings,
+    *,
+    needs_service_accounts: bool,
+) -> AdmissionChain:
+    """Build the chain of all enabled plug-ins, in Kubernetes' order.
 
     `needs_service_accounts`: refuse pods whose service account does not exist.
     """
@@ -250,7 +300,7 @@ def build_admission(
         _validating_webhooks(shared),
         quotas,
     ]
-    return AdmissionChain(mutators, validators)
+    return _without_disabled(mutators, validators, settings)
 
 
 def _node_restriction(shared: _Shared) -> NodeRestriction:

@@ -12,15 +12,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from ipaddress import ip_network
 from pathlib import Path
 
-from pinnace.auth.certificates.authority import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
+from OpenSSL import SSL
+
+from pinnace.auth.certificates.authority import (
+    SERVER_NAMES,
+    CertificateError,
+    CertificateFiles,
+    ensure_certificates,
+    write_private,
+)
 from pinnace.auth.users import MASTERS, User
+from pinnace.cluster.admission import needs_service_accounts
 from pinnace.cluster.auditing import open_audit
 from pinnace.cluster.background_jobs import add_extension_parts, add_regular_jobs
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.key_files import use_key_files
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.memory_trim import MemoryTrim
 from pinnace.cluster.node_process import add_node
@@ -32,6 +43,7 @@ from pinnace.cluster.stall_watch import StallWatch
 from pinnace.cluster.storage import open_store
 from pinnace.reconcile.manager import Manager
 from pinnace.server.http.server import HttpServer, tls_context
+from pinnace.store.store import Store
 
 STOP_SECONDS = 5.0
 
@@ -59,32 +71,47 @@ class RunningCluster:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, before_ready: Callable[[ClusterAccess], None] = lambda access: None
+    settings: Settings,
+    *,
+    before_ready: Callable[[ClusterAccess], None] = lambda access: None,
+    store: Store | None = None,
 ) -> AsyncIterator[RunningCluster]:
     """Run a cluster within a block, from its readiness to its clean stop.
 
-    `before_ready` is called with the way to reach the cluster, before /readyz answers ok.
+    `before_ready` is called with the way to reach the cluster, before /readyz answers ok. A given `store` is used
+    instead of the one in the data directory, and stays open: several servers may share it.
     """
     async with AsyncExitStack() as stack:
         directory = _directory(settings, stack)
-        files = ensure_certificates(directory / "pki", server_names=_names(settings.host))
+        files = use_key_files(
+            ensure_certificates(directory / "pki", server_names=_names(settings)), settings.key_files, directory / "pki"
+        )
         token = _token(directory)
         audit = open_audit(settings.audit)
         if audit is not None:
             stack.push_async_callback(audit.close)
-        state = directory / "state.db" if settings.data_dir is not None else None
-        store = await open_store(
-            state, key_file=settings.encryption_key_file, accept_data_loss=settings.accept_data_loss
-        )
-        stack.push_async_callback(store.close)
+        if store is None:
+            store = await _open_store(settings, directory)
+            stack.push_async_callback(store.close)
         tokens = {token: User("admin", (MASTERS,))}
         plane = await build(
-            settings, store, tokens=tokens, files=files, audit=audit, needs_service_accounts=settings.controllers
+            settings,
+            store,
+            tokens=tokens,
+            files=files,
+            audit=audit,
+            needs_service_accounts=needs_service_accounts(settings),
         )
         stack.push_async_callback(plane.close)
         server = await _listen(settings, files, plane, stack)
         await stack.enter_async_context(plane.supervisor.running())
-        await bootstrap(plane, address=settings.host, port=server.port, volumes=str(directory / "volumes"))
+        await bootstrap(
+            plane,
+            address=settings.advertise_address or settings.host,
+            port=server.port,
+            volumes=str(directory / "volumes"),
+            service_range=settings.service_range,
+        )
         add_extension_parts(plane)
         await add_config_maps(plane, files)
         add_regular_jobs(plane)
@@ -119,15 +146,24 @@ def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
     return settings.data_dir
 
 
+async def _open_store(settings: Settings, directory: Path) -> Store:
+    state = directory / "state.db" if settings.data_dir is not None else None
+    return await open_store(state, key_file=settings.encryption_key_file, accept_data_loss=settings.accept_data_loss)
+
+
 async def _listen(
     settings: Settings, files: CertificateFiles, plane: ControlPlane, stack: AsyncExitStack
 ) -> HttpServer:
-    context = tls_context(
-        certificate=files.server.certificate,
-        key=files.server.key,
-        client_ca=files.ca.certificate,
-        proxy_ca=files.front_proxy_ca.certificate,
-    )
+    try:
+        context = tls_context(
+            certificate=files.server.certificate,
+            key=files.server.key,
+            client_ca=files.client_ca,
+            proxy_ca=files.front_proxy_ca.certificate,
+        )
+    except SSL.Error as error:
+        pair = f"{files.server.certificate} and {files.server.key}"
+        raise CertificateError(f"{pair} are not a certificate and its private key ({error}); expected PEM") from None
     server = HttpServer()
     stack.push_async_callback(server.stop, STOP_SECONDS)
     try:
@@ -174,7 +210,7 @@ def _access(settings: Settings, files: CertificateFiles, token: str, port: int) 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return ClusterAccess(
         server=f"https://{host}:{port}",
-        ca=files.ca.certificate.read_bytes(),
+        ca=files.root_ca.read_bytes(),
         client_certificate=files.admin.certificate.read_bytes(),
         client_key=files.admin.key.read_bytes(),
         token=token,
@@ -189,5 +225,6 @@ def _token(directory: Path) -> str:
     return path.read_text().strip()
 
 
-def _names(host: str) -> tuple[str, ...]:
-    return (*SERVER_NAMES, host) if host not in SERVER_NAMES else tuple(SERVER_NAMES)
+def _names(settings: Settings) -> tuple[str, ...]:
+    first = str(next(iter(ip_network(settings.service_range).hosts())))
+    return tuple(dict.fromkeys((*SERVER_NAMES, settings.host, first)))

@@ -102,7 +102,9 @@ async def build(
     custom_resources = CustomResources(foundation, webhooks)
     aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None)
     security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
-    admission = build_admission(foundation, security, webhooks, needs_service_accounts=needs_service_accounts)
+    admission = build_admission(
+        foundation, security, webhooks, settings.admission, needs_service_accounts=needs_service_accounts
+    )
     nodes, metrics = Nodes(fanout, files), RequestMetrics()
     flows, health = _build_flow_control(foundation, settings, metrics), Health(store, fanout, foundation.supervisor)
     slices, addresses = SliceQueue(), AddressRecords(foundation.registry, fanout)
@@ -110,15 +112,7 @@ async def build(
     api = Handler(
         targets=Targets(foundation.registry, aggregation.api_services),
         verbs=_build_verbs(foundation, settings, security, admission, nodes, slices, addresses),
-        pages=NonResourcePages(
-            version=version_of(foundation.definitions.minor),
-            discovery=discovery,
-            openapi=OpenApi(foundation.registry, foundation.definitions),
-            metrics=metrics.text,
-            issuer=security.issuer,
-            health=health,
-            aggregated=aggregation.api_services,
-        ),
+        pages=_build_pages(foundation, aggregation, security, discovery, metrics, health),
         access=_build_access(foundation, security),
         limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout), slices=slices),
         metrics=metrics,
@@ -141,6 +135,25 @@ async def build(
         webhooks=webhooks,
         nodes=nodes,
         minor=foundation.definitions.minor,
+    )
+
+
+def _build_pages(
+    foundation: Foundation,
+    aggregation: Aggregation,
+    security: Security,
+    discovery: DiscoveryPages,
+    metrics: RequestMetrics,
+    health: Health,
+) -> NonResourcePages:
+    return NonResourcePages(
+        version=version_of(foundation.definitions.minor),
+        discovery=discovery,
+        openapi=OpenApi(foundation.registry, foundation.definitions),
+        metrics=metrics.text,
+        issuer=security.issuer,
+        health=health,
+        aggregated=aggregation.api_services,
     )
 
 
@@ -183,7 +196,7 @@ def _build_verbs(
             computed={"componentstatuses": components.compute},
             watch_seconds=settings.min_request_timeout,
         ),
-        pipeline=_build_pipeline(foundation, admission, security, ownerships, addresses),
+        pipeline=_build_pipeline(foundation, settings, admission, security, ownerships, addresses),
         ownerships=ownerships,
         security=security,
         streams=LateStreams(fanout, nodes, admission, security.authorizer, minor=foundation.definitions.minor),
@@ -192,12 +205,13 @@ def _build_verbs(
 
 def _build_pipeline(
     foundation: Foundation,
+    settings: Settings,
     admission: AdmissionChain,
     security: Security,
     ownerships: Ownerships,
     addresses: AddressRecords,
 ) -> Pipeline:
-    reservations = ServiceReservations(objects=addresses)
+    reservations = ServiceReservations(settings.service_range, objects=addresses)
     for _, service in foundation.objects("", "services").items():
         reservations.adopt(service)
     return Pipeline(

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from pinnace.auth.authentication.service_accounts import legacy_token
-from pinnace.auth.certificates.authority import CertificateFiles, load_key, load_pair
+from pinnace.auth.authentication.token_keys import load_signing_key
+from pinnace.auth.certificates.authority import CertificateFiles, load_pair
 from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
@@ -135,7 +136,7 @@ class Context:
 
     @property
     def ca(self) -> str:
-        return self.certificates.ca.certificate.read_text()
+        return self.certificates.root_ca.read_text()
 
 
 class HasController(Protocol):
@@ -173,7 +174,7 @@ def _sign_certificates(context: Context, client: Client) -> CertificateSigner:
 
 
 def _issue_tokens(context: Context, client: Client) -> ServiceAccountTokenController:
-    key = load_key(context.certificates.token_key)
+    key = load_signing_key(context.certificates.token_key)
     return ServiceAccountTokenController(
         context.manager,
         client,

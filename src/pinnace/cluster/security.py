@@ -17,14 +17,15 @@ from pinnace.auth.authentication.authenticators import (
 from pinnace.auth.authentication.bootstrap_tokens import BootstrapTokens
 from pinnace.auth.authentication.oidc import OidcTokens
 from pinnace.auth.authentication.service_accounts import Accounts, ServiceAccountTokens, TokenIssuer
+from pinnace.auth.authentication.token_keys import load_public_keys, load_signing_key
 from pinnace.auth.authentication.tokens import AnyOf, StaticTokens, Tokens, read_token_file
-from pinnace.auth.authorization.authorizers import Authorizer, InOrder, Masters
+from pinnace.auth.authorization.authorizers import ALLOWED, Always, Authorizer, InOrder, Masters
 from pinnace.auth.authorization.escalation import NoEscalation
 from pinnace.auth.authorization.held_rules import HeldRules
 from pinnace.auth.authorization.nodes import NodeAuthorizer
 from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.authorization.rules import rules_of
-from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles, load_key
+from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles
 from pinnace.auth.remote import read_remote
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import User
@@ -34,8 +35,16 @@ from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.role_aggregation import RoleAggregation
 from pinnace.cluster.status.token_uses import token_use_writer
 from pinnace.cluster.status.writer import ObjectWriter
+from pinnace.model.clock import AlarmClock
 
 RBAC = "rbac.authorization.k8s.io"
+
+
+_MODES = ("Node", "RBAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
+
+
+class AuthorizationModeError(ValueError):
+    """The authorization modes cannot be used together or do not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,33 +85,62 @@ def build_security(
         secrets=objects("", "secrets"),
         nodes=objects("", "nodes"),
     )
-    key = load_key(files.token_key) if files is not None else ec.generate_private_key(ec.SECP256R1())
-    issuer = TokenIssuer(key, accounts, clock, issuer=settings.issuer, audiences=settings.audiences)
+    issuer = _build_issuer(settings, accounts, clock, files)
     known_tokens = _build_tokens(foundation, settings, tokens, issuer, accounts)
     authenticators: list[Authenticator] = []
     if files is not None:
         proxy_ca = files.front_proxy_ca.certificate.read_bytes()
         authenticators.append(ProxyAuthenticator(proxy_ca, allowed_names=(FRONT_PROXY,), clock=clock))
-    client_ca = files.ca.certificate.read_bytes() if files is not None else None
+    client_ca = files.client_ca.read_bytes() if files is not None else None
     authenticators += [CertificateAuthenticator(client_ca, clock=clock), BearerAuthenticator(known_tokens)]
     nodes = NodeAuthorizer(
         rules=rules_of(default_role("system:node", foundation.definitions.minor)),
         pods=accounts.pods,
         claims=objects("", "persistentvolumeclaims"),
     )
-    authorizers: list[Authorizer] = [Masters(), nodes, rbac]
-    if settings.authorization_webhook is not None:
-        authorizers.append(WebhookAuthorizer(read_remote(settings.authorization_webhook), clock))
-    authorizer = InOrder(authorizers)
+    authorizer = InOrder([Masters(), *_build_authorizers(settings, clock, nodes, rbac)])
     return Security(
         identify=FirstOf(authenticators),
         tokens=known_tokens,
         issuer=issuer,
         authorizer=authorizer,
         rbac=rbac,
-        rules=HeldRules(rbac, has_webhook=settings.authorization_webhook is not None),
+        rules=HeldRules(rbac, has_webhook="Webhook" in authorization_modes(settings)),
         no_escalation=NoEscalation(rbac, authorizer),
     )
+
+
+def _build_issuer(
+    settings: AuthSettings, accounts: Accounts, clock: AlarmClock, files: CertificateFiles | None
+) -> TokenIssuer:
+    key = load_signing_key(files.token_key) if files is not None else ec.generate_private_key(ec.SECP256R1())
+    others = [public for path in settings.token_keys for public in load_public_keys(path)]
+    return TokenIssuer(key, accounts, clock, issuer=settings.issuer, audiences=settings.audiences, other_keys=others)
+
+
+def authorization_modes(settings: AuthSettings) -> tuple[str, ...]:
+    """Return the modes in their order. Raise AuthorizationModeError for an unknown one, or a webhook without a file."""
+    default = ("Node", "RBAC", "Webhook") if settings.authorization_webhook is not None else ("Node", "RBAC")
+    modes = settings.authorization_modes or default
+    for mode in modes:
+        if mode not in _MODES:
+            raise AuthorizationModeError(f"authorization mode {mode!r} is unknown; expected {', '.join(_MODES)}")
+    if "Webhook" in modes and settings.authorization_webhook is None:
+        raise AuthorizationModeError("authorization mode Webhook needs --authorization-webhook-config-file")
+    return modes
+
+
+def _build_authorizers(
+    settings: AuthSettings, clock: AlarmClock, nodes: NodeAuthorizer, rbac: Rbac
+) -> list[Authorizer]:
+    fixed: dict[str, Authorizer] = {"Node": nodes, "RBAC": rbac, "AlwaysAllow": Always(ALLOWED), "AlwaysDeny": Always()}
+    found: list[Authorizer] = []
+    for mode in authorization_modes(settings):
+        if mode == "Webhook" and settings.authorization_webhook is not None:
+            found.append(WebhookAuthorizer(read_remote(settings.authorization_webhook), clock))
+        else:
+            found.append(fixed[mode])
+    return found
 
 
 def _build_tokens(

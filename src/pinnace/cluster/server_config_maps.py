@@ -50,7 +50,7 @@ async def keep_config_map(client: Client, key: Key, complete: Complete) -> None:
 def trust_of(files: CertificateFiles) -> dict[str, str]:
     """Return the entries of extension-apiserver-authentication: the CAs and headers that aggregated servers trust."""
     return {
-        "client-ca-file": files.ca.certificate.read_text(),
+        "client-ca-file": files.client_ca.read_text(),
         "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),
         "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
         "requestheader-username-headers": json.dumps(["X-Remote-User"]),

@@ -11,6 +11,29 @@ from pinnace.cluster.auditing import AuditSettings
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.read.reader import WATCH_SECONDS
 
+SERVICE_RANGE = "10.96.0.0/16"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """Certificates and keys to use instead of the cluster's own."""
+
+    certificate: Path | None = None
+    """The serving certificate, with its chain."""
+    key: Path | None = None
+    client_ca: Path | None = None
+    """CAs whose certificates authenticate users, besides the cluster's own."""
+    signing_key: Path | None = None
+    """The private key that signs service account tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionSettings:
+    """Admission plug-ins by Kubernetes' names, which differ from the default."""
+
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -35,6 +58,12 @@ class Settings:
     """The name of a node that runs pods on this machine, in a process of its own; empty for none."""
     auth: AuthSettings = field(default_factory=AuthSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    key_files: KeyFiles = field(default_factory=KeyFiles)
+    service_range: str = SERVICE_RANGE
+    """The addresses of Services; the first one is the Service of the API itself."""
+    advertise_address: str = ""
+    """The address of the API in its own Endpoints; `host` if empty."""
     request_timeout: float = LIMIT_SECONDS
     """The longest time in seconds that a request may take, unless it is a watch or a stream."""
     min_request_timeout: float = WATCH_SECONDS

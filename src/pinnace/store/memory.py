@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from operator import attrgetter
 
 from pinnace.store.keys import check_key
@@ -17,11 +17,16 @@ _REVISION = attrgetter("revision")
 class MemoryStore:
     """A `Store` that lives as long as its process. Every write is a commit of its own, done when put returns."""
 
-    def __init__(self) -> None:
-        self._view = StoreView({}, revision=0, compacted=0)
+    def __init__(self, view: StoreView | None = None) -> None:
+        self._view = view or StoreView({}, revision=0, compacted=0)
         self._watchers = Watchers(self._view, self._history)
         self._log: Batch = []
         self._closed = False
+
+    @classmethod
+    def restored(cls, records: Iterable[Record], *, revision: int) -> MemoryStore:
+        """Return a store with these records at this revision. Its history begins there."""
+        return cls(StoreView({one.key: one for one in records}, revision=revision, compacted=revision))
 
     @property
     def revision(self) -> int:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from pinnace.auth.authentication.tokens import BadToken
 
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 Claims = dict[str, Any]
 
 LEEWAY_SECONDS = 60
@@ -55,12 +56,27 @@ def key_id(key: PublicKey) -> str:
     return _encode(hashlib.sha256(der).digest())
 
 
-def sign(claims: Claims, key: ec.EllipticCurvePrivateKey) -> str:
-    """Return a token signed with ES256; the key must be on the curve P-256."""
-    header = {"alg": "ES256", "kid": key_id(key.public_key())}
+def sign(claims: Claims, key: SigningKey) -> str:
+    """Return a signed token: RS256 for an RSA key; ES256, ES384 or ES512 by the curve of the others."""
+    algorithm = algorithm_of(key.public_key())
+    header = {"alg": algorithm, "kid": key_id(key.public_key())}
     signed = f"{_encode(orjson.dumps(header))}.{_encode(orjson.dumps(claims))}"
-    r, s = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-    return f"{signed}.{_encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+    if isinstance(key, rsa.RSAPrivateKey):
+        return f"{signed}.{_encode(key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+    size = _CURVES[algorithm][2]
+    r, s = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(_HASHES[algorithm[2:]]())))
+    return f"{signed}.{_encode(r.to_bytes(size, 'big') + s.to_bytes(size, 'big'))}"
+
+
+def algorithm_of(key: PublicKey) -> str:
+    """Return the algorithm that Kubernetes signs with for this kind of key. Raise ValueError for other kinds."""
+    if isinstance(key, rsa.RSAPublicKey):
+        return "RS256"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        for name, (curve, _, _) in _CURVES.items():
+            if isinstance(key.curve, curve):
+                return name
+    raise ValueError("expected an RSA key, or an EC key on the curve P-256, P-384 or P-521")
 
 
 def read(text: str) -> Token | None:
@@ -111,17 +127,23 @@ def audiences_of(claims: Claims) -> tuple[str, ...]:
     return tuple(one for one in given if isinstance(one, str)) if isinstance(given, list) else ()
 
 
-def to_jwk(key: ec.EllipticCurvePublicKey) -> Claims:
-    """Return the public key as a JWK, with which others verify tokens."""
-    numbers = key.public_numbers()
+def to_jwk(key: PublicKey) -> Claims:
+    """Return the public key as a JWK, with which others verify tokens. Raise ValueError as `algorithm_of` does."""
+    algorithm = algorithm_of(key)
+    if isinstance(key, rsa.RSAPublicKey):
+        modulus, exponent = key.public_numbers().n, key.public_numbers().e
+        shape = {"kty": "RSA", "n": _encode(_bytes_of(modulus)), "e": _encode(_bytes_of(exponent))}
+        return {"use": "sig", "kid": key_id(key), "alg": algorithm, **shape}
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    numbers, (_, curve, size) = key.public_numbers(), _CURVES[algorithm]
     return {
         "use": "sig",
         "kty": "EC",
         "kid": key_id(key),
-        "crv": "P-256",
-        "alg": "ES256",
-        "x": _encode(numbers.x.to_bytes(32, "big")),
-        "y": _encode(numbers.y.to_bytes(32, "big")),
+        "crv": curve,
+        "alg": algorithm,
+        "x": _encode(numbers.x.to_bytes(size, "big")),
+        "y": _encode(numbers.y.to_bytes(size, "big")),
     }
 
 
@@ -189,6 +211,10 @@ def _decode(text: str) -> bytes:
     if data.translate(None, _BASE64):
         raise ValueError("not base64")
     return urlsafe_b64decode(data + b"=" * (-len(data) % 4))
+
+
+def _bytes_of(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
 def _number(text: str) -> int:

@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from pinnace.auth.authentication import jwt
 from pinnace.auth.authentication.tokens import BadToken, Bearer, token_hash
 from pinnace.auth.users import User, authenticated, service_account_groups, service_account_name
@@ -34,7 +32,7 @@ WARN_AFTER = 3607
 EXTENDED = 365 * 24 * 3600
 _EXTRA = "authentication.kubernetes.io/"
 _LEGACY = "kubernetes.io/serviceaccount/"
-_ALGORITHMS = frozenset(("ES256",))
+_ALGORITHMS = frozenset(("ES256", "ES384", "ES512", "RS256"))
 _REMEMBERED = 4096
 
 
@@ -53,14 +51,17 @@ class TokenIssuer:
 
     def __init__(
         self,
-        key: ec.EllipticCurvePrivateKey,
+        key: jwt.SigningKey,
         accounts: Accounts,
         clock: Clock,
         *,
         issuer: str = ISSUER,
         audiences: Sequence[str] = (),
+        other_keys: Sequence[jwt.PublicKey] = (),
     ) -> None:
+        """`other_keys` verify tokens that other servers, or earlier keys, have signed."""
         self._key = key
+        self._public_keys = {jwt.key_id(public): public for public in (key.public_key(), *other_keys)}
         self._accounts = accounts
         self._clock = clock
         self.issuer = issuer
@@ -68,13 +69,12 @@ class TokenIssuer:
 
     @property
     def keys(self) -> dict[str, jwt.PublicKey]:
-        public = self._key.public_key()
-        return {jwt.key_id(public): public}
+        return dict(self._public_keys)
 
     @property
     def jwks(self) -> Object:
         """The public keys for verifying tokens."""
-        return {"keys": [jwt.to_jwk(self._key.public_key())]}
+        return {"keys": [jwt.to_jwk(key) for key in self._public_keys.values()]}
 
     def complete(self, namespace: str, name: str, request: Object) -> None:
         """Fill in the defaults of a TokenRequest, so that admission sees the effective values."""
@@ -180,7 +180,7 @@ class TokenIssuer:
         return claims
 
 
-def legacy_token(account: Object, secret: Object, key: ec.EllipticCurvePrivateKey) -> str:
+def legacy_token(account: Object, secret: Object, key: jwt.SigningKey) -> str:
     """Return the token of an account that is kept in a Secret and does not expire."""
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     claims = {

@@ -56,6 +56,16 @@ class Masters:
         return ALLOWED if MASTERS in user.groups else NO_OPINION
 
 
+class Always:
+    """Gives every request the same answer: the modes AlwaysAllow and AlwaysDeny."""
+
+    def __init__(self, decision: Decision = NO_OPINION) -> None:
+        self._decision = decision
+
+    def decide(self, user: User, action: Action) -> Decision:
+        return self._decision
+
+
 class InOrder:
     """Asks each in turn until one allows or denies. The default is to deny."""
 

@@ -79,6 +79,20 @@ class CertificateFiles:
     """Signs the certificates of proxies, whose word on who is calling is believed."""
     front_proxy_client: PairFiles
     """The client certificate of this server towards aggregated servers."""
+    client_ca_bundle: Path | None = None
+    """The CAs of client certificates, if there are others than `ca`."""
+    serving_ca: Path | None = None
+    """The certificate by which clients trust the server, if it is not signed by `ca`."""
+
+    @property
+    def client_ca(self) -> Path:
+        """The CAs whose certificates authenticate users."""
+        return self.client_ca_bundle or self.ca.certificate
+
+    @property
+    def root_ca(self) -> Path:
+        """The CA for clients and pods to trust."""
+        return self.serving_ca or self.ca.certificate
 
 
 def new_ca(*, name: str = "pinnace", now: datetime | None = None) -> KeyPair:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -19,6 +20,7 @@ import typer
 
 from pinnace import __version__
 from pinnace.auth.authentication.oidc import Provider
+from pinnace.auth.authentication.service_accounts import ISSUER
 from pinnace.auth.authentication.tokens import TokenFileError
 from pinnace.auth.certificates.authority import CertificateError
 from pinnace.auth.remote import RemoteConfigError
@@ -28,11 +30,13 @@ from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.progress import progress
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
-from pinnace.cluster.settings import Settings
+from pinnace.cluster.security import AuthorizationModeError
+from pinnace.cluster.settings import SERVICE_RANGE, AdmissionSettings, KeyFiles, Settings
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.node.simulated.stages import InvalidStage
 from pinnace.schema.cel.times import parse_duration
@@ -48,7 +52,15 @@ if TYPE_CHECKING:
 COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: Python's default thresholds cost a write 7 % more."""
 
-_UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError, BootstrapError)
+_UNUSABLE = (
+    CertificateError,
+    TokenFileError,
+    RemoteConfigError,
+    AuditPolicyError,
+    BootstrapError,
+    AuthorizationModeError,
+    AdmissionPluginError,
+)
 
 
 def up(
@@ -184,6 +196,43 @@ def up(
     audit_webhook_initial_backoff: Annotated[
         str, typer.Option(help="The delay before the first retry of a batch.")
     ] = "10s",
+    tls_cert_file: Annotated[
+        Path | None,
+        typer.Option(help="Serve with this certificate, and its chain.", show_default="the cluster's own"),
+    ] = None,
+    tls_private_key_file: Annotated[
+        Path | None, typer.Option(help="The key of --tls-cert-file.", show_default=False)
+    ] = None,
+    client_ca_file: Annotated[
+        Path | None,
+        typer.Option(help="Also authenticate users by certificates of these CAs.", show_default=False),
+    ] = None,
+    service_account_issuer: Annotated[str, typer.Option(help="The issuer of service account tokens.")] = ISSUER,
+    service_account_signing_key_file: Annotated[
+        Path | None,
+        typer.Option(help="Sign service account tokens with this key, RSA or EC.", show_default="the cluster's own"),
+    ] = None,
+    service_account_key_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Also accept service account tokens that these keys, or the keys of these certificates, have signed; "
+            "may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    service_cluster_ip_range: Annotated[str, typer.Option(help="The addresses of Services.")] = SERVICE_RANGE,
+    authorization_mode: Annotated[
+        str,
+        typer.Option(
+            help="Authorizers in their order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny.", show_default="Node,RBAC"
+        ),
+    ] = "",
+    enable_admission_plugins: Annotated[
+        str, typer.Option(help="Admission plug-ins to enable, separated by commas.", show_default=False)
+    ] = "",
+    disable_admission_plugins: Annotated[
+        str, typer.Option(help="Admission plug-ins to disable, separated by commas.", show_default=False)
+    ] = "",
     request_timeout: Annotated[
         str, typer.Option(help="The longest duration of a request, except watches and other streams.")
     ] = "1m0s",
@@ -241,16 +290,17 @@ def up(
             providers=providers,
             token_webhook=authentication_token_webhook_config_file,
             authorization_webhook=authorization_webhook_config_file,
+            authorization_modes=_split(authorization_mode),
+            token_keys=tuple(service_account_key_file or ()),
+            issuer=service_account_issuer,
         ),
+        admission=_admission(enable_admission_plugins, disable_admission_plugins),
+        key_files=KeyFiles(tls_cert_file, tls_private_key_file, client_ca_file, service_account_signing_key_file),
+        service_range=_network(service_cluster_ip_range),
         audit=AuditSettings(
             policy_file=audit_policy_file,
             log_path=audit_log_path,
-            rotation=Rotation(
-                most_bytes=(audit_log_maxsize or 100) * 1024 * 1024,
-                most_kept=audit_log_maxbackup,
-                longest=timedelta(days=audit_log_maxage),
-                compresses=audit_log_compress,
-            ),
+            rotation=_rotation(audit_log_maxsize, audit_log_maxbackup, audit_log_maxage, compresses=audit_log_compress),
             webhook=audit_webhook_config_file,
             batching=BatchOptions(
                 most_waiting=audit_webhook_batch_buffer_size,
@@ -374,6 +424,26 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.Loop
+
+
+def _rotation(megabytes: int, kept: int, days: int, *, compresses: bool) -> Rotation:
+    most_bytes = (megabytes or 100) * 1024 * 1024
+    return Rotation(most_bytes=most_bytes, most_kept=kept, longest=timedelta(days=days), compresses=compresses)
+
+
+def _admission(enabled: str, disabled: str) -> AdmissionSettings:
+    return AdmissionSettings(enabled=frozenset(_split(enabled)), disabled=frozenset(_split(disabled)))
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        _fail(f"--service-cluster-ip-range {text}: {error}; expected a range such as {SERVICE_RANGE}")
 
 
 def _pair(claim: str) -> tuple[str, str]:

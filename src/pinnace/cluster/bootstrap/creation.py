@@ -8,6 +8,7 @@ import orjson
 
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
 from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects, default_storage_class
+from pinnace.cluster.settings import SERVICE_RANGE
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
@@ -37,7 +38,9 @@ class BootstrapTarget(Protocol):
     def local(self) -> LocalApi: ...
 
 
-async def bootstrap(plane: BootstrapTarget, *, address: str, port: int, volumes: str = "") -> None:
+async def bootstrap(
+    plane: BootstrapTarget, *, address: str, port: int, volumes: str = "", service_range: str = SERVICE_RANGE
+) -> None:
     """Create the bootstrap objects that this cluster lacks, and publish the address of its API.
 
     With `volumes`, a path on the nodes, a new cluster gets a default storage class. It is the user's from then on: a
@@ -47,7 +50,9 @@ async def bootstrap(plane: BootstrapTarget, *, address: str, port: int, volumes:
     local = plane.local()
     if volumes and _is_new(plane):
         await _ensure(plane, local, default_storage_class(volumes))
-    for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
+    for obj in bootstrap_objects(
+        plane.registry, address=address, port=port, now=plane.clock.now(), service_range=service_range
+    ):
         await _ensure(plane, local, obj)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):

@@ -1,0 +1,47 @@
+"""`pinnace envtest`: print a folder of programs for test suites that start kube-apiserver and etcd themselves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace.cli.data_directory import default_data_dir
+from pinnace.kinds.definitions import minors
+from pinnace.testing.envtest.folder import write_folder
+
+
+def envtest(
+    kubernetes_version: Annotated[
+        str, typer.Option(help="The Kubernetes minor version to serve, such as 1.31.", show_default="newest")
+    ] = "",
+    bin_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the programs to k8s/VERSION-OS-ARCHITECTURE in this directory, as setup-envtest does.",
+            show_default="the data directory",
+        ),
+    ] = None,
+) -> None:
+    """Print a folder with programs named kube-apiserver, etcd and kubectl that pinnace serves.
+
+    Test suites that use controller-runtime's envtest, or other tools that start these binaries, run unchanged:
+
+    \b
+      KUBEBUILDER_ASSETS=$(pinnace envtest) go test ./...
+      KUBEBUILDER_ASSETS=$(pinnace envtest --kubernetes-version 1.31) go test ./...
+      PINNACE_CONTROLLERS=1 KUBEBUILDER_ASSETS=$(pinnace envtest) go test ./...    with the built-in controllers
+
+    kube-apiserver --help, in that folder, lists the supported flags.
+    """
+    minor = kubernetes_version.removeprefix("v")
+    if minor and minor not in minors():
+        print(f"pinnace: Kubernetes {minor} cannot be served; choose one of {', '.join(minors())}", file=sys.stderr)
+        raise typer.Exit(1)
+    try:
+        print(write_folder(bin_dir or default_data_dir() / "envtest", minor or minors()[-1]).absolute())
+    except OSError as error:
+        print(f"pinnace: the folder cannot be written: {error}; choose another with --bin-dir", file=sys.stderr)
+        raise typer.Exit(1) from None

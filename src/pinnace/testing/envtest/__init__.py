@@ -1,0 +1,1 @@
+"""Programs named kube-apiserver, etcd and kubectl, for test suites that start these binaries themselves."""
