@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -146,8 +146,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from pinnace.cli.commands.version import version  # noqa: PLC0415 - only needed for this flag
+
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def _pinnace() -> None:
+def _pinnace(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """A Kubernetes control plane that installs with pip, and the tools to extend it.
 
     \b

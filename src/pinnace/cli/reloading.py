@@ -41,6 +41,11 @@ def load(target: str) -> Loaded:
         return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
 
 
+def modules_beside(file: Path) -> list[Path]:
+    """Return the files beside a file, and below its directory, that are loaded now, without the file itself."""
+    return sorted(path for path in _local(file.resolve().parent).values() if path != file.resolve())
+
+
 async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
     """Wait until the file is saved and can be loaded; return it. Print the changes, and the errors of failed loads."""
     known = dict(current.files)

@@ -414,26 +414,30 @@ class Controller:
             metrics.count(names.TERMINAL_ERRORS, self._labels)
             self._forget(key)
             message = str(error) if isinstance(error, Permanent) else f"gave up after {limit} retries: {failure}"
-            _log.error("%s cannot reconcile %s: %s", self.name, key, message)
+            _log.error("%s cannot reconcile %s: %s", self.name, key, message, extra=self._fields(key))
             self._record(key, message, reason=getattr(error, "event", "ReconcileFailed"))
             return "error"
         self._expect_again(key)
-        seconds = self.queue.retry(key)
+        seconds, fields = self.queue.retry(key), self._fields(key)
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Another client has written meanwhile. That is no error: retry.
-            _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
+            _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error, extra=fields)
         elif isinstance(error, Reported):
-            _log.info("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, error)
+            _log.info("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, error, extra=fields)
         elif is_namespace_terminating(error):
             self._log_terminating(key, error)
         else:
             before = next(self._history.of(key), None)
             if before is None or before.error != failure:
-                _log.error("%s failed at %s, again in %.3f s", self.name, key, seconds, exc_info=error)
+                _log.error("%s failed at %s, again in %.3f s", self.name, key, seconds, exc_info=error, extra=fields)
             else:  # The traceback was logged the first time.
-                _log.error("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, failure)
+                _log.error("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, failure, extra=fields)
             self._record(key, failure)
         return "error"
+
+    def _fields(self, key: Key) -> dict[str, str]:
+        """Return the fields of a log record about an object."""
+        return {"object": str(key), "controller": self.name}
 
     def _forget(self, key: Key) -> None:
         self.queue.forget(key)
@@ -446,7 +450,8 @@ class Controller:
             self.queue.forget(key)
             self.queue.add_after(key, retry.after)
         seconds = retry.after if retry.after > 0 else self.queue.retry(key)
-        _log.info("%s waits at %s, again in %.3f s: %s", self.name, key, seconds, retry.reason)
+        fields = self._fields(key)
+        _log.info("%s waits at %s, again in %.3f s: %s", self.name, key, seconds, retry.reason, extra=fields)
         if retry.reason:
             self._record(key, retry.reason, type="Normal", reason=retry.event)
         return "requeue_after"
@@ -463,7 +468,7 @@ class Controller:
         if len(self._terminating) > _MOST_TERMINATING:
             del self._terminating[next(iter(self._terminating))]
         level = logging.DEBUG if is_logged else logging.INFO
-        _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error)
+        _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error, extra=self._fields(key))
 
     def _record(self, key: Key, message: str, *, type: EventType = "Warning", reason: str = "ReconcileFailed") -> None:
         """Record a failure or a delay in an Event of the object."""

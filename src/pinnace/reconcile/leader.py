@@ -76,7 +76,7 @@ class LeaderElection:
     @property
     def is_standby(self) -> bool:
         """Whether another process was seen to hold the lease."""
-        return not self.is_leader and self._holder() not in ("", self.identity)
+        return not self.is_leader and self.holder not in ("", self.identity)
 
     def check(self) -> None:
         """Raise LeaseLost unless this process leads for sure: for writes of work that is not cancelled in time."""
@@ -147,7 +147,7 @@ class LeaderElection:
             left = self._renewed_at + self._terms.renew_seconds - self._clock.monotonic()
             is_renewed = left > 0 and await self._try_once(within=left)
             is_over = self._clock.monotonic() - self._renewed_at >= self._terms.renew_seconds
-            if not is_renewed and (self._holder() != self.identity or is_over):
+            if not is_renewed and (self.holder != self.identity or is_over):
                 self.is_leader = False
                 raise LeaseLost
 
@@ -181,7 +181,8 @@ class LeaderElection:
         if spec != self._seen:
             self._seen, self._seen_at = spec, self._clock.monotonic()
 
-    def _holder(self) -> str:
+    @property
+    def holder(self) -> str:
         return str(self._seen.get("holderIdentity") or "")
 
     def _is_free(self, lease: Object) -> bool:

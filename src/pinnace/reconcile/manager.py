@@ -92,6 +92,11 @@ class Manager:
         """Whether another process works instead: the queues of this one wait for its turn."""
         return self._leader is not None and self._leader.is_standby
 
+    @property
+    def lease_holder(self) -> str:
+        """The identity of the process that was last seen to hold the lease; empty without leader election."""
+        return self._leader.holder if self._leader is not None else ""
+
     def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
         """Return the shared informer of a kind, or of some of its objects."""
         return self.informers.get(kind, **selection)

@@ -14,8 +14,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import pinnace
 from pinnace.cli.command_table import app
+from pinnace.sdk import Operator
 from pinnace.sdk.operator.logs import HANDLED, HandledObject, JsonFormatter
+from pinnace.testing.cluster import Cluster
 
 OPERATOR = """
 from pinnace.sdk import Context, CustomResource, Field, Model, Operator
@@ -212,3 +215,25 @@ def test_a_json_record_has_the_object_and_the_handler() -> None:
         "handler": "reconcile",
         "tier": 1,
     }
+
+
+async def test_the_lines_about_a_failed_reconcile_name_the_object(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = Operator("shop", namespace="default")
+
+    @operator.reconcile("v1/ConfigMap", retries=0)
+    async def reconcile(found: dict[str, Any]) -> None:
+        raise RuntimeError("the till is empty")
+
+    await cluster.run(operator)
+    await cluster.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "till"}})
+    await cluster.settle()
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    (failed,) = [line for line in lines if "the till is empty" in line["message"]]
+    assert (failed["object"], failed["controller"]) == ("default/till", "shop-configmap")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["version"]], ids=["flag", "command"])
+def test_the_version_is_printed(words: list[str]) -> None:
+    assert CliRunner().invoke(app, words).output.startswith(f"pinnace {pinnace.__version__}, serving Kubernetes ")

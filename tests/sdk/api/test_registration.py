@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -61,3 +62,17 @@ def test_an_api_has_one_replica() -> None:
             kitchen().declarations,
             DeploymentOptions(namespace="default", image="kitchen:1", file="kitchen.py", replicas=2),
         )
+
+
+async def test_two_runs_that_serve_one_api_take_turns(cluster: Cluster) -> None:
+    async with AsyncExitStack() as second:
+        async with kitchen().running(cluster.client):
+            async with kitchen().running(cluster.client):
+                pass
+            await reached(cluster.client)
+            await cluster.client.create(recipe(minutes=3))
+            await second.enter_async_context(kitchen().running(cluster.client))
+        await reached(cluster.client)
+        assert await cluster.client.list(KIND) == [], "each run keeps its own recipes"
+    assert await cluster.client.get_or_none(*API_SERVICE) is None
+    assert await cluster.client.list("v1/Service", namespace="default", labels="!component") == []

@@ -164,6 +164,32 @@ def test_krew_is_given_an_archive_that_runs_and_a_manifest_that_leads_there(tmp_
     assert "Usage: kubectl keys" in ran.stdout
 
 
+def test_the_modules_beside_a_plugin_are_packed_with_it(tmp_path: Path) -> None:
+    (tmp_path / "keys.py").write_text(
+        FILE.replace("import Plugin\n", "import Plugin\nfrom parts_of_keys.words import TITLE\n")
+    )
+    (tmp_path / "parts_of_keys").mkdir()
+    (tmp_path / "parts_of_keys" / "__init__.py").write_text("")
+    (tmp_path / "parts_of_keys" / "words.py").write_text('TITLE = "Keys"\n')
+    (tmp_path / "unused.py").write_text("")
+    out = tmp_path / "dist"
+    command = ["plugin", "krew", str(tmp_path / "keys.py"), "--uri", "https://example.com/k.tar.gz", "--out", str(out)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    unpacked = tmp_path / "unpacked"
+    shutil.unpack_archive(out / "keys-v1.2.3.tar.gz", unpacked)
+    assert sorted(str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()) == [
+        "keys.py",
+        "kubectl-keys",
+        "parts_of_keys/__init__.py",
+        "parts_of_keys/words.py",
+    ]
+    ran = subprocess.run(
+        [sys.executable, str(unpacked / "kubectl-keys"), "--help"], capture_output=True, text=True, cwd="/"
+    )
+    assert "Usage: kubectl keys" in ran.stdout, ran.stderr
+
+
 def test_an_archive_of_the_same_file_is_the_same(tmp_path: Path) -> None:
     source = tmp_path / "keys.py"
     source.write_text(FILE)

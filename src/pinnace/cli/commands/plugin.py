@@ -15,6 +15,7 @@ import typer
 from pinnace import __version__
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, only_in
+from pinnace.cli.reloading import modules_beside
 from pinnace.sdk.kubectl import Plugin
 from pinnace.sdk.kubectl.krew import archive_name, krew_archive, krew_manifest, krew_name
 
@@ -98,7 +99,8 @@ def _uninstall(found: Plugin, directory: Path) -> None:
 
 
 def _write_for_krew(found: Plugin, source: Path, out: Path, uri: str, license_file: Path | None) -> None:
-    archive = krew_archive(found, source, license=license_file, needs=__version__)
+    beside = modules_beside(source)
+    archive = krew_archive(found, source, beside=beside, license=license_file, needs=__version__)
     manifest = krew_manifest(found, archive=archive, uri=uri)
     out.mkdir(parents=True, exist_ok=True)
     (out / archive_name(found)).write_bytes(archive)

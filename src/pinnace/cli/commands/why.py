@@ -153,6 +153,10 @@ def _only(answer: Object, kind: str) -> Object:
 
 
 def _format_answer(answer: Object, namespace: str, name: str) -> Iterator[str]:
+    if answer["standby"]:
+        leader = f": {answer['leader']} holds the lease" if answer["leader"] else ", and the lease is free"
+        yield f"{answer['operator']} (process {answer['process']}) is on standby and reconciles nothing{leader}"
+        return
     for controller in answer["controllers"]:
         about = f"{controller['kind']} {namespace}/{name}" if name else f"{controller['kind']}, the last reconciles"
         yield f"{answer['operator']} ({controller['controller']}, process {answer['process']}): {about}"

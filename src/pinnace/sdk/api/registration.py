@@ -13,6 +13,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.version_order import version_rank
 from pinnace.reconcile.conditions import condition, is_true
+from pinnace.sdk.api.addresses import is_served
 from pinnace.sdk.resources.custom_resource import AnyResource
 from pinnace.sdk.resources.readiness import NotEstablished, NotReadyInTime, wait_until_ready
 
@@ -60,6 +61,8 @@ class ApiRegistration:
         self._kinds = kinds
         self._name = name
         self._former: dict[str, Object] = {}
+        self._port = 0
+        """The port of this process, if it is outside the cluster."""
 
     @property
     def service_name(self) -> str:
@@ -72,12 +75,12 @@ class ApiRegistration:
         return f"{self.service_name}.{self._client.namespace}.svc"
 
     async def remember(self) -> None:
-        """Keep the APIServices that lead elsewhere now, for `restore`."""
+        """Keep the APIServices that lead elsewhere now, also to another run, for `restore`."""
         for wanted in api_services(self._kinds, self._reference(0)):
             name = wanted["metadata"]["name"]
             present = await self._client.get_or_none(API_SERVICE, name)
             service = ((present or {}).get("spec") or {}).get("service")
-            if present is not None and (service is None or service["name"] != self.service_name):
+            if present is not None and (service is None or await self._is_served(service)):
                 self._former[name] = {**wanted, "spec": present["spec"]}
 
     async def announce(self, client_config: Object) -> None:
@@ -89,7 +92,8 @@ class ApiRegistration:
         else:
             at = urlsplit(client_config["url"])
             await self._client.apply(self._external_service(str(at.hostname)), field_manager=self._name, force=True)
-            service = self._reference(at.port or 443)
+            self._port = at.port or 443
+            service = self._reference(self._port)
         for wanted in api_services(self._kinds, service, client_config["caBundle"]):
             await self._put(wanted)
 
@@ -99,22 +103,48 @@ class ApiRegistration:
             await _wait_until_available(self._client, wanted["metadata"]["name"])
 
     async def restore(self) -> None:
-        """Make the server send requests to the former address. An unreachable server is only logged."""
+        """Make the server send requests to the former address, unless another run has replaced this one's since.
+
+        An unreachable server is only logged.
+        """
+        other_run = False
         for wanted in api_services(self._kinds, {}):
             name = wanted["metadata"]["name"]
             try:
-                if name in self._former:
-                    await self._put(self._former[name])
-                else:
-                    await self._client.delete(API_SERVICE, name)
+                service = await self._restore(name)
+                other_run = other_run or (service or {}).get("name") == self.service_name
             except errors.NotFound:
                 continue
             except _GONE as error:
                 _log.warning("APIService %s was not restored and leads nowhere: %s", name, error)
+        if other_run:
+            return
         try:
             await self._client.delete("v1/Service", self.service_name, namespace=self._client.namespace)
         except _GONE:
             return  # No APIService refers to it any more: it does no harm.
+
+    async def _restore(self, name: str) -> Object | None:
+        """Restore one APIService; return the Service that it leads to now. Raise NotFound if it is deleted."""
+        present = await self._client.get(API_SERVICE, name)
+        service: Object | None = present["spec"].get("service")
+        if service != self._reference(self._port):
+            return service
+        former = self._former.get(name)
+        service = former["spec"].get("service") if former is not None else None
+        if former is None or (service is not None and not await self._is_served(service)):
+            await self._client.delete(API_SERVICE, name)
+            return None
+        await self._put(former)
+        return service
+
+    async def _is_served(self, service: Object) -> bool:
+        """Return whether requests to a Service are answered; always for one that no run outside the cluster made."""
+        if service["name"] != self.service_name:
+            return True
+        made = await self._client.get_or_none("v1/Service", self.service_name, namespace=service["namespace"])
+        host: str = ((made or {}).get("spec") or {}).get("externalName") or ""
+        return bool(host) and await is_served(host, service.get("port") or 443)
 
     async def _put(self, wanted: Object) -> None:
         """Replace the whole spec: a caBundle of another manager must not stay with this service."""

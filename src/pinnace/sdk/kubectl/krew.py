@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from pinnace.model.objects import Object
@@ -26,17 +27,24 @@ try:
     import pinnace.sdk  # noqa: F401
 except ImportError:
     sys.exit("kubectl {name} needs pinnace: " + sys.executable + " -m pip install 'pinnace>={needs}'")
-runpy.run_path(os.path.join(os.path.dirname(os.path.realpath(__file__)), "{file}"), run_name="__main__")
+place = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, place)
+runpy.run_path(os.path.join(place, "{file}"), run_name="__main__")
 '''
 
 
-def krew_archive(plugin: Plugin, file: Path, *, license: Path | None = None, needs: str) -> bytes:
-    """Return a reproducible tar.gz with the plug-in's file, its launcher and its license.
+def krew_archive(
+    plugin: Plugin, file: Path, *, beside: Iterable[Path] = (), license: Path | None = None, needs: str
+) -> bytes:
+    """Return a reproducible tar.gz with the plug-in's file, the files `beside` it, its launcher and its license.
 
     `needs` is the oldest version of pinnace that it runs with.
     """
     launcher = _LAUNCHER.format(file=file.name, name=plugin.name, needs=needs)
     members = [(plugin.executable, launcher.encode(), 0o755), (file.name, file.read_bytes(), 0o644)]
+    root = file.resolve().parent
+    names = {str(path.resolve().relative_to(root)): path for path in beside}
+    members += [(name, path.read_bytes(), 0o644) for name, path in sorted(names.items())]
     if license is not None:
         members.append(("LICENSE", license.read_bytes(), 0o644))
     plain = io.BytesIO()

@@ -75,19 +75,20 @@ class DaemonTasks:
 
     async def _run(self, key: Key, obj: Object) -> None:
         options = self._handler.options
+        fields = {"object": str(key), "handler": self._handler.name}
         again = 0.0
         try:
             again = await self.calls.call(self._handler, obj)
         except Retry as retry:
             again = retry.after or options.backoff.delay(1)
-            _log.info("%s waits at %s, again in %.3f s: %s", self._handler.name, key, again, retry.reason)
+            _log.info("%s waits at %s, again in %.3f s: %s", self._handler.name, key, again, retry.reason, extra=fields)
         except Permanent as error:
-            _log.error("%s cannot run for %s: %s", self._handler.name, key, error)
+            _log.error("%s cannot run for %s: %s", self._handler.name, key, error, extra=fields)
         except Exception as error:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             if options.retries is None or failures <= options.retries:
                 again = options.backoff.delay(failures)
-            _log.error("%s failed at %s, again in %.3f s", self._handler.name, key, again, exc_info=error)
+            _log.error("%s failed at %s, again in %.3f s", self._handler.name, key, again, exc_info=error, extra=fields)
         self._tasks.pop(key, None)
         if self._caches.get(key) is None:
             return

@@ -54,7 +54,13 @@ class KindFinalizer:
         obj = await self._client.get_or_none(self._kind, key.name, namespace=key.namespace)
         if obj is not None and has_finalizer(obj, self.name) and not self.covers(key):
             await self.release(obj)
-            _log.info("took back the finalizer %s of %s %s: it no longer matches", self.name, self._kind.name, key)
+            _log.info(
+                "took back the finalizer %s of %s %s: it no longer matches",
+                self.name,
+                self._kind.name,
+                key,
+                extra={"object": str(key)},
+            )
 
     async def release_unneeded(self) -> None:
         """Take the finalizer back, at the start, from objects that no on_delete handler covers. Log which."""

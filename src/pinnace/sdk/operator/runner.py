@@ -99,7 +99,7 @@ async def running(declarations: Declarations, client: Client, options: RunOption
         background = [partial(_check_permissions, declarations, client, manager)]
         if options.install or service is not None:
             if webhooks is not None and service is None:
-                await _restore_at_exit(stack, declarations, client, registration)
+                await _restore_at_exit(stack, declarations, client, registration, webhooks.client_config["url"])
             await _install(declarations, client, registration, webhooks, options)
             if webhooks is not None:
                 background.append(partial(webhooks.keep_fresh, partial(_trust, declarations, client, registration)))
@@ -150,10 +150,10 @@ async def _serve_webhooks(
 
 
 async def _restore_at_exit(
-    stack: AsyncExitStack, declarations: Declarations, client: Client, registration: ApiRegistration
+    stack: AsyncExitStack, declarations: Declarations, client: Client, registration: ApiRegistration, url: str
 ) -> None:
     """Restore the former webhooks and APIServices at the end: this process's address would fail every write then."""
-    previous = await find_previous_webhooks(client, declarations)
+    previous = await find_previous_webhooks(client, declarations, url)
     stack.push_async_callback(restore_webhooks, client, declarations, previous)
     if declarations.served_kinds:
         await registration.remember()

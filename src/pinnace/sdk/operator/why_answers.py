@@ -74,7 +74,14 @@ async def _answer(manager: Manager, server: str, question: Object) -> Object:
     """Return the history of one object, or, if the question names none, of the objects that were reconciled last."""
     key = Key(question["namespace"], question["name"]) if question.get("name") else None
     histories = [await _history(manager, controller, key) for controller in manager.controllers]
-    return {"operator": manager.name, "process": os.getpid(), "server": server, "controllers": histories}
+    return {
+        "operator": manager.name,
+        "process": os.getpid(),
+        "server": server,
+        "standby": not manager.is_active,
+        "leader": manager.lease_holder,
+        "controllers": histories,
+    }
 
 
 async def _history(manager: Manager, controller: Controller, key: Key | None) -> Object:
