@@ -92,7 +92,7 @@ def node(
     if with_parent:
         die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    place = directory or default_data_dir() / "node"
+    place = (directory or default_data_dir() / "node").absolute()
     agent = AgentSettings(name=name or socket.gethostname().lower(), directory=place)
     settings = NodeSettings(agent=agent, pod_network=pod_network, is_offline=offline, stops_pods=stop_pods)
     if bool(server) != bool(token):

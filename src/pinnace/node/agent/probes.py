@@ -1,8 +1,10 @@
-"""Probes and hooks: exec, HTTP, TCP and sleep, made from within the pod."""
+"""Probes and hooks: exec, HTTP, HTTPS, TCP, gRPC and sleep, made from within the pod."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,7 @@ from pinnace.model.byte_streams import ByteReader, Duplex
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
+from pinnace.node.agent.grpc_health import SERVING, check_health
 from pinnace.node.runtime.errors import RuntimeFailure
 from pinnace.node.runtime.runtime import Runtime
 
@@ -67,6 +70,8 @@ class Actions:
             connection = await self._connect(stated.get("host", ""), stated["port"], target)
             connection.writer.close()
             return ProbeOutcome(True)
+        if "grpc" in action:
+            return await self._grpc(action["grpc"], target)
         return ProbeOutcome(False, f"probes of the kind {', '.join(action)} are not supported")
 
     async def _connect(self, host: str, port: int | str, target: ProbeTarget) -> Duplex:
@@ -74,11 +79,24 @@ class Actions:
             target.sandbox, port_number(port, target.spec), address=host or target.address
         )
 
+    async def _grpc(self, stated: Mapping[str, Any], target: ProbeTarget) -> ProbeOutcome:
+        port = port_number(stated["port"], target.spec)
+        connection = await self._connect("", port, target)
+        try:
+            state = await check_health(connection, stated.get("service") or "", f"{target.address}:{port}")
+        finally:
+            connection.writer.close()
+        if not state:
+            text = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+            return ProbeOutcome(False, text)
+        return ProbeOutcome(state == SERVING, f'service unhealthy (responded with "{state}")')
+
     async def _http(self, stated: Mapping[str, Any], target: ProbeTarget) -> ProbeOutcome:
-        if stated.get("scheme", "HTTP") != "HTTP":
-            return ProbeOutcome(False, "probes over HTTPS are not supported")
         port = port_number(stated["port"], target.spec)
         reader, writer = await self._connect(stated.get("host", ""), port, target)
+        if stated.get("scheme", "HTTP") == "HTTPS":
+            assert isinstance(writer, asyncio.StreamWriter)
+            await writer.start_tls(_any_certificate(), server_hostname=None)
         headers = {"Host": f"{target.address}:{port}", "User-Agent": "kube-probe/pinnace", "Accept": "*/*"}
         headers |= {one["name"]: one["value"] for one in stated.get("httpHeaders") or ()}
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -90,6 +108,15 @@ class Actions:
             writer.close()
         code = int(line.split()[1])
         return ProbeOutcome(200 <= code < 400, f"HTTP probe failed with statuscode: {code}")
+
+
+@functools.cache
+def _any_certificate() -> ssl.SSLContext:
+    """Probes do not verify certificates, as kubelet's do not."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def port_number(port: int | str, container: Object) -> int:

@@ -162,6 +162,26 @@ def _mount_kernel_file_systems(root: int, spec: messages.Message) -> None:
         linux.mount("sysfs", sys, "sysfs", _SAFE | (0 if spec["privileged"] else linux.MS_RDONLY))
     except PermissionError:  # The same, with the node's network namespace.
         linux.bind("/sys", sys, read_only=False)
+    if spec["cgroup_directories"]:
+        _mount_cgroups(root, spec["cgroup_directories"])
+
+
+def _mount_cgroups(root: int, directories: dict[str, str]) -> None:
+    """Show a container its own control group, read-only: in version 1 a directory for each controller."""
+    try:
+        point = _path(_inside(root, "sys/fs/cgroup"))
+    except FileNotFoundError:
+        return
+    if "" in directories:
+        linux.bind(directories[""], point)
+    else:
+        linux.mount("tmpfs", point, "tmpfs", _SAFE, "mode=755,size=16k")
+        top = _path(_inside(root, "sys/fs/cgroup"))
+        for name, source in directories.items():
+            os.mkdir(f"{top}/{name}", 0o755)
+            linux.bind(source, f"{top}/{name}")
+            linux.restrict(f"{top}/{name}", linux.MS_RDONLY)
+    linux.restrict(_path(_inside(root, "sys/fs/cgroup")), linux.MS_RDONLY)
 
 
 def _mount_devices(root: int, spec: messages.Message) -> None:

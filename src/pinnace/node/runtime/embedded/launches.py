@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from pinnace.node.images.roots import ImageRoot
 from pinnace.node.runtime.embedded import linux
@@ -20,8 +20,16 @@ MASKED_PATHS = (
 READ_ONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerGroups:
+    """The control groups of a container: the files that take its processes, and the directory of each controller."""
+
+    process_files: Sequence[str] = ()
+    directories: Mapping[str, str] = field(default_factory=dict)
+
+
 def launch_of(
-    config: ContainerConfig, image: ImageRoot, plan: RootPlan, *, cgroup_files: Sequence[str], shm: str, hostname: str
+    config: ContainerConfig, image: ImageRoot, plan: RootPlan, *, groups: ContainerGroups, shm: str, hostname: str
 ) -> Message:
     """Combine a container with its image. Raise ConfigRefused if there is no command."""
     security = config.security
@@ -57,7 +65,8 @@ def launch_of(
         "seccomp": security.seccomp_default and not security.privileged,
         "masked_paths": list(security.masked_paths),
         "read_only_paths": list(security.read_only_paths),
-        "cgroup_files": list(cgroup_files),
+        "cgroup_files": list(groups.process_files),
+        "cgroup_directories": dict(groups.directories),
         "oom_score_adjust": config.resources.oom_score_adjust,
         "shm": shm,
         "tty": config.tty,

@@ -25,7 +25,7 @@ from pinnace.node.runtime.embedded.container_streams import OutputCollector, att
 from pinnace.node.runtime.embedded.descriptors import wait_until_writable
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
-from pinnace.node.runtime.embedded.launches import launch_of, stop_signal_of
+from pinnace.node.runtime.embedded.launches import ContainerGroups, launch_of, stop_signal_of
 from pinnace.node.runtime.embedded.root_file_systems import plan_root, remove_tree
 from pinnace.node.runtime.embedded.sandbox_channels import SandboxChannels
 from pinnace.node.runtime.embedded.state import ContainerRecord, SandboxRecord, State
@@ -207,7 +207,10 @@ class EmbeddedRuntime:
                 config,
                 image,
                 plan,
-                cgroup_files=self._cgroups.process_files(sandbox, record.id),
+                groups=ContainerGroups(
+                    process_files=self._cgroups.process_files(sandbox, record.id),
+                    directories=self._cgroups.directories(sandbox, record.id),
+                ),
                 shm=str(self._shm(sandbox)),
                 hostname=pod.config.hostname or pod.config.name,
             )
