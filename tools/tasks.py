@@ -22,6 +22,7 @@ ALLOWED = {
     "cli/commands/run.py::_Working.until_saved": "awaited in the same function, which prints or raises the errors",
     "sdk/operator/process.py::run_until_signal": "awaited in the same function, which raises its error",
     "store/sqlite/store.py::SqliteStore.close": "every call of `close` awaits it; it must end even if one is cancelled",
+    "store/etcd/store.py::EtcdStore.open": "`close` cancels and awaits it",
     "testing/cluster.py::Cluster.keep": "the cluster awaits it in `stop`; a fixture may end in another task",
     "reconcile/controller.py::Controller.run": "awaited in `_finish`; a TaskGroup would cancel begun reconciles",
 }

@@ -148,7 +148,12 @@ def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
 
 async def _open_store(settings: Settings, directory: Path) -> Store:
     state = directory / "state.db" if settings.data_dir is not None else None
-    return await open_store(state, key_file=settings.encryption_key_file, accept_data_loss=settings.accept_data_loss)
+    return await open_store(
+        state,
+        key_file=settings.encryption_key_file,
+        etcd=settings.etcd,
+        accept_data_loss=settings.accept_data_loss,
+    )
 
 
 async def _listen(

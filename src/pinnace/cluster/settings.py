@@ -10,6 +10,7 @@ from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.read.reader import WATCH_SECONDS
+from pinnace.store.etcd.settings import EtcdSettings
 
 SERVICE_RANGE = "10.96.0.0/16"
 
@@ -40,6 +41,8 @@ class Settings:
     """Without a `data_dir` the cluster lives in memory and leaves nothing behind."""
 
     data_dir: Path | None = None
+    etcd: EtcdSettings | None = None
+    """Where objects are stored instead of the data directory. Several servers may share it."""
     host: str = "127.0.0.1"
     port: int = 0
     kubernetes_version: str = ""

@@ -1,24 +1,39 @@
-"""Opens what a cluster keeps its objects in: in memory or in a file, with its secrets sealed if there are keys."""
+"""Opens the store of a cluster: in memory, in a file or in etcd, with its secrets encrypted if there are keys."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pinnace.store.encrypted import EncryptedStore, refuse_sealed
 from pinnace.store.encryption_keys import read_keys
 from pinnace.store.memory import MemoryStore
 from pinnace.store.sqlite.store import SqliteStore
-from pinnace.store.store import Store
+from pinnace.store.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from pinnace.store.etcd.settings import EtcdSettings
+
+REGISTRY = "/registry/"
+EVENT_SECONDS = 3600
+EVENT_PREFIXES = ("/registry/core/events/", "/registry/events.k8s.io/events/")
 
 
-async def open_store(path: Path | None, *, key_file: Path | None, accept_data_loss: bool = False) -> Store:
-    """Open the store in the file, or in memory without one. With keys, seal all Secrets with the newest.
+async def open_store(
+    path: Path | None,
+    *,
+    key_file: Path | None,
+    etcd: EtcdSettings | None = None,
+    accept_data_loss: bool = False,
+) -> Store:
+    """Open the store in etcd if there are settings for it, else in the file, or in memory without one.
 
-    With `accept_data_loss` a file is opened though acknowledged writes are missing from it. Raise a StoreError that
-    says what to do: also if something is sealed and there is no key for it.
+    With keys, encrypt all Secrets with the newest. With `accept_data_loss` a file is opened though acknowledged writes
+    are missing from it. Raise a StoreError that says what to do: also if a value is encrypted and there is no key for
+    it.
     """
     keys = read_keys(key_file) if key_file is not None else None
-    store = MemoryStore() if path is None else await SqliteStore.open(path, accept_data_loss=accept_data_loss)
+    store = await _open(path, etcd, accept_data_loss=accept_data_loss)
     try:
         if keys is None:
             await refuse_sealed(store)
@@ -29,3 +44,16 @@ async def open_store(path: Path | None, *, key_file: Path | None, accept_data_lo
     except BaseException:
         await store.close()
         raise
+
+
+async def _open(path: Path | None, etcd: EtcdSettings | None, *, accept_data_loss: bool) -> Store:
+    if etcd is not None:
+        try:
+            from pinnace.store.etcd.store import EtcdStore  # noqa: PLC0415 - needs the extra
+        except ImportError as error:
+            raise StoreError(f"the store in etcd needs {error.name}: pip install 'pinnace[etcd]'") from error
+
+        return await EtcdStore.open(etcd, prefix=REGISTRY, expiry=dict.fromkeys(EVENT_PREFIXES, EVENT_SECONDS))
+    if path is None:
+        return MemoryStore()
+    return await SqliteStore.open(path, accept_data_loss=accept_data_loss)

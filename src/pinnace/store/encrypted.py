@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from pinnace.store.encryption_keys import SEALED, EncryptionKeys, MissingKey, sealing_key
-from pinnace.store.store import Batch, Change, Conflict, Follower, Record, RecordPage, Store, StoreError
+from pinnace.store.store import Batch, Change, Conflict, Follower, GapCallback, Record, RecordPage, Store, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,11 @@ class EncryptedStore:
     def compacted(self) -> int:
         """As `Store.compacted`."""
         return self._inner.compacted
+
+    @property
+    def is_shared(self) -> bool:
+        """As `Store.is_shared`."""
+        return self._inner.is_shared
 
     async def get(self, key: str) -> Record | None:
         """As `Store.get`. `MissingKey` or `Damaged` for what cannot be opened; the same holds for every read."""
@@ -76,9 +81,18 @@ class EncryptedStore:
         except Conflict as refused:
             raise self._unseal_conflict(refused) from None
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
         """As `Store.follow`."""
-        self._inner.follow(lambda _: follower(self._published) if self._published else None)
+
+        def pass_on(batch: Batch) -> None:
+            if self._published or not batch:
+                follower(self._published)
+
+        self._inner.follow(pass_on, on_gap=on_gap)
+
+    async def sync(self) -> None:
+        """As `Store.sync`."""
+        await self._inner.sync()
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
         """As `Store.watch`."""

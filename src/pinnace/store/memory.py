@@ -7,7 +7,17 @@ from collections.abc import AsyncIterator, Iterable
 from operator import attrgetter
 
 from pinnace.store.keys import check_key
-from pinnace.store.store import Batch, Change, Conflict, Follower, Record, RecordPage, StoreClosed, is_expected
+from pinnace.store.store import (
+    Batch,
+    Change,
+    Conflict,
+    Follower,
+    GapCallback,
+    Record,
+    RecordPage,
+    StoreClosed,
+    is_expected,
+)
 from pinnace.store.view import StoreView, cut
 from pinnace.store.watchers import Watchers
 
@@ -16,6 +26,8 @@ _REVISION = attrgetter("revision")
 
 class MemoryStore:
     """A `Store` that lives as long as its process. Every write is a commit of its own, done when put returns."""
+
+    is_shared = False
 
     def __init__(self, view: StoreView | None = None) -> None:
         self._view = view or StoreView({}, revision=0, compacted=0)
@@ -84,9 +96,12 @@ class MemoryStore:
         self._commit(Change(current.key, revision, None, current, 0))
         return revision
 
-    def follow(self, follower: Follower) -> None:
-        """As `Store.follow`."""
+    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
+        """As `Store.follow`. There are no gaps."""
         self._watchers.follow(follower)
+
+    async def sync(self) -> None:
+        """As `Store.sync`."""
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
         """As `Store.watch`."""

@@ -41,6 +41,7 @@ class RecordPage:
 
 Batch: TypeAlias = list[Change]
 Follower: TypeAlias = Callable[[Batch], None]
+GapCallback: TypeAlias = Callable[[int], None]
 
 
 class Store(Protocol):
@@ -58,6 +59,10 @@ class Store(Protocol):
     @property
     def compacted(self) -> int:
         """History up to and including this revision is forgotten."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may write to it: then a read is fresh only after `sync`."""
 
     async def get(self, key: str) -> Record | None:
         """Return the current record of a key."""
@@ -79,11 +84,21 @@ class Store(Protocol):
     async def delete(self, key: str, *, expected: int | None) -> int:
         """Delete the key and answer the revision of the deletion. `Conflict` as for put, and for a missing key."""
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
         """Call `follower` on the event loop with the changes of every commit from now on, in order.
 
         It is called before the writers of that commit get their answers, so who has an answer finds the write in
-        whatever the follower maintains. It must be quick, must not await, and must not fail.
+        whatever the follower maintains. It must be quick, must not await, and must not fail. A shared store also calls
+        it without changes, when its revision has grown by writes to keys that are not its own.
+
+        A shared store may lose sight of a part of history. Then it calls `on_gap` with the revision where history
+        begins again, and `follower` with the changes that lead from the state before to the state there.
+        """
+
+    async def sync(self) -> None:
+        """Wait until the followers have every write that any server acknowledged before this call.
+
+        Raise a StoreError if that cannot be known. A store that is not shared returns at once.
         """
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
@@ -114,6 +129,7 @@ class StoreError(Exception):
     ├── Compacted        that much history is forgotten: list, then watch from there
     ├── FutureRevision   that revision is not written yet
     ├── WriteFailed      the medium refused (full, broken): nothing of the write is visible
+    │   └── ValueTooLarge   the medium takes no value of this size
     ├── Removed          the file was removed while it was open: put it back and restart
     ├── Damaged          what is stored is not ours or not intact: restore a backup
     │   └── LostWrites   acknowledged writes are missing: put them back, or accept the loss
@@ -159,6 +175,10 @@ class FutureRevision(StoreError):
 
 class WriteFailed(StoreError):
     """The medium did not take a commit; none of its writes happened."""
+
+
+class ValueTooLarge(WriteFailed):
+    """The value is larger than the medium takes."""
 
 
 class Removed(StoreError):

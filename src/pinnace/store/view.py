@@ -15,6 +15,12 @@ class StoreView:
         self.compacted = compacted
         self._keys = SortedKeys(list(records))
 
+    def replace(self, records: dict[str, Record], *, revision: int) -> None:
+        """Let the store hold these records and no others."""
+        self.records = records
+        self.revision = revision
+        self._keys = SortedKeys(list(records))
+
     def set(self, record: Record) -> None:
         """Let a key hold this record."""
         if record.key not in self.records:

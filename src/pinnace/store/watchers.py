@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
-from pinnace.store.store import Batch, Compacted, Follower, StoreClosed
+from pinnace.store.store import Batch, Compacted, Follower, GapCallback, StoreClosed
 from pinnace.store.view import StoreView
 
 # (prefix, after, until): matching changes with after < revision <= until, oldest first, and how far they reach.
@@ -24,12 +24,15 @@ class Watchers:
         self._view = view
         self._history = history
         self._followers: list[Follower] = []
+        self._gap_callbacks: list[GapCallback] = []
         self._waiting: dict[asyncio.Future[tuple[Batch, int]], tuple[str, int]] = {}
         self._closed = False
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
         """Call `follower` with every batch that is published from now on."""
         self._followers.append(follower)
+        if on_gap is not None:
+            self._gap_callbacks.append(on_gap)
 
     def publish(self, changes: Batch) -> None:
         """Hand out a commit that the view already shows."""
@@ -42,6 +45,16 @@ class Watchers:
                 )
         if self._waiting:
             self._wake(changes)
+
+    def publish_gap(self, changes: Batch, revision: int) -> None:
+        """Hand out the changes over a gap in history, which is known again from `revision` on. Watches end."""
+        for on_gap in self._gap_callbacks:
+            on_gap(revision)
+        waiting, self._waiting = self._waiting, {}
+        for waiter, (_, after) in waiting.items():
+            if not waiter.done():
+                waiter.set_exception(Compacted(after, compacted=revision))
+        self.publish(changes)
 
     async def watch(self, prefix: str, since: int) -> AsyncIterator[Batch]:
         """As `Store.watch`."""

@@ -44,6 +44,7 @@ from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
 from pinnace.server.audit.policy import AuditPolicyError
 from pinnace.server.audit.webhook import BatchOptions
+from pinnace.store.etcd.settings import EtcdSettings, EtcdSettingsError, parse_endpoints
 from pinnace.store.store import StoreError
 
 if TYPE_CHECKING:
@@ -67,6 +68,27 @@ def up(
     data_dir: Annotated[
         Path | None,
         typer.Option(help="The directory for state, certificates and kubeconfig.", show_default=False),
+    ] = None,
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="etcd://HOST:PORT[,HOST:PORT]",
+            help="Keep all objects in etcd, which several servers may share, instead of in the data directory.",
+            show_default=False,
+        ),
+    ] = "",
+    etcd_cafile: Annotated[
+        Path | None, typer.Option(help="The CA of etcd's certificates; connect with TLS.", show_default=False)
+    ] = None,
+    etcd_certfile: Annotated[
+        Path | None, typer.Option(help="The client certificate for etcd; connect with TLS.", show_default=False)
+    ] = None,
+    etcd_keyfile: Annotated[
+        Path | None, typer.Option(help="The key of the client certificate for etcd.", show_default=False)
+    ] = None,
+    etcd_user: Annotated[str, typer.Option(help="The user to authenticate as in etcd.", show_default=False)] = "",
+    etcd_password_file: Annotated[
+        Path | None, typer.Option(help="The file with the password of the user in etcd.", show_default=False)
     ] = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep everything in memory and leave nothing behind.")
@@ -259,9 +281,8 @@ def up(
     """
     if ephemeral and data_dir is not None:
         _fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
-    wanted = kubernetes_version.removeprefix("v")
-    if wanted and wanted not in minors():
-        _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
+    etcd = _etcd_settings(store, (etcd_cafile, etcd_certfile, etcd_keyfile), etcd_user, etcd_password_file)
+    wanted = _served_minor(kubernetes_version)
     providers = _oidc_providers(
         issuer_url=oidc_issuer_url,
         client_id=oidc_client_id,
@@ -275,6 +296,7 @@ def up(
     )
     settings = Settings(
         data_dir=None if ephemeral else (data_dir or default_data_dir()),
+        etcd=etcd,
         host=host,
         port=port,
         kubernetes_version=wanted,
@@ -317,6 +339,39 @@ def up(
     if stages is not None and not nodes:
         _fail("--stages is for simulated nodes, and there are none; add --nodes N")
     _start(settings, kubeconfig_path, _load_extensions(run or ()), merge=merge)
+
+
+def _served_minor(version: str) -> str:
+    wanted = version.removeprefix("v")
+    if wanted and wanted not in minors():
+        _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
+    return wanted
+
+
+def _etcd_settings(
+    store: str, files: tuple[Path | None, Path | None, Path | None], user: str, password_file: Path | None
+) -> EtcdSettings | None:
+    ca, certificate, key = files
+    if not store:
+        if any(files) or user or password_file:
+            _fail("the --etcd flags are for a store in etcd; add --store etcd://host:port")
+        return None
+    if (certificate is None) != (key is None):
+        _fail("--etcd-certfile and --etcd-keyfile belong together; give both or none")
+    if bool(user) != (password_file is not None):
+        _fail("--etcd-user and --etcd-password-file belong together; give both or none")
+    try:
+        endpoints = parse_endpoints(store)
+    except EtcdSettingsError as error:
+        _fail(str(error))
+    return EtcdSettings(
+        endpoints=endpoints,
+        ca_file=ca,
+        certificate_file=certificate,
+        key_file=key,
+        user=user,
+        password_file=password_file,
+    )
 
 
 def _oidc_providers(*, issuer_url: str, required_claims: Sequence[str], **options: Any) -> tuple[Provider, ...]:

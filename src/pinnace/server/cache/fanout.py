@@ -7,6 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import NotRequired, TypedDict, Unpack
 
+import orjson
+
+from pinnace.model import errors
 from pinnace.server.cache.representations import Representation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, stamp
 from pinnace.server.http.messages import frame
@@ -175,7 +178,7 @@ class Fanout:
 
     async def load(self) -> None:
         """Read all stored objects and follow the store."""
-        self._store.follow(self.follow)
+        self._store.follow(self.follow, on_gap=self._bridge_gap)
         page = await self._store.list("/registry/")
         self.revision = self._loaded = max(self.revision, page.revision)
         for record in page.records:
@@ -231,12 +234,25 @@ class Fanout:
                 interested = watchers.get((prefix, namespace))
                 if interested:
                     _queue(interested, event, touched)
+        if not changes:  # A shared store has come further without changes of ours.
+            self.revision = max(self.revision, self._store.revision)
         for watcher in touched:
             chunk = watcher.queued[0] if len(watcher.queued) == 1 else b"".join(watcher.queued)
             watcher.queued = []
             watcher.deliver(chunk)
         for callback in self._progress:
             callback(self.revision)
+
+    def _bridge_gap(self, revision: int) -> None:
+        """End all watches with 410, because the changes up to a revision are not known one by one."""
+        error = errors.Expired(f"too old resource version: history begins again at {revision}")
+        line = frame(event_line("ERROR", orjson.dumps(error.status)))
+        for _, watcher in self.watchers():
+            watcher.deliver(line)
+            watcher.finish()
+        for cache in self._caches.values():
+            cache.forget_recent(revision)
+        self._loaded = self.revision = max(self.revision, revision)
 
     def join(self, prefix: str, watcher: CacheWatcher) -> None:
         self._watchers.setdefault((prefix, watcher.namespace), set()).add(watcher)

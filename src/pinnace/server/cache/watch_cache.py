@@ -158,6 +158,12 @@ class WatchCache:
             self.recent_since = oldest.revision
         return event
 
+    def forget_recent(self, revision: int) -> None:
+        """Drop the recent changes: those up to a revision are not known one by one."""
+        self.recent.clear()
+        self._recent_bytes = 0
+        self.recent_since = self.changed = max(self.changed, revision)
+
     def keys_of(self, namespace: str = "", *, after: str = "") -> list[str]:
         """Return the keys in order, of one namespace or of all, that follow `after`."""
         first = f"{namespace}/" if namespace else ""

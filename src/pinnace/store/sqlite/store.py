@@ -28,6 +28,7 @@ from pinnace.store.store import (
     Change,
     Conflict,
     Follower,
+    GapCallback,
     Record,
     RecordPage,
     Removed,
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 
 class SqliteStore:
     """A `Store` in a file. Open it with `await SqliteStore.open(path)`."""
+
+    is_shared = False
 
     def __init__(self, path: Path, lock: Lock, contents: Contents) -> None:
         self._path = path
@@ -153,9 +156,12 @@ class SqliteStore:
         revision = self._numbered = self._numbered + 1
         return await self._enqueue(Change(current.key, revision, None, current, 0), None)
 
-    def follow(self, follower: Follower) -> None:
-        """As `Store.follow`."""
+    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
+        """As `Store.follow`. There are no gaps."""
         self._watchers.follow(follower)
+
+    async def sync(self) -> None:
+        """As `Store.sync`."""
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
         """As `Store.watch`."""

