@@ -1,1 +1,1 @@
-"""Revisioned keys that can be watched, in memory or in SQLite; encrypted if wanted."""
+"""Revisioned keys that can be watched, in memory, in SQLite or in etcd; encrypted if wanted."""

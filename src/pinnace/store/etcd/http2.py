@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
+from typing import cast
 from urllib.parse import unquote_to_bytes
 
 from hpack import Decoder, HPACKError
@@ -141,8 +142,7 @@ class GrpcConnection(asyncio.Protocol):
     # asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # That of uvloop is not one by its class.
         settings = b"".join(_SETTING.pack(*one) for one in ((1, 0), (2, 0), (4, _WINDOW), (5, 1 << 20)))
         grant = (_WINDOW - _FIRST_WINDOW).to_bytes(4, "big")
         transport.write(_PREFACE + _frame(_Frame.SETTINGS, 0, 0, settings) + _frame(_Frame.WINDOW_UPDATE, 0, 0, grant))
