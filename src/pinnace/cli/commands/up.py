@@ -28,6 +28,15 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
 from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.progress import progress
+from pinnace.cli.store_flags import (
+    EtcdCaFile,
+    EtcdCertificateFile,
+    EtcdKeyFile,
+    EtcdPasswordFile,
+    EtcdUser,
+    StoreAddress,
+    etcd_settings,
+)
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.admission import AdmissionPluginError
@@ -44,7 +53,7 @@ from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
 from pinnace.server.audit.policy import AuditPolicyError
 from pinnace.server.audit.webhook import BatchOptions
-from pinnace.store.etcd.settings import EtcdSettings, EtcdSettingsError, parse_endpoints
+from pinnace.store.etcd.settings import EtcdSettings, EtcdSettingsError
 from pinnace.store.store import StoreError
 
 if TYPE_CHECKING:
@@ -69,27 +78,12 @@ def up(
         Path | None,
         typer.Option(help="The directory for state, certificates and kubeconfig.", show_default=False),
     ] = None,
-    store: Annotated[
-        str,
-        typer.Option(
-            metavar="etcd://HOST:PORT[,HOST:PORT]",
-            help="Keep all objects in etcd, which several servers may share, instead of in the data directory.",
-            show_default=False,
-        ),
-    ] = "",
-    etcd_cafile: Annotated[
-        Path | None, typer.Option(help="The CA of etcd's certificates; connect with TLS.", show_default=False)
-    ] = None,
-    etcd_certfile: Annotated[
-        Path | None, typer.Option(help="The client certificate for etcd; connect with TLS.", show_default=False)
-    ] = None,
-    etcd_keyfile: Annotated[
-        Path | None, typer.Option(help="The key of the client certificate for etcd.", show_default=False)
-    ] = None,
-    etcd_user: Annotated[str, typer.Option(help="The user to authenticate as in etcd.", show_default=False)] = "",
-    etcd_password_file: Annotated[
-        Path | None, typer.Option(help="The file with the password of the user in etcd.", show_default=False)
-    ] = None,
+    store: StoreAddress = "",
+    etcd_cafile: EtcdCaFile = None,
+    etcd_certfile: EtcdCertificateFile = None,
+    etcd_keyfile: EtcdKeyFile = None,
+    etcd_user: EtcdUser = "",
+    etcd_password_file: EtcdPasswordFile = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep everything in memory and leave nothing behind.")
     ] = False,
@@ -351,27 +345,10 @@ def _served_minor(version: str) -> str:
 def _etcd_settings(
     store: str, files: tuple[Path | None, Path | None, Path | None], user: str, password_file: Path | None
 ) -> EtcdSettings | None:
-    ca, certificate, key = files
-    if not store:
-        if any(files) or user or password_file:
-            _fail("the --etcd flags are for a store in etcd; add --store etcd://host:port")
-        return None
-    if (certificate is None) != (key is None):
-        _fail("--etcd-certfile and --etcd-keyfile belong together; give both or none")
-    if bool(user) != (password_file is not None):
-        _fail("--etcd-user and --etcd-password-file belong together; give both or none")
     try:
-        endpoints = parse_endpoints(store)
+        return etcd_settings(store, files, user, password_file)
     except EtcdSettingsError as error:
         _fail(str(error))
-    return EtcdSettings(
-        endpoints=endpoints,
-        ca_file=ca,
-        certificate_file=certificate,
-        key_file=key,
-        user=user,
-        password_file=password_file,
-    )
 
 
 def _oidc_providers(*, issuer_url: str, required_claims: Sequence[str], **options: Any) -> tuple[Provider, ...]:
