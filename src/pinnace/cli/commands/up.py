@@ -342,11 +342,9 @@ def _served_minor(version: str) -> str:
     return wanted
 
 
-def _etcd_settings(
-    store: str, files: tuple[Path | None, Path | None, Path | None], user: str, password_file: Path | None
-) -> EtcdSettings | None:
+def _etcd_settings(*flags: Any) -> EtcdSettings | None:
     try:
-        return etcd_settings(store, files, user, password_file)
+        return etcd_settings(*flags)
     except EtcdSettingsError as error:
         _fail(str(error))
 
