@@ -5,8 +5,10 @@ About 150 lines instead of pyroute2, which the fork server would have to load (1
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -22,13 +24,14 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
 _UP = 1
 _MAIN_TABLE, _BOOT, _UNIVERSE, _LINK, _UNICAST = 254, 3, 0, 253, 1
+_LOCAL_TABLE, _HOST, _LOCAL, _LOOPBACK_INDEX = 255, 254, 2, 1
 
 
 class Netlink:
-    """A connection to rtnetlink in the network namespace in which it is created."""
+    """A connection to rtnetlink in the network namespace in which it, or the socket that it is given, was created."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    def __init__(self, opened: socket.socket | None = None) -> None:
+        self._socket = opened or socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         self._socket.bind((0, 0))
         self._sequence = 0
 
@@ -40,8 +43,11 @@ class Netlink:
         return socket.if_nametoindex(name)
 
     def add_bridge(self, name: str) -> None:
+        """Make a bridge that keeps its hardware address: by default it takes that of a port, and pods lose it."""
+        address = bytes((random.getrandbits(8) & 0xFC | 2, *random.randbytes(5)))
         info = _attribute(_IFLA_LINKINFO, _attribute(_INFO_KIND, b"bridge"))
-        self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, _link() + _attribute(_IFLA_IFNAME, _text(name)) + info)
+        names = _attribute(_IFLA_IFNAME, _text(name)) + _attribute(_IFLA_ADDRESS, address)
+        self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, _link() + names + info)
 
     def add_veth(self, name: str, peer: str, *, peer_pid: int, bridge: str, mtu: int = 1500) -> None:
         """Make a pair: one end here, up and in the bridge, the other in the network namespace of a process."""
@@ -82,6 +88,23 @@ class Netlink:
         self._ask(
             _RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + _attribute(_RTA_GATEWAY, ip_address(gateway).packed)
         )
+
+    def add_link_route(self, network: IPv4Network, *, name: str) -> None:
+        """Reach a network directly through an interface."""
+        head = struct.pack(
+            "=BBBBBBBBI", socket.AF_INET, network.prefixlen, 0, 0, _MAIN_TABLE, _BOOT, _LINK, _UNICAST, 0
+        )
+        way = _attribute(_RTA_DST, network.network_address.packed)
+        device = _attribute(_RTA_OIF, struct.pack("=I", self.index_of(name)))
+        self._ask(_RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + device)
+
+    def add_local_network(self, network: IPv4Network) -> None:
+        """Make every address of a network local, as if the loopback interface had them all."""
+        head = struct.pack("=BBBBBBBBI", socket.AF_INET, network.prefixlen, 0, 0, _LOCAL_TABLE, _BOOT, _HOST, _LOCAL, 0)
+        way = _attribute(_RTA_DST, network.network_address.packed)
+        device = _attribute(_RTA_OIF, struct.pack("=I", _LOOPBACK_INDEX))
+        with contextlib.suppress(FileExistsError):
+            self._ask(_RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + device)
 
     def has_default_route(self) -> bool:
         """Whether a route of this namespace leads anywhere: IPv4 or IPv6, in any table."""

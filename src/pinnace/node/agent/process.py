@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pinnace.client.client import Client
 from pinnace.model.tasks import Tasks
+from pinnace.network.services.network import SERVICE_NETWORK, ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
 from pinnace.node.agent.socket_messages import SOCKET
@@ -27,6 +28,12 @@ from pinnace.reconcile.manager import Manager
 class NodeSettings:
     agent: AgentSettings
     pod_network: str = "10.244.0.0/24"
+    """The network of this node's pods, a part of the next."""
+    cluster_network: str = "10.244.0.0/16"
+    """The network of all pods of the cluster."""
+    service_network: str = SERVICE_NETWORK
+    uses_nftables: bool = True
+    """Whether Service addresses are rules of the kernel where it allows them; otherwise a proxy serves them."""
     is_offline: bool = False
     stops_pods: bool = False
     """Whether the pods end with the agent, instead of waiting for the next one."""
@@ -39,11 +46,22 @@ async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[Embe
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
     lock = _lock(directory)
     images = Images(directory / "images", client.clock, is_offline=settings.is_offline)
-    embedded = EmbeddedSettings(directory=directory / "runtime", pod_network=settings.pod_network)
+    embedded = EmbeddedSettings(
+        directory=directory / "runtime",
+        pod_network=settings.pod_network,
+        routes=(settings.cluster_network, settings.service_network),
+    )
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     manager = Manager(client, name="kubelet")
     agent = NodeAgent(settings.agent, manager, runtime, images)
     manager.add(agent.controller)
+    ServiceNetwork(
+        manager,
+        runtime,
+        node=settings.agent.name,
+        service_network=settings.service_network,
+        uses_nftables=settings.uses_nftables,
+    )
     socket = AgentSocket(directory / SOCKET, AgentConnection(runtime, client.clock))
     try:
         async with Tasks(expected=()) as tasks:

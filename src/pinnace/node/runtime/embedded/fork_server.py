@@ -30,6 +30,13 @@ from pinnace.node.runtime.embedded.supervisor import PodSupervisor, save_supervi
 SOCKET = "node.sock"
 BRIDGE = "pods0"
 _FIRST_AGENT_SECONDS = 30.0
+_NODE_SYSCTLS = {
+    "ipv4/ip_forward": "1",
+    # Pods reach each other through the node, whose rules see their traffic: neither redirects nor the bridge go round.
+    "ipv4/conf/all/send_redirects": "0",
+    f"ipv4/conf/{BRIDGE}/send_redirects": "0",
+    "bridge/bridge-nf-call-iptables": "0",
+}
 _POD_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWUTS
 
 
@@ -103,8 +110,9 @@ class ForkServer:
         netlink.add_bridge(BRIDGE)
         netlink.add_address(BRIDGE, address)
         netlink.set_up(BRIDGE)
-        with contextlib.suppress(OSError):
-            _write("/proc/sys/net/ipv4/ip_forward", "1")
+        for name, value in _NODE_SYSCTLS.items():
+            with contextlib.suppress(OSError):
+                _write(f"/proc/sys/net/{name}", value)
         if netlink.has_default_route():
             raise RuntimeError("the network namespace of the node has a default route; it must have none")
 
@@ -135,18 +143,27 @@ class ForkServer:
             agent.close()
             return
         reply: Message
+        opened: list[int] = []
         try:
-            reply = self._answer(request, fds)
+            reply = self._answer(request, fds, opened)
         except Exception as error:  # One bad request must not end the node.
             reply = {"error": f"{type(error).__name__}: {error}"}
         finally:
             for fd in fds:
                 os.close(fd)
         with contextlib.suppress(OSError):
-            messages.send(agent, {"n": request.get("n"), **reply})
+            messages.send(agent, {"n": request.get("n"), **reply}, opened)
+        for fd in opened:
+            os.close(fd)
 
-    def _answer(self, request: Message, fds: list[int]) -> Message:
+    def _answer(self, request: Message, fds: list[int], opened: list[int]) -> Message:
+        """Return the reply to a request. Files that go with it are added to `opened`."""
         match request["op"]:
+            case "socket":  # It stays in the network of the node, though the agent uses it.
+                for _ in range(request["count"]):
+                    made = socket.socket(request["family"], request["kind"], request["protocol"])
+                    opened.append(made.detach())
+                return {}
             case "run":
                 return {"pid": self._fork_supervisor(request, fds[0])}
             case "hello":
@@ -286,9 +303,11 @@ def _configure_network(request: Message) -> None:
     netlink = Netlink()
     netlink.set_up("lo")
     if request["address"]:
-        netlink.add_address("eth0", IPv4Interface(request["address"]))
+        address = IPv4Interface(request["address"])
+        netlink.add_address("eth0", IPv4Interface((address.ip, 32)))
         netlink.set_up("eth0")
-        for network in request["routes"]:
+        netlink.add_link_route(IPv4Network(request["gateway"]), name="eth0")
+        for network in {str(address.network), *request["routes"]}:
             netlink.add_route(IPv4Network(network), gateway=request["gateway"])
     if netlink.has_default_route():
         raise RuntimeError("the network namespace of the pod has a default route; it must have none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -337,6 +338,19 @@ class EmbeddedRuntime:
             opened.close()
             raise
         return Duplex(reader, writer)
+
+    async def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        """Create a socket in the network of the node, from which pods are reached. Raise OSError."""
+        return (await self.open_sockets(family, kind, protocol))[0]
+
+    async def open_sockets(self, family: int, kind: int, protocol: int = 0, *, count: int = 1) -> list[socket.socket]:
+        node, _ = await self._connect_node()
+        request = {"op": "socket", "family": family, "kind": kind, "protocol": protocol, "count": count}
+        try:
+            _, fds = await node.request(request)
+        except RuntimeFailure as error:
+            raise OSError(errno.EIO, f"the node has opened no socket: {error}") from error
+        return [socket.socket(fileno=fd) for fd in fds]
 
     # Inside
 

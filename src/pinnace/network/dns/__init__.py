@@ -1,0 +1,1 @@
+"""Names of Services and pods: the DNS server of the cluster."""

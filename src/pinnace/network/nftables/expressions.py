@@ -1,0 +1,194 @@
+"""The expressions of rules: each loads, compares or changes a part of a packet, through registers of 4 bytes.
+
+A rule is a sequence of expressions; one that does not match ends it. Registers are numbered from 0 to 15.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum, StrEnum
+from functools import partial
+
+from pinnace.network.nftables.attributes import attribute, long_number, nest, number, text
+
+Expression = bytes
+_FIRST_REGISTER = 8
+_NAME, _DATA = 1, 2
+_VALUE, _VERDICT = 1, 2
+_CODE, _CHAIN = 1, 2
+_NETWORK, _TRANSPORT = 1, 2
+_TO_VERDICT = 0
+_FIB_ADDRESS_TYPE, _FIB_DESTINATION = 3, 2
+_LOCAL = 2
+
+
+class Verdict(IntEnum):
+    DROP = 0
+    ACCEPT = 1
+    JUMP = -3
+    GOTO = -4
+    RETURN = -5
+
+
+class Compare(IntEnum):
+    EQUAL = 0
+    NOT_EQUAL = 1
+    AT_MOST = 3
+    AT_LEAST = 5
+
+
+class Meta(IntEnum):
+    INPUT_NAME = 6
+    OUTPUT_NAME = 7
+    PROTOCOL = 16
+
+
+class Tracked(IntEnum):
+    """The facts of a tracked connection."""
+
+    STATE = 0
+    STATUS = 2
+
+
+class Reject(StrEnum):
+    RESET = "reset"
+    UNREACHABLE = "unreachable"
+
+
+ESTABLISHED_OR_RELATED = 0x2 | 0x4
+DESTINATION_CHANGED = 1 << 5
+"""The bit of `Tracked.STATUS` of a connection whose destination was translated."""
+
+
+def value(data: bytes) -> bytes:
+    return nest(_DATA, attribute(_VALUE, data))
+
+
+def verdict(code: Verdict, chain: str = "") -> bytes:
+    """The data of a verdict, for a rule or for an element of a verdict map."""
+    parts = [number(_CODE, code & 0xFFFFFFFF)]
+    if chain:
+        parts.append(text(_CHAIN, chain))
+    return nest(_DATA, nest(_VERDICT, *parts))
+
+
+def _expression(name: str, *parts: bytes) -> Expression:
+    return text(_NAME, name) + nest(_DATA, *parts)
+
+
+def _register(kind: int, place: int) -> bytes:
+    return number(kind, _FIRST_REGISTER + place)
+
+
+def _payload(place: int, header: int, offset: int, length: int) -> Expression:
+    return _expression("payload", _register(1, place), number(2, header), number(3, offset), number(4, length))
+
+
+def load_source(place: int) -> Expression:
+    return _payload(place, _NETWORK, 12, 4)
+
+
+def load_destination(place: int) -> Expression:
+    return _payload(place, _NETWORK, 16, 4)
+
+
+def load_port(place: int) -> Expression:
+    """Load the destination port of TCP, UDP or SCTP."""
+    return _payload(place, _TRANSPORT, 2, 2)
+
+
+def load_meta(place: int, key: Meta) -> Expression:
+    return _expression("meta", _register(1, place), number(2, key))
+
+
+load_protocol = partial(load_meta, key=Meta.PROTOCOL)
+
+
+def load_tracked(place: int, key: Tracked) -> Expression:
+    return _expression("ct", _register(1, place), number(2, key))
+
+
+def load_address_type(place: int) -> Expression:
+    """Load the type of the destination: whether it is local, for example."""
+    return _expression("fib", _register(1, place), number(2, _FIB_ADDRESS_TYPE), number(3, _FIB_DESTINATION))
+
+
+def load_random(place: int, count: int) -> Expression:
+    """Load a random number below the count, in the machine's byte order."""
+    return _expression("numgen", _register(1, place), number(2, count), number(3, 1), number(4, 0))
+
+
+def load_value(place: int, data: bytes) -> Expression:
+    return _expression("immediate", _register(1, place), value(data))
+
+
+def mask(place: int, bits: bytes) -> Expression:
+    """Keep some bits of a register."""
+    parts = (_register(1, place), _register(2, place), number(3, len(bits)))
+    return _expression(
+        "bitwise", *parts, nest(4, attribute(_VALUE, bits)), nest(5, attribute(_VALUE, bytes(len(bits))))
+    )
+
+
+def compare(place: int, how: Compare, data: bytes) -> Expression:
+    return _expression("cmp", _register(1, place), number(2, how), nest(3, attribute(_VALUE, data)))
+
+
+def is_local(place: int) -> list[Expression]:
+    """Match packets to an address of this network namespace."""
+    return [load_address_type(place), compare(place, Compare.EQUAL, _LOCAL.to_bytes(4, sys.byteorder))]
+
+
+def has_flags(place: int, key: Tracked, bits: int) -> list[Expression]:
+    """Match packets of a tracked connection that has one of the bits."""
+    load = [load_tracked(place, key), mask(place, bits.to_bytes(4, sys.byteorder))]
+    return [*load, compare(place, Compare.NOT_EQUAL, bytes(4))]
+
+
+def is_in_network(place: int, load: Expression, address: bytes, length: int) -> list[Expression]:
+    """Match a loaded address that is in a network."""
+    bits = ((0xFFFFFFFF << (32 - length)) & 0xFFFFFFFF).to_bytes(4, "big")
+    return [load, mask(place, bits), compare(place, Compare.EQUAL, address)]
+
+
+def look_up(name: str, key: int, *, into: int | None = None, inverted: bool = False) -> Expression:
+    """Match if the set has the key that begins in a register; load the value of a map."""
+    parts = [text(1, name), _register(2, key)]
+    if into is not None:
+        parts.append(_register(3, into))
+    if inverted:
+        parts.append(number(5, 1))
+    return _expression("lookup", *parts)
+
+
+def look_up_verdict(name: str, key: int) -> Expression:
+    return _expression("lookup", text(1, name), _register(2, key), number(3, _TO_VERDICT))
+
+
+def remember(name: str, key: int, data: int, *, seconds: int) -> Expression:
+    """Put the key and value into a map for some time. A key that the map has keeps its value, and gets more time."""
+    parts = (text(1, name), number(3, 1), _register(4, key), _register(5, data))
+    return _expression("dynset", *parts, long_number(6, seconds * 1000))
+
+
+def forget(name: str, key: int, data: int) -> Expression:
+    """Remove the key from a map, if it is there. The register of the value is not read."""
+    return _expression("dynset", text(1, name), number(3, 2), _register(4, key), _register(5, data))
+
+
+def translate_destination(address: int, port: int) -> Expression:
+    return _expression("nat", number(1, 1), number(2, 2), _register(3, address), _register(5, port))
+
+
+def masquerade() -> Expression:
+    return _expression("masq")
+
+
+def end(code: Verdict, chain: str = "") -> Expression:
+    return _expression("immediate", number(1, _TO_VERDICT), verdict(code, chain))
+
+
+def reject(how: Reject) -> Expression:
+    if how is Reject.RESET:
+        return _expression("reject", number(1, 1))
+    return _expression("reject", number(1, 0), attribute(2, b"\x03"))

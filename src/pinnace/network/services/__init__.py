@@ -1,0 +1,1 @@
+"""Service addresses: which endpoints stand behind each, by nftables or by a proxy."""

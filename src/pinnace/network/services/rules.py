@@ -1,0 +1,167 @@
+"""Service addresses as nftables: two maps, and one chain for each number of endpoints.
+
+    services   {address . protocol . port}            : goto pick-3
+    endpoints  {address . protocol . port . 0, 1, 2}  : address . port
+    pick-3     dnat to endpoints[address . protocol . port . random below 3]
+
+A Service has elements but no chain, so that a change of it is a few elements in one transaction, however many Services
+there are. Session affinity needs a third map, from clients to endpoints, which the rules fill themselves, and a set of
+the endpoints that are still there. A connection to a Service address without endpoints reaches no listener of the node
+and is refused.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections import Counter
+from collections.abc import Iterable
+
+from pinnace.network.nftables import expressions as rule
+from pinnace.network.nftables.expressions import Expression, Tracked, Verdict
+from pinnace.network.nftables.transactions import (
+    OUTPUT,
+    POSTROUTING,
+    PREROUTING,
+    Nftables,
+    SetShape,
+    Transaction,
+    element,
+)
+from pinnace.network.services.table import ANY_ADDRESS, Backends, Endpoint, Frontend, ServiceTable, TableChange
+
+TABLE = "pinnace-services"
+_PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
+_SERVICES, _ENDPOINTS, _CLIENTS, _LIVE, _HAIRPIN = "services", "endpoints", "clients", "live", "hairpin"
+_ADDRESS = 4
+_FRONTEND = 12
+_ENDPOINT = 8
+_DAY = 86400
+
+
+class ServiceRules:
+    """Keeps the kernel's rules equal to the table."""
+
+    def __init__(self, nftables: Nftables) -> None:
+        self._nftables = nftables
+        self._table: dict[Frontend, Backends] = {}
+        self._chains: set[str] = set()
+        self._addresses: Counter[str] = Counter()
+
+    def replace(self, table: ServiceTable) -> None:
+        """Make the rules anew, whatever an earlier process has left, in one transaction."""
+        self._table, self._chains, self._addresses = {}, set(), Counter()
+        transaction = Transaction(TABLE)
+        transaction.replace_table()
+        _add_frame(transaction)
+        self._change(transaction, dict(table))
+
+    def apply(self, change: TableChange) -> None:
+        """Change the rules in one transaction. Raise TransactionFailed; the rules are as before then."""
+        self._change(Transaction(TABLE), change)
+
+    def _change(self, transaction: Transaction, change: TableChange) -> None:
+        addresses = self._addresses.copy()
+        chains = {_chain_of(frontend, wanted): (frontend, wanted) for frontend, wanted in change.items() if wanted}
+        for chain in chains.keys() - self._chains:
+            transaction.add_chain(chain)
+            for expressions in _picking(*chains[chain]):
+                transaction.add_rule(chain, expressions)
+        gone = {name: set[bytes]() for name in (_SERVICES, _ENDPOINTS, _LIVE)}
+        new = {name: set[bytes]() for name in (_SERVICES, _ENDPOINTS, _LIVE)}
+        for frontend, wanted in change.items():
+            had = self._table.get(frontend)
+            _collect(gone, frontend, had)
+            _collect(new, frontend, wanted)
+            addresses.subtract(_addresses_of(had))
+            addresses.update(_addresses_of(wanted))
+        for name, elements in gone.items():
+            transaction.delete_elements(name, elements - new[name])
+        for name, elements in new.items():
+            transaction.add_elements(name, elements - gone[name])
+        before, after = +self._addresses, +addresses
+        transaction.delete_elements(_HAIRPIN, _pairs(before.keys() - after.keys()))
+        transaction.add_elements(_HAIRPIN, _pairs(after.keys() - before.keys()))
+        self._nftables.commit(transaction)
+        self._chains |= chains.keys()
+        self._addresses = after
+        for frontend, wanted in change.items():
+            if wanted is None:
+                self._table.pop(frontend, None)
+            else:
+                self._table[frontend] = wanted
+
+
+def _add_frame(transaction: Transaction) -> None:
+    """Add what is there without any Service: the maps, and the rules that look into them."""
+    transaction.add_set(_SERVICES, SetShape(key=_FRONTEND, is_verdict_map=True))
+    transaction.add_set(_ENDPOINTS, SetShape(key=_FRONTEND + 4, value=_ENDPOINT))
+    transaction.add_set(_CLIENTS, SetShape(key=_ADDRESS + _FRONTEND, value=_ENDPOINT, seconds=_DAY))
+    transaction.add_set(_LIVE, SetShape(key=_FRONTEND + _ENDPOINT))
+    transaction.add_set(_HAIRPIN, SetShape(key=2 * _ADDRESS))
+    for chain, hook in (("prerouting", PREROUTING), ("output", OUTPUT)):
+        transaction.add_chain(chain, hook)
+        transaction.add_rule(chain, [*_load_frontend(0), rule.look_up_verdict(_SERVICES, 0)])
+        node_port = [*rule.is_local(0), *_load_frontend(0, is_node_port=True)]
+        transaction.add_rule(chain, [*node_port, rule.look_up_verdict(_SERVICES, 0)])
+    transaction.add_chain("postrouting", POSTROUTING)
+    translated = rule.has_flags(0, Tracked.STATUS, rule.DESTINATION_CHANGED)
+    # An endpoint that is its own client must not see its own address as the client's.
+    own = [rule.load_source(0), rule.load_destination(1), rule.look_up(_HAIRPIN, 0)]
+    transaction.add_rule("postrouting", [*translated, *own, rule.masquerade()])
+
+
+def _load_frontend(place: int, *, is_node_port: bool = False) -> list[Expression]:
+    address = rule.load_value(place, bytes(4)) if is_node_port else rule.load_destination(place)
+    return [address, rule.load_protocol(place + 1), rule.load_port(place + 2)]
+
+
+def _chain_of(frontend: Frontend, backends: Backends) -> str:
+    kind = "node-port" if frontend.address == ANY_ADDRESS else "pick"
+    affinity = f"-{backends.affinity_seconds}s" if backends.affinity_seconds else ""
+    return f"{kind}-{len(backends.endpoints)}{affinity}"
+
+
+def _picking(frontend: Frontend, backends: Backends) -> Iterable[list[Expression]]:
+    """The rules of a chain that picks an endpoint. Registers: client, address, protocol, port, number, endpoint."""
+    load = _load_frontend(1, is_node_port=frontend.address == ANY_ADDRESS)
+    seconds = backends.affinity_seconds
+    if seconds:
+        known = [rule.load_source(0), *load, rule.look_up(_CLIENTS, 0, into=4), rule.look_up(_LIVE, 1)]
+        yield [*known, rule.remember(_CLIENTS, 0, 4, seconds=seconds), rule.translate_destination(4, 5)]
+    pick = [rule.load_source(0), *load, rule.load_random(4, len(backends.endpoints))]
+    pick.append(rule.look_up(_ENDPOINTS, 1, into=6))
+    if seconds:
+        pick += [rule.forget(_CLIENTS, 0, 6), rule.remember(_CLIENTS, 0, 6, seconds=seconds)]
+    yield [*pick, rule.translate_destination(6, 7)]
+
+
+def _collect(elements: dict[str, set[bytes]], frontend: Frontend, backends: Backends | None) -> None:
+    if backends is None:
+        return
+    key = _pack_frontend(frontend)
+    goto = rule.verdict(Verdict.GOTO, _chain_of(frontend, backends))
+    elements[_SERVICES].add(element(key, goto))
+    for number, endpoint in enumerate(backends.endpoints):
+        packed = _pack_endpoint(endpoint)
+        place = number.to_bytes(4, sys.byteorder)
+        elements[_ENDPOINTS].add(element(key + place, rule.value(packed)))
+        if backends.affinity_seconds:
+            elements[_LIVE].add(element(key + packed))
+
+
+def _pairs(addresses: Iterable[str]) -> list[bytes]:
+    return [element(socket.inet_aton(address) * 2) for address in addresses]
+
+
+def _addresses_of(backends: Backends | None) -> list[str]:
+    return [endpoint.address for endpoint in backends.endpoints] if backends is not None else []
+
+
+def _pack_frontend(frontend: Frontend) -> bytes:
+    protocol = _PROTOCOLS[frontend.protocol]
+    return socket.inet_aton(frontend.address) + bytes((protocol, 0, 0, 0)) + frontend.port.to_bytes(2, "big") + b"\0\0"
+
+
+def _pack_endpoint(endpoint: Endpoint) -> bytes:
+    return socket.inet_aton(endpoint.address) + endpoint.port.to_bytes(2, "big") + b"\0\0"

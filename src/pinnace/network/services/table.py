@@ -1,0 +1,250 @@
+"""The endpoints behind each Service address, as a function of Services and EndpointSlices.
+
+    index = ServiceIndex(node="worker-1")
+    index.set_service(service); index.set_slice(endpoint_slice)
+    for frontend, backends in index.take_changes().items(): ...
+
+The result does not depend on the order of the calls: two Services that claim one address and port are ordered by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from pinnace.model.objects import Key, Object
+
+SERVICE_NAME = "kubernetes.io/service-name"
+PROXY_NAME = "service.kubernetes.io/service-proxy-name"
+ANY_ADDRESS = "0.0.0.0"
+"""The address of frontends that are node ports: any address of the node."""
+_DEFAULT_AFFINITY_SECONDS = 10800
+
+
+class Frontend(NamedTuple):
+    """The address that clients of a Service use."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+class Endpoint(NamedTuple):
+    address: str
+    port: int
+
+
+class Backends(NamedTuple):
+    """The endpoints of a frontend, in order, at least one."""
+
+    endpoints: tuple[Endpoint, ...]
+    affinity_seconds: int = 0
+    """How long a client keeps its endpoint; 0 without session affinity."""
+
+
+ServiceTable = Mapping[Frontend, Backends]
+TableChange = dict[Frontend, Backends | None]
+"""The new backends of each frontend that has changed; None for a frontend without endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceEndpoint:
+    address: str
+    node: str
+    is_ready: bool
+    is_serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    ports: tuple[tuple[str, str, int], ...]
+    """The name, protocol and number of each port."""
+    endpoints: tuple[_SliceEndpoint, ...]
+
+
+class ServiceIndex:
+    """Keeps the table up to date object by object. Only what changed is computed again."""
+
+    def __init__(self, *, node: str) -> None:
+        self._node = node
+        self._services: dict[Key, Object] = {}
+        self._slices: dict[Key, dict[str, _Slice]] = {}
+        self._claims: dict[Frontend, dict[Key, Backends]] = {}
+        self._of_service: dict[Key, frozenset[Frontend]] = {}
+        self._dirty: set[Key] = set()
+        self.table: dict[Frontend, Backends] = {}
+
+    def set_service(self, service: Object) -> None:
+        key = _key_of(service)
+        self._services[key] = service
+        self._dirty.add(key)
+
+    def remove_service(self, key: Key) -> None:
+        self._services.pop(key, None)
+        self._dirty.add(key)
+
+    def set_slice(self, endpoint_slice: Object) -> None:
+        owner = service_of(endpoint_slice)
+        self._slices.setdefault(owner, {})[endpoint_slice["metadata"]["name"]] = _parse_slice(endpoint_slice)
+        self._dirty.add(owner)
+
+    def remove_slice(self, endpoint_slice: Object) -> None:
+        owner = service_of(endpoint_slice)
+        slices = self._slices.get(owner, {})
+        slices.pop(endpoint_slice["metadata"]["name"], None)
+        if not slices:
+            self._slices.pop(owner, None)
+        self._dirty.add(owner)
+
+    def take_changes(self) -> TableChange:
+        """Return what has changed since the last call, and bring `table` up to date."""
+        dirty, self._dirty = self._dirty, set()
+        touched: set[Frontend] = set()
+        for key in dirty:
+            touched |= self._claim(key)
+        change: TableChange = {}
+        for frontend in touched:
+            claims = self._claims.get(frontend)
+            wanted = claims[min(claims)] if claims else None
+            if wanted != self.table.get(frontend):
+                change[frontend] = wanted
+                if wanted is None:
+                    del self.table[frontend]
+                else:
+                    self.table[frontend] = wanted
+        return change
+
+    def _claim(self, key: Key) -> set[Frontend]:
+        """Compute the frontends of one Service; return those that it has, or had."""
+        service = self._services.get(key)
+        slices = [parsed for _, parsed in sorted(self._slices.get(key, {}).items())]
+        claims = dict(_claims_of(service, slices, self._node)) if service is not None else {}
+        before = self._of_service.pop(key, frozenset())
+        for frontend in before - claims.keys():
+            others = self._claims[frontend]
+            del others[key]
+            if not others:
+                del self._claims[frontend]
+        for frontend, backends in claims.items():
+            self._claims.setdefault(frontend, {})[key] = backends
+        if claims:
+            self._of_service[key] = frozenset(claims)
+        return set(before) | claims.keys()
+
+
+def table_of(services: Sequence[Object], slices: Sequence[Object], *, node: str) -> ServiceTable:
+    """Return the whole table of a node."""
+    index = ServiceIndex(node=node)
+    for service in services:
+        index.set_service(service)
+    for endpoint_slice in slices:
+        index.set_slice(endpoint_slice)
+    index.take_changes()
+    return index.table
+
+
+def service_of(endpoint_slice: Object) -> Key:
+    """Return the key of the Service that an EndpointSlice belongs to; its name is empty if there is none."""
+    metadata = endpoint_slice["metadata"]
+    return Key(metadata.get("namespace", ""), (metadata.get("labels") or {}).get(SERVICE_NAME, ""))
+
+
+def is_proxied(service: Object) -> bool:
+    """Whether the Service has an address that leads to its endpoints."""
+    spec = service.get("spec") or {}
+    if spec.get("type") == "ExternalName" or spec.get("clusterIP", "") in ("", "None"):
+        return False
+    return PROXY_NAME not in (service["metadata"].get("labels") or {})
+
+
+def _claims_of(service: Object, slices: Sequence[_Slice], node: str) -> Iterator[tuple[Frontend, Backends]]:
+    if not is_proxied(service):
+        return
+    spec = service["spec"]
+    affinity = _affinity_of(spec)
+    inside = spec.get("internalTrafficPolicy") == "Local"
+    outside = spec.get("externalTrafficPolicy") == "Local"
+    external = [*_external_addresses(service)]
+    for port in spec.get("ports") or ():
+        protocol, number = port.get("protocol", "TCP"), port["port"]
+        everywhere = _choose(slices, port.get("name", ""), protocol, "")
+        here = _choose(slices, port.get("name", ""), protocol, node) if inside or outside else ()
+        if within := here if inside else everywhere:
+            for address in spec.get("clusterIPs") or [spec["clusterIP"]]:
+                if _is_ipv4(address):
+                    yield Frontend(address, protocol, number), Backends(within, affinity)
+        if beyond := here if outside else everywhere:
+            for address in external:
+                yield Frontend(address, protocol, number), Backends(beyond, affinity)
+            if port.get("nodePort"):
+                yield Frontend(ANY_ADDRESS, protocol, port["nodePort"]), Backends(beyond, affinity)
+
+
+def _external_addresses(service: Object) -> Iterator[str]:
+    for address in service["spec"].get("externalIPs") or ():
+        if _is_ipv4(address):
+            yield address
+    for ingress in ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+        if _is_ipv4(ingress.get("ip", "")) and ingress.get("ipMode") != "Proxy":
+            yield ingress["ip"]
+
+
+def _choose(slices: Sequence[_Slice], name: str, protocol: str, node: str) -> tuple[Endpoint, ...]:
+    """The endpoints that are ready, of one node if it is named; if none is, those that serve while they terminate."""
+    ready: set[Endpoint] = set()
+    ending: set[Endpoint] = set()
+    for one in slices:
+        for port_name, port_protocol, number in one.ports:
+            if (port_name, port_protocol) != (name, protocol):
+                continue
+            for endpoint in one.endpoints:
+                if node and endpoint.node != node:
+                    continue
+                if endpoint.is_ready:
+                    ready.add(Endpoint(endpoint.address, number))
+                elif endpoint.is_serving:
+                    ending.add(Endpoint(endpoint.address, number))
+    return tuple(sorted(ready or ending))
+
+
+def _affinity_of(spec: Object) -> int:
+    if spec.get("sessionAffinity") != "ClientIP":
+        return 0
+    config = ((spec.get("sessionAffinityConfig") or {}).get("clientIP")) or {}
+    return int(config.get("timeoutSeconds") or _DEFAULT_AFFINITY_SECONDS)
+
+
+def _parse_slice(endpoint_slice: Object) -> _Slice:
+    if endpoint_slice.get("addressType") != "IPv4":
+        return _Slice((), ())
+    ports = tuple(
+        (port.get("name") or "", port.get("protocol") or "TCP", port["port"])
+        for port in endpoint_slice.get("ports") or ()
+        if port.get("port")
+    )
+    return _Slice(ports, tuple(_parse_endpoints(endpoint_slice.get("endpoints") or ())))
+
+
+def _parse_endpoints(endpoints: Sequence[Object]) -> Iterator[_SliceEndpoint]:
+    for endpoint in endpoints:
+        conditions = endpoint.get("conditions") or {}
+        is_ready = conditions.get("ready") is not False
+        serving = conditions.get("serving")
+        is_serving = is_ready if serving is None else bool(serving)
+        for address in (endpoint.get("addresses") or ())[:1]:
+            if _is_ipv4(address):
+                is_ending = bool(conditions.get("terminating"))
+                yield _SliceEndpoint(address, endpoint.get("nodeName") or "", is_ready, is_serving and is_ending)
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        return ip_address(address).version == 4
+    except ValueError:
+        return False
+
+
+def _key_of(obj: Object) -> Key:
+    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -1,0 +1,174 @@
+"""The endpoints behind each Service address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.network.services.objects import endpoint, endpoint_slice, service
+
+from pinnace.model.objects import Key, Object
+from pinnace.network.services.table import Backends, Endpoint, Frontend, ServiceIndex, ServiceTable, table_of
+
+_TWO = [endpoint("10.244.0.2", ready=True), endpoint("10.244.1.2", node="there", ready=True)]
+_HERE, _THERE = Endpoint("10.244.0.2", 8080), Endpoint("10.244.1.2", 8080)
+_CLUSTER = Frontend("10.96.0.7", "TCP", 80)
+_NODE_PORT = Frontend("0.0.0.0", "TCP", 30080)
+_PORTS = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
+
+
+def _table(*objects: Object) -> ServiceTable:
+    kinds = [[one for one in objects if one["kind"] == kind] for kind in ("Service", "EndpointSlice")]
+    return table_of(kinds[0], kinds[1], node="here")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, {_CLUSTER: Backends((_HERE, _THERE))}, id="cluster IP"),
+        pytest.param({"clusterIP": "None", "clusterIPs": ["None"]}, {}, id="headless"),
+        pytest.param({"type": "ExternalName", "clusterIP": "", "clusterIPs": []}, {}, id="external name"),
+        pytest.param(
+            {"type": "NodePort", "ports": _PORTS},
+            {_CLUSTER: Backends((_HERE, _THERE)), _NODE_PORT: Backends((_HERE, _THERE))},
+            id="node port",
+        ),
+        pytest.param({"internalTrafficPolicy": "Local"}, {_CLUSTER: Backends((_HERE,))}, id="internal policy"),
+        pytest.param(
+            {"type": "NodePort", "ports": _PORTS, "externalTrafficPolicy": "Local"},
+            {_CLUSTER: Backends((_HERE, _THERE)), _NODE_PORT: Backends((_HERE,))},
+            id="external policy",
+        ),
+        pytest.param({"sessionAffinity": "ClientIP"}, {_CLUSTER: Backends((_HERE, _THERE), 10800)}, id="affinity"),
+        pytest.param(
+            {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}}},
+            {_CLUSTER: Backends((_HERE, _THERE), 7)},
+            id="affinity with a time",
+        ),
+        pytest.param(
+            {"externalIPs": ["192.0.2.1", "2001:db8::1"]},
+            {_CLUSTER: Backends((_HERE, _THERE)), Frontend("192.0.2.1", "TCP", 80): Backends((_HERE, _THERE))},
+            id="external IPs",
+        ),
+        pytest.param({"ports": [{"port": 80, "protocol": "UDP"}]}, {}, id="a port that no endpoint has"),
+    ],
+)
+def test_a_service_has_the_frontends_of_its_type(spec: Object, expected: Any) -> None:
+    assert _table(service("web", **spec), endpoint_slice("web", _TWO)) == expected
+
+
+def test_a_port_leads_to_the_port_of_its_name() -> None:
+    ports = [
+        {"name": "http", "port": 80, "protocol": "TCP"},
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+    ]
+    targets = [
+        {"name": "dns", "port": 5353, "protocol": "UDP"},
+        {"name": "http", "port": 8081, "protocol": "TCP"},
+    ]
+    table = _table(service("web", ports=ports), endpoint_slice("web", _TWO[:1], ports=targets))
+    assert table == {
+        Frontend("10.96.0.7", "TCP", 80): Backends((Endpoint("10.244.0.2", 8081),)),
+        Frontend("10.96.0.7", "UDP", 53): Backends((Endpoint("10.244.0.2", 5353),)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        pytest.param([endpoint("10.244.0.2", ready=False)], [], id="not ready"),
+        pytest.param([endpoint("10.244.0.2")], ["10.244.0.2"], id="unknown is ready"),
+        pytest.param(
+            [endpoint("10.244.0.2", ready=False, serving=True, terminating=True), endpoint("10.244.0.3", ready=True)],
+            ["10.244.0.3"],
+            id="terminating beside a ready one",
+        ),
+        pytest.param(
+            [endpoint("10.244.0.2", ready=False, serving=True, terminating=True)],
+            ["10.244.0.2"],
+            id="terminating alone",
+        ),
+        pytest.param(
+            [endpoint("10.244.0.2", ready=False, serving=False, terminating=True)], [], id="terminating, not serving"
+        ),
+    ],
+)
+def test_only_endpoints_that_serve_are_used(endpoints: list[Object], expected: list[str]) -> None:
+    table = _table(service("web"), endpoint_slice("web", endpoints))
+    assert [one.address for backends in table.values() for one in backends.endpoints] == expected
+
+
+def test_a_load_balancer_has_the_address_of_its_status() -> None:
+    balanced = service("web", type="LoadBalancer")
+    balanced["status"] = {"loadBalancer": {"ingress": [{"ip": "127.70.1.2"}, {"ip": "127.70.1.3", "ipMode": "Proxy"}]}}
+    assert Frontend("127.70.1.2", "TCP", 80) in _table(balanced, endpoint_slice("web", _TWO))
+    assert Frontend("127.70.1.3", "TCP", 80) not in _table(balanced, endpoint_slice("web", _TWO))
+
+
+def test_of_two_services_that_claim_one_address_the_first_by_name_has_it() -> None:
+    index = ServiceIndex(node="here")
+    for name in ("b", "a"):
+        index.set_service(service(name, externalIPs=["192.0.2.1"]))
+        index.set_slice(endpoint_slice(name, [endpoint(f"10.244.0.{ord(name)}")]))
+    index.take_changes()
+    claimed = Frontend("192.0.2.1", "TCP", 80)
+    assert index.table[claimed].endpoints[0].address == "10.244.0.97"
+    index.remove_service(Key("default", "a"))
+    assert index.take_changes()[claimed] == Backends((Endpoint("10.244.0.98", 8080),))
+
+
+_NAMES = st.sampled_from(["a", "b", "c"])
+_ADDRESSES = st.sampled_from(["10.96.0.7", "10.96.0.8", "None"])
+_ENDPOINTS = st.lists(
+    st.builds(
+        endpoint,
+        st.integers(2, 9).map("10.244.0.{}".format),
+        node=st.sampled_from(["here", "there"]),
+        ready=st.booleans(),
+        serving=st.booleans(),
+        terminating=st.booleans(),
+    ),
+    max_size=4,
+)
+_SERVICES = st.builds(
+    service,
+    _NAMES,
+    _ADDRESSES,
+    internalTrafficPolicy=st.sampled_from(["Cluster", "Local"]),
+    sessionAffinity=st.sampled_from(["None", "ClientIP"]),
+    externalIPs=st.lists(st.just("192.0.2.1"), max_size=1),
+)
+_SLICES = st.builds(endpoint_slice, _NAMES, _ENDPOINTS, st.sampled_from(["s1", "s2", "s3"]))
+_STEPS = st.lists(st.tuples(st.sampled_from(["set", "remove"]), st.one_of(_SERVICES, _SLICES), st.booleans()))
+
+
+@settings(deadline=None)
+@given(_STEPS)
+def test_step_by_step_leads_to_the_same_table_as_all_at_once(steps: list[tuple[str, Object, bool]]) -> None:
+    index = ServiceIndex(node="here")
+    followed: dict[Frontend, Backends] = {}
+    there: dict[tuple[str, str], Object] = {}
+    for action, obj, is_taken in steps:
+        known = (obj["kind"], obj["metadata"]["name"])
+        if obj["kind"] == "EndpointSlice" and known in there:
+            index.remove_slice(there[known])  # Its label may name another Service now.
+        there.pop(known, None)
+        if action == "set":
+            there[known] = obj
+            (index.set_service if obj["kind"] == "Service" else index.set_slice)(obj)
+        elif obj["kind"] == "Service":
+            index.remove_service(Key("default", obj["metadata"]["name"]))
+        if is_taken:
+            _follow(followed, index)
+    _follow(followed, index)
+    assert followed == index.table == _table(*there.values())
+
+
+def _follow(table: dict[Frontend, Backends], index: ServiceIndex) -> None:
+    for frontend, backends in index.take_changes().items():
+        if backends is None:
+            del table[frontend]
+        else:
+            table[frontend] = backends
