@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pinnace.auth.certificates.authority import CertificateFiles, issue, load_pair, write_private
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.bootstrap.joining import ROTATION
+from pinnace.cluster.bootstrap.joining import NODE_NETWORK, ROTATION
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
@@ -35,8 +35,9 @@ def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAcc
     plane.nodes.register(name, SocketConnection(directory / SOCKET))
 
     async def run() -> None:
-        with suppress(errors.AlreadyExists):
-            await in_process_client(plane.local()).create(ROTATION)
+        for permission in (ROTATION, *NODE_NETWORK):
+            with suppress(errors.AlreadyExists):
+                await in_process_client(plane.local()).create(permission)
         await _run_process(name, directory)
 
     plane.supervisor.add("node", run)

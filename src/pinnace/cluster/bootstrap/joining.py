@@ -11,6 +11,12 @@ from pinnace.model.objects import Object
 
 BOOTSTRAP_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 _RBAC = "rbac.authorization.k8s.io"
+
+
+def _reading(group: str, *resources: str) -> Object:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": ["get", "list", "watch"]}
+
+
 ROTATION: Object = {
     "apiVersion": f"{_RBAC}/v1",
     "kind": "ClusterRoleBinding",
@@ -23,6 +29,28 @@ ROTATION: Object = {
     "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
 }
 """Lets nodes renew their certificates without a manual approval, as clusters made by kubeadm do."""
+
+_NETWORK = "pinnace:node-network"
+NODE_NETWORK: tuple[Object, ...] = (
+    {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": _NETWORK},
+        "rules": [
+            _reading("", "services", "pods", "namespaces", "nodes"),
+            _reading("discovery.k8s.io", "endpointslices"),
+            _reading("networking.k8s.io", "networkpolicies", "servicecidrs"),
+        ],
+    },
+    {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": _NETWORK},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _NETWORK},
+        "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
+    },
+)
+"""Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy."""
 
 
 def prerequisites(server: str, ca: bytes) -> list[Object]:
@@ -52,6 +80,7 @@ def prerequisites(server: str, ca: bytes) -> list[Object]:
             "kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
         ),
         ROTATION,
+        *NODE_NETWORK,
     ]
 
 
