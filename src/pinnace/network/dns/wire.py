@@ -46,7 +46,7 @@ class MalformedQuery(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class DnsQuery:
     """One question, and what its sender understands."""
 
     number: int
@@ -58,7 +58,7 @@ class Query:
     has_edns: bool
 
 
-def parse_query(data: bytes) -> Query:
+def parse_query(data: bytes) -> DnsQuery:
     """Raise MalformedQuery if the bytes are not a query with one question of the Internet class."""
     if len(data) < 12:
         raise MalformedQuery(None)
@@ -76,7 +76,7 @@ def parse_query(data: bytes) -> Query:
     if space not in (_CLASS_IN, _CLASS_ANY):
         raise MalformedQuery(ResponseCode.REFUSED)
     udp_size = _edns_size(data, end + 4) if additional else 0
-    return Query(number, bool(flags & 0x100), data[12 : end + 4], kind, max(udp_size, 512), bool(udp_size))
+    return DnsQuery(number, bool(flags & 0x100), data[12 : end + 4], kind, max(udp_size, 512), bool(udp_size))
 
 
 def _end_of_name(data: bytes, place: int) -> int:
@@ -144,7 +144,7 @@ def authority_data(zone: str, serial: int, ttl: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DnsAnswer:
     """The records of a response, encoded."""
 
     code: ResponseCode
@@ -153,7 +153,7 @@ class Answer:
     is_authoritative: bool = True
 
 
-def encode_response(query: Query, answer: Answer, *, is_udp: bool) -> bytes:
+def encode_response(query: DnsQuery, answer: DnsAnswer, *, is_udp: bool) -> bytes:
     """Over UDP an answer that is too long is cut to nothing and marked: the client asks again over TCP."""
     flags = (
         0x8000 | (0x100 if query.is_recursive else 0) | 0x80 | (0x400 if answer.is_authoritative else 0) | answer.code

@@ -22,7 +22,7 @@ _FIB_ADDRESS_TYPE, _FIB_DESTINATION = 3, 2
 _LOCAL = 2
 
 
-class Verdict(IntEnum):
+class RuleVerdict(IntEnum):
     DROP = 0
     ACCEPT = 1
     JUMP = -3
@@ -64,7 +64,7 @@ def value(data: bytes) -> bytes:
     return nest(_DATA, attribute(_VALUE, data))
 
 
-def verdict(code: Verdict, chain: str = "") -> bytes:
+def verdict(code: RuleVerdict, chain: str = "") -> bytes:
     """The data of a verdict, for a rule or for an element of a verdict map."""
     parts = [number(_CODE, code & 0xFFFFFFFF)]
     if chain:
@@ -184,7 +184,7 @@ def masquerade() -> Expression:
     return _expression("masq")
 
 
-def end(code: Verdict, chain: str = "") -> Expression:
+def end(code: RuleVerdict, chain: str = "") -> Expression:
     return _expression("immediate", number(1, _TO_VERDICT), verdict(code, chain))
 
 

@@ -41,7 +41,7 @@ class TransactionFailed(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class ChainHook:
     """The place at which a chain sees packets."""
 
     kind: str
@@ -49,12 +49,12 @@ class Hook:
     priority: int
 
 
-PREROUTING = Hook("nat", 0, -100)
-OUTPUT = Hook("nat", 3, -100)
-POSTROUTING = Hook("nat", 4, 100)
-INPUT = Hook("filter", 1, 0)
-FORWARD = Hook("filter", 2, 0)
-LOCAL_OUTPUT = Hook("filter", 3, 0)
+PREROUTING = ChainHook("nat", 0, -100)
+OUTPUT = ChainHook("nat", 3, -100)
+POSTROUTING = ChainHook("nat", 4, 100)
+INPUT = ChainHook("filter", 1, 0)
+FORWARD = ChainHook("filter", 2, 0)
+LOCAL_OUTPUT = ChainHook("filter", 3, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Transaction:
         self._add(_NEW_TABLE, _CREATE, name)
         self._add(_DELETE_TABLE, 0, name)
 
-    def add_chain(self, name: str, hook: Hook | None = None) -> None:
+    def add_chain(self, name: str, hook: ChainHook | None = None) -> None:
         payload = text(1, self._table) + text(3, name)
         if hook is not None:
             payload += nest(4, number(1, hook.number), number(2, hook.priority & 0xFFFFFFFF)) + text(7, hook.kind)

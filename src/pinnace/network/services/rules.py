@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pinnace.network.nftables import expressions as rule
-from pinnace.network.nftables.expressions import Expression, Tracked, Verdict
+from pinnace.network.nftables.expressions import Expression, RuleVerdict, Tracked
 from pinnace.network.nftables.transactions import (
     OUTPUT,
     POSTROUTING,
@@ -140,7 +140,7 @@ def _collect(elements: dict[str, set[bytes]], frontend: Frontend, backends: Back
     if backends is None:
         return
     key = _pack_frontend(frontend)
-    goto = rule.verdict(Verdict.GOTO, _chain_of(frontend, backends))
+    goto = rule.verdict(RuleVerdict.GOTO, _chain_of(frontend, backends))
     elements[_SERVICES].add(element(key, goto))
     for number, endpoint in enumerate(backends.endpoints):
         packed = _pack_endpoint(endpoint)

@@ -18,7 +18,7 @@ class _Side(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._ended = ended
         self._early: list[bytes] = []
-        """What was received before the other side was connected to the event loop."""
+        """The bytes that were received before the other side was connected to the event loop."""
         self._has_received_all = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
