@@ -15,7 +15,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pinnace.network.nftables import expressions as rule
 from pinnace.network.nftables.expressions import Expression, RuleVerdict, Tracked
@@ -28,7 +28,7 @@ from pinnace.network.nftables.transactions import (
     Transaction,
     element,
 )
-from pinnace.network.services.table import ANY_ADDRESS, Backends, Endpoint, Frontend, ServiceTable, TableChange
+from pinnace.network.services.table import ANY_ADDRESS, Backends, Endpoint, Frontend, TableChange
 
 TABLE = "pinnace-services"
 _PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
@@ -48,7 +48,7 @@ class ServiceRules:
         self._chains: set[str] = set()
         self._addresses: Counter[str] = Counter()
 
-    def replace(self, table: ServiceTable) -> None:
+    def replace(self, table: Mapping[Frontend, Backends | None]) -> None:
         """Make the rules anew, whatever an earlier process has left, in one transaction."""
         self._table, self._chains, self._addresses = {}, set(), Counter()
         transaction = Transaction(TABLE)
