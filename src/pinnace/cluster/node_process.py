@@ -36,7 +36,7 @@ def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAcc
 
     async def run() -> None:
         for permission in (ROTATION, *NODE_NETWORK):
-            with suppress(errors.AlreadyExists):
+            with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: another Service has the address.
                 await in_process_client(plane.local()).create(permission)
         await _run_process(name, directory)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.network.services.objects import endpoint, endpoint_slice, service
 
@@ -144,7 +144,7 @@ _SLICES = st.builds(endpoint_slice, _NAMES, _ENDPOINTS, st.sampled_from(["s1", "
 _STEPS = st.lists(st.tuples(st.sampled_from(["set", "remove"]), st.one_of(_SERVICES, _SLICES), st.booleans()))
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
 def test_step_by_step_leads_to_the_same_table_as_all_at_once(steps: list[tuple[str, Object, bool]]) -> None:
     index = ServiceIndex(node="here")

@@ -49,8 +49,24 @@ NODE_NETWORK: tuple[Object, ...] = (
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _NETWORK},
         "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
     },
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": "kube-system",
+            "labels": {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true"},
+        },
+        "spec": {
+            "clusterIP": "10.96.0.10",
+            "ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP"},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+            ],
+        },
+    },
 )
-"""Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy."""
+"""Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy. Its DNS server has a Service without endpoints, which reserves the address."""
 
 
 def prerequisites(server: str, ca: bytes) -> list[Object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 _HEADER = struct.Struct("!HHHHHH")
@@ -151,6 +151,11 @@ class DnsAnswer:
     records: tuple[bytes, ...] = ()
     authority: tuple[bytes, ...] = ()
     is_authoritative: bool = True
+    is_rotated: bool = False
+    """Whether the order of the records means nothing."""
+
+    def rotate(self, count: int) -> DnsAnswer:
+        return replace(self, records=(*self.records[count:], *self.records[:count]))
 
 
 def encode_response(query: DnsQuery, answer: DnsAnswer, *, is_udp: bool) -> bytes:

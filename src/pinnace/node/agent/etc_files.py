@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pinnace.model.objects import Object
+from pinnace.network.dns.network import DNS_ADDRESS
 from pinnace.node.agent.variables import PodFields
 from pinnace.node.runtime.runtime import Mount
 
@@ -54,17 +55,22 @@ def _hosts(pod: Object, facts: PodFields) -> str:
 
 
 def _resolv_conf(pod: Object) -> str:
-    """The name servers of the pod's own DNS configuration; the cluster's DNS server comes with the Service network."""
-    config = pod["spec"].get("dnsConfig") or {}
-    namespace = pod["metadata"]["namespace"]
+    """The cluster's DNS server and search domains, unless the policy says otherwise; then the pod's own configuration.
+
+    The resolver of this machine is never used: it cannot be reached from the network of the pods.
+    """
+    spec, namespace = pod["spec"], pod["metadata"]["namespace"]
+    config = spec.get("dnsConfig") or {}
+    policy = spec.get("dnsPolicy", "ClusterFirst")
+    servers = list(config.get("nameservers") or ())
     searches = list(config.get("searches") or ())
-    options = [
-        f"{one['name']}:{one['value']}" if one.get("value") else one["name"] for one in config.get("options") or ()
-    ]
-    if pod["spec"].get("dnsPolicy", "ClusterFirst").startswith("ClusterFirst"):
+    options = {one["name"]: one.get("value") for one in config.get("options") or ()}
+    if policy == "ClusterFirstWithHostNet" or (policy == "ClusterFirst" and not spec.get("hostNetwork")):
+        servers = [DNS_ADDRESS, *servers]
         searches = [f"{namespace}.svc.cluster.local", "svc.cluster.local", "cluster.local", *searches]
-        options = options or ["ndots:5"]
-    lines = [f"nameserver {one}" for one in config.get("nameservers") or ()]
-    lines += [f"search {' '.join(searches)}"] if searches else []
-    lines += [f"options {' '.join(options)}"] if options else []
+        options = {"ndots": "5", **options}
+    lines = [f"search {' '.join(dict.fromkeys(searches))}"] if searches else []
+    lines += [f"nameserver {one}" for one in dict.fromkeys(servers)]
+    written = [f"{name}:{value}" if value else name for name, value in options.items()]
+    lines += [f"options {' '.join(written)}"] if written else []
     return "\n".join(lines) + "\n"

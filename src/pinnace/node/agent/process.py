@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pinnace.client.client import Client
 from pinnace.model.tasks import Tasks
+from pinnace.network.dns.network import DnsNetwork
 from pinnace.network.services.network import SERVICE_NETWORK, ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
@@ -62,6 +63,7 @@ async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[Embe
         service_network=settings.service_network,
         uses_nftables=settings.uses_nftables,
     )
+    DnsNetwork(manager, runtime)
     socket = AgentSocket(directory / SOCKET, AgentConnection(runtime, client.clock))
     try:
         async with Tasks(expected=()) as tasks:

@@ -1,0 +1,91 @@
+"""Answers DNS queries over UDP and TCP on sockets that it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from typing import Protocol
+
+from pinnace.model.tasks import Tasks
+from pinnace.network.dns.wire import (
+    DnsAnswer,
+    DnsQuery,
+    MalformedQuery,
+    encode_error,
+    encode_response,
+    parse_query,
+)
+
+_BATCH = 32
+"""How many queries are answered before other work of the process has its turn: a flood must not stop the agent."""
+_LARGEST_QUERY = 4096
+_MOST_CONNECTIONS = 200
+_IDLE_SECONDS = 10.0
+
+
+class Answers(Protocol):
+    def answer(self, query: DnsQuery) -> DnsAnswer: ...
+
+
+class DnsServer:
+    """Serves from its creation until `close`."""
+
+    def __init__(self, answers: Answers, datagrams: socket.socket, listener: socket.socket) -> None:
+        """Both sockets are bound and do not block; the listener listens."""
+        self._answers = answers
+        self._datagrams = datagrams
+        self._listener = listener
+        self._tasks = Tasks(expected=(OSError, EOFError))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(datagrams.fileno(), self._receive)
+        self._loop.add_reader(listener.fileno(), self._accept)
+
+    async def close(self) -> None:
+        for opened in (self._datagrams, self._listener):
+            self._loop.remove_reader(opened.fileno())
+            opened.close()
+        await self._tasks.close()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_BATCH):
+                data, address = self._datagrams.recvfrom(_LARGEST_QUERY)
+                response = respond(self._answers, data, is_udp=True)
+                if response:
+                    with contextlib.suppress(OSError):  # A client that is gone, or whose buffer is full, asks again.
+                        self._datagrams.sendto(response, address)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            client, _ = self._listener.accept()
+            client.setblocking(False)
+            if len(self._tasks) >= _MOST_CONNECTIONS:
+                client.close()
+            else:
+                self._tasks.start(self._serve(client))
+
+    async def _serve(self, client: socket.socket) -> None:
+        """Answer the queries of one connection, until it ends or is silent for too long."""
+        reader, writer = await asyncio.open_connection(sock=client)
+        try:
+            while True:
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    (length,) = struct.unpack("!H", await reader.readexactly(2))
+                    response = respond(self._answers, await reader.readexactly(length), is_udp=False)
+                    if not response:
+                        return
+                    writer.write(struct.pack("!H", len(response)) + response)
+                    await writer.drain()
+        finally:
+            writer.close()
+
+
+def respond(answers: Answers, data: bytes, *, is_udp: bool) -> bytes:
+    """Return the response to a query; empty for bytes that deserve none."""
+    try:
+        query = parse_query(data)
+    except MalformedQuery as error:
+        return encode_error(data, error.code) if error.code is not None else b""
+    return encode_response(query, answers.answer(query), is_udp=is_udp)
