@@ -66,7 +66,10 @@ NODE_NETWORK: tuple[Object, ...] = (
         },
     },
 )
-"""Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy. Its DNS server has a Service without endpoints, which reserves the address."""
+"""Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy.
+
+The Service of the DNS server has no endpoints; it reserves the address.
+"""
 
 
 def prerequisites(server: str, ca: bytes) -> list[Object]:
