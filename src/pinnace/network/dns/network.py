@@ -10,7 +10,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key, Object
 from pinnace.network.dns.records import records_of
 from pinnace.network.dns.server import DnsServer
-from pinnace.network.dns.zone import Record, Zone
+from pinnace.network.dns.zone import DnsRecord, Zone
 from pinnace.network.services.table import service_of
 from pinnace.network.sockets import Sockets, open_listener
 from pinnace.reconcile.manager import Manager
@@ -71,7 +71,7 @@ class DnsNetwork:
     def _update(self, key: Key) -> None:
         service = self._services.get(key)
         slices = [one for _, one in sorted(self._slices.get(key, {}).items())]
-        records: list[Record] = []
+        records: list[DnsRecord] = []
         if service is not None:
             try:
                 records = list(records_of(service, slices))

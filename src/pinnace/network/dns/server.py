@@ -1,4 +1,4 @@
-"""Answers DNS queries over UDP and TCP on sockets that it is given."""
+"""AnswerSource DNS queries over UDP and TCP on sockets that it is given."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_CONNECTIONS = 200
 _IDLE_SECONDS = 10.0
 
 
-class Answers(Protocol):
+class AnswerSource(Protocol):
     def answer(self, query: DnsQuery) -> DnsAnswer: ...
 
 
 class DnsServer:
     """Serves from its creation until `close`."""
 
-    def __init__(self, answers: Answers, datagrams: socket.socket, listener: socket.socket) -> None:
+    def __init__(self, answers: AnswerSource, datagrams: socket.socket, listener: socket.socket) -> None:
         """Both sockets are bound and do not block; the listener listens."""
         self._answers = answers
         self._datagrams = datagrams
@@ -82,7 +82,7 @@ class DnsServer:
             writer.close()
 
 
-def respond(answers: Answers, data: bytes, *, is_udp: bool) -> bytes:
+def respond(answers: AnswerSource, data: bytes, *, is_udp: bool) -> bytes:
     """Return the response to a query; empty for bytes that deserve none."""
     try:
         query = parse_query(data)

@@ -33,7 +33,7 @@ _MOST_ANSWERS = 20_000
 _LONGEST_CHAIN = 8
 
 
-class Record(NamedTuple):
+class DnsRecord(NamedTuple):
     """One record: its name in lower case without the last dot, and its encoded data."""
 
     name: str
@@ -49,17 +49,17 @@ class Zone:
     def __init__(self, domain: str = "cluster.local") -> None:
         self._domain = domain
         self._reverse = ("in-addr.arpa", "ip6.arpa")
-        self._records: dict[tuple[str, int], dict[Record, int]] = {}
+        self._records: dict[tuple[str, int], dict[DnsRecord, int]] = {}
         self._names: Counter[str] = Counter()
-        self._owners: dict[Hashable, tuple[Record, ...]] = {}
+        self._owners: dict[Hashable, tuple[DnsRecord, ...]] = {}
         self._answers: dict[tuple[bytes, int], DnsAnswer] = {}
         self._serial = 1
-        version = Record(f"dns-version.{domain}", RecordType.TXT, text_data(VERSION))
-        server = Record(f"ns.dns.{domain}", RecordType.A, address_data("127.0.0.1"))
+        version = DnsRecord(f"dns-version.{domain}", RecordType.TXT, text_data(VERSION))
+        server = DnsRecord(f"ns.dns.{domain}", RecordType.A, address_data("127.0.0.1"))
         self.set("zone", [version, server])
         self._names[f"pod.{domain}"] += 1
 
-    def set(self, owner: Hashable, records: Iterable[Record]) -> None:
+    def set(self, owner: Hashable, records: Iterable[DnsRecord]) -> None:
         """Replace the records of an owner; with none, forget it."""
         wanted = tuple(records)
         had = self._owners.pop(owner, ())
@@ -121,9 +121,9 @@ class Zone:
             name = aliases[0].target
         return tuple(found), True
 
-    def _of(self, name: str, kind: int) -> list[Record]:
+    def _of(self, name: str, kind: int) -> list[DnsRecord]:
         if kind == RecordType.A and self._is_pod(name):
-            return [Record(name, RecordType.A, address_data(name.partition(".")[0].replace("-", ".")))]
+            return [DnsRecord(name, RecordType.A, address_data(name.partition(".")[0].replace("-", ".")))]
         return list(self._records.get((name, kind), ()))
 
     def _is_pod(self, name: str) -> bool:
@@ -145,12 +145,12 @@ class Zone:
                 return zone
         return ""
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: DnsRecord) -> None:
         some = self._records.setdefault((record.name, record.kind), {})
         some[record] = some.get(record, 0) + 1
         self._names.update(_ancestors(record.name))
 
-    def _remove(self, record: Record) -> None:
+    def _remove(self, record: DnsRecord) -> None:
         some = self._records[record.name, record.kind]
         some[record] -= 1
         if not some[record]:
@@ -163,7 +163,7 @@ class Zone:
                 del self._names[name]
 
 
-def _own(record: Record) -> bytes:
+def _own(record: DnsRecord) -> bytes:
     return encode_own_record(record.kind, TTL, record.data)
 
 
