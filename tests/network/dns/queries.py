@@ -48,7 +48,7 @@ def parse_response(data: bytes) -> Response:
 
 
 def _name(data: bytes, place: int) -> tuple[str, int]:
-    labels = []
+    labels: list[str] = []
     while length := data[place]:
         if length >= 0xC0:
             rest, _ = _name(data, struct.unpack_from("!H", data, place)[0] & 0x3FFF)
