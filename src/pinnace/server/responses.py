@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+from typing import TypeGuard
 
 import orjson
 
@@ -14,7 +15,7 @@ from pinnace.server.http.messages import Answer, Request, Response, StreamingRes
 from pinnace.server.outcome import Outcome
 from pinnace.server.read.watch_sockets import watch_over_websocket
 from pinnace.server.request.call import Call
-from pinnace.server.request.large_output import indented_in_slices, yaml_in_slices
+from pinnace.server.request.large_output import FormattedPieces
 from pinnace.server.request.negotiation import PLAIN, Accepted, negotiate
 from pinnace.server.request.pretty import indent_json, wants_pretty
 from pinnace.server.request.websocket_headers import is_websocket
@@ -23,6 +24,7 @@ from pinnace.server.slices import SliceQueue
 
 _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024
+_SHARED_FROM = 32 * 1024
 _SLICES_FROM = 64 * 1024
 """A larger body is written as YAML or indented JSON in slices."""
 _MOST_WARNING_TEXT = 4096
@@ -41,6 +43,7 @@ class Responses:
     def __init__(self, slices: SliceQueue) -> None:
         self._slices = slices
         self._gzip_cache = GzipCache()
+        self._formatted = FormattedPieces()
         words = secrets.token_hex(10)
         self._audit_prefix = f"Audit-Id: {words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:]}-".encode()
         self._audit_numbers = itertools.count(1)
@@ -57,7 +60,7 @@ class Responses:
         if not _is_compressed(request, body):
             return Response(outcome.status, head, body)
         compressed = self._compress_at_once(body)
-        if compressed is None and isinstance(body, list) and len(body[-1]) > _GZIP_FROM:
+        if compressed is None and _has_shared_pieces(body):
             pending = self._gzip_cache.compress(body)
             compressed = pending if isinstance(pending, list) else await pending
         elif compressed is None:  # Compression releases the interpreter's lock: other requests are served meanwhile.
@@ -65,12 +68,12 @@ class Responses:
         return Response(outcome.status, head + _GZIP, compressed)
 
     def render_at_once(self, call: Call, outcome: Outcome) -> Response | None:
-        """Return the response to a read; None if a large body has to be formatted or compressed first."""
-        formatted = _format(call.request, outcome)
+        """Return the response; None if it is a stream, or a large body has to be formatted or compressed first."""
+        formatted = _format(call.request, outcome) if outcome.stream is None else None
         if formatted is None:
             return None
         body, content_type = formatted
-        if not _is_compressed(call.request, body):
+        if not call.request.head.takes_gzip or _size(body) <= _GZIP_FROM:
             return Response(outcome.status, self._head(content_type, call.warnings), body)
         compressed = self._compress_at_once(body)
         if compressed is None:
@@ -78,14 +81,14 @@ class Responses:
         return Response(outcome.status, self._head(content_type, call.warnings) + _GZIP, compressed)
 
     async def _format_in_slices(self, outcome: Outcome) -> tuple[list[bytes], bytes]:
-        slices, body = self._slices.begin(), _join(outcome.body)
+        slices = self._slices.begin()
         if outcome.accepted.is_yaml:
-            return await yaml_in_slices(body, slices), _YAML
-        return await indented_in_slices(body, slices), _JSON
+            return await self._formatted.yaml(outcome.body, slices), _YAML
+        return await self._formatted.indented(outcome.body, slices), _JSON
 
     def _compress_at_once(self, body: bytes | list[bytes]) -> bytes | list[bytes] | None:
         """Return the compressed body if it is known or small; None if it takes a thread."""
-        if isinstance(body, list) and len(body[-1]) > _GZIP_FROM:
+        if _has_shared_pieces(body):
             return self._gzip_cache.find(body)
         return compress_whole(_join(body)) if _size(body) <= _THREAD_FROM else None
 
@@ -156,6 +159,11 @@ def _accepted_format(request: Request) -> Accepted:
 
 def _is_compressed(request: Request, body: bytes | list[bytes]) -> bool:
     return request.head.takes_gzip and _size(body) > _GZIP_FROM
+
+
+def _has_shared_pieces(body: bytes | list[bytes]) -> TypeGuard[list[bytes]]:
+    """Whether other responses may have large pieces of this body, so that they are compressed one by one."""
+    return isinstance(body, list) and (len(body[-1]) > _GZIP_FROM or any(len(piece) >= _SHARED_FROM for piece in body))
 
 
 def _size(body: bytes | list[bytes]) -> int:

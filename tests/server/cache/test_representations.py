@@ -10,8 +10,8 @@ import yaml
 from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, pod
 
-from pinnace.server import responses
-from pinnace.server.http.compression import compress_whole
+from pinnace.server.http import compression
+from pinnace.server.http.compression import CompressedPiece, compress_piece
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -102,11 +102,12 @@ async def test_what_is_large_is_compressed_beside_the_loop_whatever_pieces_it_co
 ) -> None:
     threads: set[threading.Thread] = set()
 
-    def watched(body: bytes) -> bytes:
-        threads.add(threading.current_thread())
-        return compress_whole(body)
+    def watched(piece: bytes) -> CompressedPiece:
+        if len(piece) > 1000:
+            threads.add(threading.current_thread())
+        return compress_piece(piece)
 
-    monkeypatch.setattr(responses, "compress_whole", watched)
+    monkeypatch.setattr(compression, "compress_piece", watched)
     for number in range(5):
         note = {"large": "x" * 200_000}
         await alone.made(CONFIG_MAPS, {"metadata": {"name": f"cm-{number}", "annotations": note}})

@@ -1,4 +1,4 @@
-"""gzip responses are correct for all beginnings and ends, and a shared end is compressed once."""
+"""gzip responses are correct for all beginnings and pieces, and a shared piece is compressed once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pinnace.server.http import compression
-from pinnace.server.http.compression import CompressedEnd, GzipCache, compress_end, join_compressed
+from pinnace.server.http.compression import CompressedPiece, GzipCache, compress_piece, join_compressed
 
 LIST = b'{"metadata":{"name":"a"}},' * 20_000
 
@@ -21,11 +21,11 @@ def packings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each end that is packed."""
     counted: list[int] = []
 
-    def counting(end: bytes) -> CompressedEnd:
+    def counting(end: bytes) -> CompressedPiece:
         counted.append(len(end))
-        return compress_end(end)
+        return compress_piece(end)
 
-    monkeypatch.setattr(compression, "compress_end", counting)
+    monkeypatch.setattr(compression, "compress_piece", counting)
     return counted
 
 
@@ -33,11 +33,12 @@ async def unzipped(zipped: list[bytes] | Awaitable[list[bytes]]) -> bytes:
     return gzip.decompress(b"".join(zipped if isinstance(zipped, list) else await zipped))
 
 
-@given(begin=st.binary(max_size=300), end=st.binary(max_size=3000))
-@example(begin=b"", end=b"")
-@example(begin=b"x" * 70_000, end=b"y" * 70_000)
-def test_a_beginning_and_an_end_make_a_whole(begin: bytes, end: bytes) -> None:
-    assert gzip.decompress(b"".join(join_compressed(begin, compress_end(end)))) == begin + end
+@given(begin=st.binary(max_size=300), rest=st.lists(st.binary(max_size=3000), max_size=4))
+@example(begin=b"", rest=[])
+@example(begin=b"x" * 70_000, rest=[b"y" * 70_000, b"", b"z"])
+def test_a_beginning_and_pieces_make_a_whole(begin: bytes, rest: list[bytes]) -> None:
+    compressed = join_compressed(begin, [compress_piece(piece) for piece in rest])
+    assert gzip.decompress(b"".join(compressed)) == begin + b"".join(rest)
 
 
 async def test_what_came_before_is_not_packed_again_though_another_answer_begins_with_it(packings: list[int]) -> None:
@@ -60,19 +61,19 @@ async def test_those_who_ask_at_once_wait_for_the_same_and_one_who_leaves_spoils
 
 async def test_memory_is_bounded_and_what_was_asked_for_longest_ago_is_forgotten(packings: list[int]) -> None:
     zipper = GzipCache(most_bytes=3 * len(LIST))
-    lists = [LIST + b"%d" % number for number in range(4)]
+    lists = [LIST + b"%d" % number for number in range(8)]
     for one in (*lists, lists[-1], lists[0]):
         assert await unzipped(zipper.compress([b"", one])) == one
-    assert len(packings) == 5
+    assert len(packings) == 9
 
 
 async def test_one_that_could_not_be_packed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(end: bytes) -> CompressedEnd:
+    def refuse(end: bytes) -> CompressedPiece:
         raise MemoryError
 
     zipper = GzipCache()
     with monkeypatch.context() as failing:
-        failing.setattr(compression, "compress_end", refuse)
+        failing.setattr(compression, "compress_piece", refuse)
         with pytest.raises(MemoryError):
             await unzipped(zipper.compress([b"", LIST]))
     assert await unzipped(zipper.compress([b"", LIST])) == LIST

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import orjson
@@ -23,10 +23,9 @@ from pinnace.server.cache.served_versions import (
     to_served_version,
 )
 from pinnace.server.cache.watch_cache import CachedObject
-from pinnace.server.slices import SliceQueue
 
 _METADATA = b'"metadata":{'
-_ROWS_AT_ONCE = 16
+LIST_END = b"]}\n"
 
 
 class Representation(Protocol):
@@ -44,7 +43,26 @@ class Representation(Protocol):
 
     def encode_object(self, entry: CachedObject) -> bytes: ...
 
-    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes | list[bytes]: ...
+    def encode_list(self, entries: Sequence[CachedObject], *, metadata: Object) -> bytes | list[bytes]:
+        """Return a list of a few objects: its beginning, and the rest."""
+
+    @property
+    def most_at_once(self) -> int:
+        """More objects are encoded in groups, by the following methods (see `item_groups.py`)."""
+
+    @property
+    def group_items(self) -> int: ...
+
+    def moment(self) -> object: ...
+
+    @property
+    def order(self) -> Callable[[CachedObject], Any] | None:
+        """The sort key of the items of a list; None if they stay in the order of their keys."""
+
+    def begin_list(self, metadata: Object) -> bytes:
+        """Return the beginning of a list, up to the first item. `LIST_END` ends it."""
+
+    def encode_items(self, entries: Sequence[CachedObject], *, lead: bytes) -> bytes: ...
 
     def encode_bookmark(self, metadata: Object) -> bytes:
         """Return an object that has only these metadata."""
@@ -65,9 +83,16 @@ class ObjectRepresentation:
         self._stored_head = len(head_of(resource.stored))
         self.name: object = kind
         self.needs_preparation = needs_preparation(resource)
+        self._has_own_items = resource.custom is not None or resource.is_converted
+        self.most_at_once = _CONVERTED_AT_ONCE if self._has_own_items else _JOINED_AT_ONCE
+        self.group_items = self.most_at_once
+        self.order = None
 
     def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
         return prepare(entries, self._resource) if self.needs_preparation else None
+
+    def moment(self) -> object:
+        return None
 
     def encode_object(self, entry: CachedObject) -> bytes:
         if self._resource.custom is not None:
@@ -82,20 +107,19 @@ class ObjectRepresentation:
         """Return the object in this version, decoded. The caller may change it."""
         return decode_served(entry, self._resource)
 
-    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes | list[bytes]:
-        return self.wrap_list(self.join_items(entries), metadata=metadata)
+    def encode_list(self, entries: Sequence[CachedObject], *, metadata: Object) -> list[bytes]:
+        return [self.begin_list(metadata), self.encode_items(entries, lead=b"", end=LIST_END)]
 
-    def join_items(self, entries: Iterable[CachedObject]) -> bytes:
-        """Return the items of a list and its end. Items of built-in kinds have no kind and apiVersion: the list has."""
-        resource = self._resource
-        if resource.custom is not None or resource.is_converted:
-            item = self.encode_object if resource.custom is not None else self._item
-            return b"%b]}\n" % b",".join(map(item, entries))
+    def encode_items(self, entries: Sequence[CachedObject], *, lead: bytes, end: bytes = b"") -> bytes:
+        """Return the items of a list. Items of built-in kinds have no kind and apiVersion: the list has."""
+        if self._has_own_items:
+            item = self.encode_object if self._resource.custom is not None else self._item
+            return b"%b%b%b" % (lead, b",".join(map(item, entries)), end)
         rests = [entry.body[self._stored_head :] for entry in entries]
         if not rests:
-            return b"]}\n"
-        rests[0] = _ITEM + rests[0]
-        rests[-1] += b"]}\n"
+            return end
+        rests[0] = lead + _ITEM + rests[0]
+        rests[-1] += end
         return _NEXT_ITEM.join(rests)
 
     def _item(self, entry: CachedObject) -> bytes:
@@ -104,11 +128,10 @@ class ObjectRepresentation:
         obj.pop("apiVersion", None)
         return encode(obj)
 
-    def wrap_list(self, items: bytes, *, metadata: Object) -> list[bytes]:
-        """Return the list of items from `join_items`, in pieces."""
+    def begin_list(self, metadata: Object) -> bytes:
         if self._resource.custom is not None:
             metadata = {"continue": "", **metadata}  # Kubernetes sends it for custom kinds even if nothing follows.
-        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
+        return b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata))
 
     def encode_bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps({**self._empty, "metadata": metadata})
@@ -118,6 +141,10 @@ class ObjectRepresentation:
         return _empty_object({}, self._resource)
 
 
+_JOINED_AT_ONCE = 10_000
+_CONVERTED_AT_ONCE = 200
+_METADATA_AT_ONCE = 500
+_ROWS_AT_ONCE = 50
 _ITEM = b'{"metadata":{'
 _NEXT_ITEM = b"," + _ITEM
 
@@ -138,6 +165,8 @@ class MetadataRepresentation:
         self._head = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%%b}' % version.encode()
         self.name: object = ("PartialObjectMetadata", version)
         self.needs_preparation = False
+        self.most_at_once = self.group_items = _METADATA_AT_ONCE
+        self.order = None
 
     def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
         return None
@@ -145,14 +174,23 @@ class MetadataRepresentation:
     def encode_object(self, entry: CachedObject) -> bytes:
         return self._head % self._metadata(entry)
 
-    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> list[bytes]:
-        version = self._version.encode()
-        head = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":' % (
+    def moment(self) -> object:
+        return None
+
+    def encode_list(self, entries: Sequence[CachedObject], *, metadata: Object) -> list[bytes]:
+        begin = self.begin_list(metadata)
+        return [begin, self.encode_items(entries, lead=b"") + LIST_END] if entries else [begin[:-1], b"null}\n"]
+
+    def begin_list(self, metadata: Object) -> bytes:
+        version, kind = self._version.encode(), b"PartialObjectMetadataList"
+        return b'{"kind":"%b","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":[' % (
+            kind,
             version,
             orjson.dumps(metadata),
         )
-        items = b",".join(map(self.encode_object, entries))
-        return [head, b"[", items, b"]}\n"] if items else [head, b"null}\n"]
+
+    def encode_items(self, entries: Sequence[CachedObject], *, lead: bytes) -> bytes:
+        return lead + b",".join(map(self.encode_object, entries))
 
     def encode_bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
@@ -175,6 +213,8 @@ class TableRepresentation:
         self._headers = headers
         self.name: object = ("Table", resource.kind, version, self._include, headers)
         self.needs_preparation = needs_preparation(resource)
+        self.most_at_once = _ROWS_AT_ONCE
+        self.group_items = 2 * _ROWS_AT_ONCE
 
     def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
         return prepare(entries, self._resource) if self.needs_preparation else None
@@ -190,7 +230,7 @@ class TableRepresentation:
         version = obj["metadata"].get("resourceVersion")  # A dry run has none.
         return self._table([obj], {"resourceVersion": version} if version else {})
 
-    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes:
+    def encode_list(self, entries: Sequence[CachedObject], *, metadata: Object) -> bytes:
         objects = [self._object(entry) for entry in entries]
         if self._resource.row_order is not None:
             objects.sort(key=self._resource.row_order)
@@ -221,20 +261,21 @@ class TableRepresentation:
             "rows": [],
         }
 
-    async def encode_in_slices(self, entries: Sequence[CachedObject], metadata: Object, queue: SliceQueue) -> bytes:
-        """Return the bytes of `encode_list`; other requests are handled in between."""
-        slices = queue.begin()
+    def moment(self) -> object:
+        """Return the second: ages have no fractions."""
+        return self._clock.now().replace(microsecond=0)
+
+    @property
+    def order(self) -> Callable[[CachedObject], Any] | None:
+        order = self._resource.row_order
+        return None if order is None else lambda entry: order(self._object(entry))
+
+    def begin_list(self, metadata: Object) -> bytes:
+        return orjson.dumps(self._empty(metadata)).removesuffix(b"]}")
+
+    def encode_items(self, entries: Sequence[CachedObject], *, lead: bytes) -> bytes:
         now = self._clock.now()
-        if self._resource.row_order is not None:
-            order = self._resource.row_order
-            entries = sorted(entries, key=lambda entry: order(self._object(entry)))
-        pieces = [orjson.dumps(self._empty(metadata)).removesuffix(b"]}")]
-        for start in range(0, len(entries), _ROWS_AT_ONCE):
-            await slices.pause()
-            rows = [self._row(self._object(entry), now) for entry in entries[start : start + _ROWS_AT_ONCE]]
-            pieces += (orjson.dumps(rows)[1:-1], b",")
-        pieces[-1] = b"]}"
-        return b"".join(pieces)
+        return lead + orjson.dumps([self._row(self._object(entry), now) for entry in entries])[1:-1]
 
     def _table(self, objects: list[Object], metadata: Object) -> bytes:
         table = self._empty(metadata)

@@ -20,6 +20,8 @@ _LABELS = b'"labels":{'
 _STAMP = b'"resourceVersion":"'
 _NO_LABELS: dict[str, str] = {}
 _NO_KEYS: set[str] = set()
+_MOST_SORTED = 5_000
+"""More keys are taken from those of all objects, which are in order already."""
 
 RECENT_EVENTS = 2048
 """How many changes of one resource stay in memory for watchers that resume; older ones come from the store."""
@@ -116,6 +118,8 @@ class WatchCache:
         """Every change after this revision is in `recent`."""
         self._keys = SortedKeys([])
         self._by_label: dict[tuple[str, str], set[str]] | None = None  # Built at the first search by label.
+        self._is_indexed = False
+        """Whether `_by_label` has all objects."""
 
     def load(self, key: str, entry: CachedObject) -> None:
         """Add an object that was stored before this process started, without an event."""
@@ -127,7 +131,7 @@ class WatchCache:
         self.entries[key] = entry
         self.bytes += len(entry.body)
         self.changed = max(self.changed, entry.revision)
-        self._by_label = None
+        self._by_label, self._is_indexed = None, False
 
     def apply(self, change: stores.Change, key: str) -> CacheEvent:
         old = self.entries.get(key)
@@ -172,14 +176,42 @@ class WatchCache:
         return self._keys.between(first, f"{namespace}0" if namespace else None)  # "0" follows "/".
 
     def keys_with_labels(self, labels: Mapping[str, str], namespace: str = "", *, after: str = "") -> list[str]:
-        """Return the keys, in order, of the objects with the rarest of these labels. At least one label is required."""
+        """Return the keys, in order, of the objects with the rarest of these labels, or of more objects.
+
+        At least one label is required. While `index_labels` runs for another request, all keys are returned.
+        """
         if self._by_label is None:
-            self._by_label = {}
-            for key, entry in self.entries.items():
-                self._index(key, None, entry)
+            for _ in self.index_labels():
+                pass
+        assert self._by_label is not None
         found = min((self._by_label.get(label, _NO_KEYS) for label in labels.items()), key=len)
+        if not self._is_indexed or len(found) > _MOST_SORTED:
+            return self.keys_of(namespace, after=after)
         beginning = f"{namespace}/" if namespace else ""
         return sorted(key for key in found if key.startswith(beginning) and key > after)
+
+    @property
+    def lacks_index(self) -> bool:
+        """Whether `index_labels` has not begun."""
+        return self._by_label is None
+
+    def index_labels(self) -> Iterator[None]:
+        """Build the index of labels, unless it is built or being built. Between two steps the cache may change."""
+        if self._by_label is not None:
+            return
+        index: dict[tuple[str, str], set[str]] = {}
+        self._by_label = index
+        try:
+            for key in list(self.entries):
+                entry = self.entries.get(key)
+                if entry is not None:  # Else it was deleted meanwhile.
+                    for label in entry.labels.items():
+                        index.setdefault(label, set()).add(key)
+                yield
+            self._is_indexed = self._by_label is index
+        finally:
+            if self._by_label is index and not self._is_indexed:  # The request was cancelled.
+                self._by_label = None
 
     def _index(self, key: str, old: CachedObject | None, new: CachedObject | None) -> None:
         assert self._by_label is not None

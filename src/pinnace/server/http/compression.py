@@ -1,4 +1,4 @@
-"""gzip for large responses: a shared end is compressed once, whatever each response begins with."""
+"""gzip for large responses: shared pieces are compressed once, whatever each response begins with."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import zlib
 from collections.abc import Awaitable
 from typing import NamedTuple
 
-MOST_BYTES = 16 << 20
-"""The total size that is kept, compressed and uncompressed."""
+from pinnace.server.recent_values import RecentValues
+
+MOST_BYTES = 32 << 20
+"""The total size that is kept for a while, compressed and uncompressed."""
 
 _LEVEL = 1  # Most of the gain for a tenth of the time.
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # Deflate, no name, no time, fastest level, unknown system.
@@ -19,74 +21,85 @@ _X = 1 << 30
 _CRC_32 = 0xEDB88320
 
 
-class CompressedEnd(NamedTuple):
-    """The end of a body, compressed so that it can follow any beginning."""
+_SMALL = 1024
+"""A smaller piece is compressed at once, each time."""
+
+
+class CompressedPiece(NamedTuple):
+    """A piece of a body, compressed so that it can follow any other."""
 
     data: bytes
     crc: int
     size: int
     shift: int
-    """The factor for the checksum of the beginning that precedes it."""
+    """The factor for the checksum of the bytes that precede it."""
 
 
 class GzipCache:
-    """Compresses bodies whose last piece is large and shared by several responses, such as the items of a kept list.
+    """Compresses bodies whose pieces after the first are shared by several responses, such as the items of a list.
 
-    The end is compressed in a thread, because that takes long and releases the interpreter's lock. Requests that need
-    the same end meanwhile wait for the same result.
+    A piece is compressed in a thread, because that takes long and releases the interpreter's lock. Requests that need
+    the same piece meanwhile wait for the same result.
     """
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._known: dict[int, tuple[bytes, asyncio.Future[CompressedEnd]]] = {}
+        self._done: RecentValues[tuple[bytes, CompressedPiece]] = RecentValues(most_bytes)
+        """By the id of a piece: the piece, which keeps the id its own, and the compressed piece."""
+        self._pending: dict[int, asyncio.Future[CompressedPiece]] = {}
 
     def compress(self, pieces: list[bytes]) -> list[bytes] | Awaitable[list[bytes]]:
-        *begin, end = pieces
-        known = self._known.get(id(end))
-        if known is None:  # A known one is kept alive, so that no other object can have its id.
-            pending: asyncio.Future[CompressedEnd] = asyncio.get_running_loop().run_in_executor(None, compress_end, end)
-            self._known[id(end)] = (end, pending)
-            pending.add_done_callback(lambda done: self._keep(end, done))
-        elif known[1].done():
-            return join_compressed(b"".join(begin), known[1].result())
-        else:
-            pending = known[1]
-        return _join_when_compressed(b"".join(begin), pending)
+        begin, *rest = pieces
+        return self.find(pieces) or _join_when_compressed(begin, [self._compress(piece) for piece in rest])
 
     def find(self, pieces: list[bytes]) -> list[bytes] | None:
-        """Return the compressed body if its last piece is compressed already."""
-        known = self._known.get(id(pieces[-1]))
-        if known is None or not known[1].done():
-            return None
-        return join_compressed(b"".join(pieces[:-1]), known[1].result())
+        """Return the compressed body if all large pieces after the first are compressed already."""
+        begin, *rest = pieces
+        found: list[CompressedPiece] = []
+        for piece in rest:
+            if len(piece) < _SMALL:
+                found.append(compress_piece(piece))
+                continue
+            done = self._done.get(id(piece))
+            if done is None:
+                return None
+            found.append(done[1])
+        return join_compressed(begin, found)
 
-    def _keep(self, end: bytes, done: asyncio.Future[CompressedEnd]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            del self._known[id(end)]  # Waiting requests get the error; the next one tries again.
-            return
-        self._bytes += _size_of(end, done.result())
-        for key, (oldest, packing) in list(self._known.items()):
-            if self._bytes <= self._most_bytes:
-                return
-            if packing.done():
-                self._bytes -= _size_of(oldest, packing.result())
-                del self._known[key]
+    def _compress(self, piece: bytes) -> CompressedPiece | asyncio.Future[CompressedPiece]:
+        if len(piece) < _SMALL:
+            return compress_piece(piece)
+        done = self._done.get(id(piece))
+        if done is not None:
+            return done[1]
+        pending = self._pending.get(id(piece))
+        if pending is None:
+            pending = asyncio.get_running_loop().run_in_executor(None, compress_piece, piece)
+            self._pending[id(piece)] = pending
+            pending.add_done_callback(lambda done: self._keep(piece, done))
+        return pending
+
+    def _keep(self, piece: bytes, pending: asyncio.Future[CompressedPiece]) -> None:
+        del self._pending[id(piece)]
+        if not pending.cancelled() and pending.exception() is None:  # Else the next request tries again.
+            done = pending.result()
+            self._done.put(id(piece), (piece, done), len(piece) + len(done.data))
 
 
-def compress_end(end: bytes) -> CompressedEnd:
+def compress_piece(piece: bytes) -> CompressedPiece:
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    data = packer.compress(end) + packer.flush(zlib.Z_FULL_FLUSH)
-    return CompressedEnd(data, zlib.crc32(end), len(end), _power_of_x(8 * len(end)))
+    data = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
+    return CompressedPiece(data, zlib.crc32(piece), len(piece), _power_of_x(8 * len(piece)))
 
 
-def join_compressed(begin: bytes, end: CompressedEnd) -> list[bytes]:
-    """Return the gzip file of a beginning and an end, in pieces."""
+def join_compressed(begin: bytes, rest: list[CompressedPiece]) -> list[bytes]:
+    """Return the gzip file of a beginning and the pieces after it, in pieces."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     first = packer.compress(begin) + packer.flush(zlib.Z_FULL_FLUSH)
-    crc = _product(end.shift, zlib.crc32(begin)) ^ end.crc
-    trailer = struct.pack("<II", crc, (len(begin) + end.size) & 0xFFFFFFFF)
-    return [_HEADER + first, end.data, _LAST_BLOCK + trailer]
+    crc, size = zlib.crc32(begin), len(begin)
+    for piece in rest:
+        crc, size = _product(piece.shift, crc) ^ piece.crc, size + piece.size
+    trailer = struct.pack("<II", crc, size & 0xFFFFFFFF)
+    return [_HEADER + first, *(piece.data for piece in rest), _LAST_BLOCK + trailer]
 
 
 def compress_whole(body: bytes) -> bytes:
@@ -95,14 +108,12 @@ def compress_whole(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-async def _join_when_compressed(begin: bytes, pending: asyncio.Future[CompressedEnd]) -> list[bytes]:
-    return join_compressed(
-        begin, await asyncio.shield(pending)
-    )  # A cancelled request must not cancel it for the others.
-
-
-def _size_of(end: bytes, done: CompressedEnd) -> int:
-    return len(end) + len(done.data)
+async def _join_when_compressed(
+    begin: bytes, rest: list[CompressedPiece | asyncio.Future[CompressedPiece]]
+) -> list[bytes]:
+    # A cancelled request must not cancel the compression for the others.
+    found = [piece if isinstance(piece, CompressedPiece) else await asyncio.shield(piece) for piece in rest]
+    return join_compressed(begin, found)
 
 
 def _power_of_x(exponent: int) -> int:

@@ -13,6 +13,8 @@ SLICE = 2 * 1024 * 1024
 """The most that is written at once: about a millisecond of work."""
 LARGE = 64 * 1024
 """A larger piece is not copied to be sent with small ones, except to fill a TLS record."""
+JOINED = 128 * 1024
+"""The most bytes of small pieces that are joined: a client that does not read holds them alone."""
 TURN = 2 * SLICE
 """The most that is written, to one client or to all, before the loop handles other events."""
 
@@ -181,7 +183,7 @@ class OutputQueue:
                     piece = view[:most]
                 batch.append(piece)
                 room -= len(piece)
-                if is_large:
+                if is_large or SLICE - room >= JOINED:
                     break
             given += SLICE - room
             self._size -= SLICE - room

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,7 +13,8 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.text_cache import LONGEST
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.representations import ObjectRepresentation, Representation, TableRepresentation
+from pinnace.server.cache.item_groups import ItemGroups
+from pinnace.server.cache.representations import LIST_END, ObjectRepresentation, Representation
 from pinnace.server.cache.watch_cache import CachedObject, WatchCache, stamp
 from pinnace.server.http.messages import ResponseStream
 from pinnace.server.read.computed import ComputeObjects, read_computed
@@ -35,14 +36,17 @@ from pinnace.store import store as stores
 
 WATCH_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
-_MOST_ROWS = 50
-"""A table with more rows is encoded in slices."""
+_MOST_BYTES = 2 << 20
+"""A list of more bytes is encoded in slices."""
 _MOST_MATCHED = 500
 """More objects are tested against a selector in slices."""
-_MATCHED_AT_ONCE = 32
+_AT_ONCE = 32
+"""So many objects are tested, or decoded to be sorted, between two pauses."""
 _LONGEST_WATCH = 10 * 365 * 86400
 
 Body = bytes | list[bytes]
+Pieces = list[bytes]
+Entries = list[CachedObject]
 
 
 class ObjectReader:
@@ -70,6 +74,7 @@ class ObjectReader:
         self._bookmark_seconds = bookmark_seconds
         self._watch_seconds = watch_seconds
         self._pages = RecentPages()
+        self._groups = ItemGroups()
 
     def cached_object(self, call: Call) -> CachedObject:
         """Return the object that a call names. Raise NotFound."""
@@ -110,6 +115,8 @@ class ObjectReader:
         ):
             return self._page_of_now(call, cache, representation, options)
         chosen = selection_of(call)
+        if _needs_index(cache, chosen):
+            return _Later(partial(self._list_indexed, call, cache, representation))
         if options.continuation is not None:
             at = options.continuation.revision
             if at > self._fanout.revision:
@@ -128,21 +135,42 @@ class ObjectReader:
         revision = options.revision if options.is_exact else self._fanout.revision
         return self._page(cache, chosen, representation, options, revision=revision)
 
+    async def _list_indexed(self, call: Call, cache: WatchCache, representation: Representation) -> Body:
+        """List after the index of labels is built."""
+        await self._index_labels(cache)
+        found = self.list(call, representation)
+        return found if isinstance(found, bytes | list) else await found
+
+    async def _index_labels(self, cache: WatchCache) -> None:
+        slices = self.slices.begin()
+        for number, _ in enumerate(cache.index_labels()):
+            if number % _AT_ONCE == 0:
+                await slices.pause()
+
     async def select_for_deletion(self, call: Call) -> tuple[dict[str, CachedObject], Extent, int]:
         """Return the objects of a deletecollection by key, whether more follow, and the revision they are read at."""
         options, chosen = list_options(call), selection_of(call)
-        cache, now = self._fanout.cache(call.resource.prefix), self._fanout.revision
+        cache = self._fanout.cache(call.resource.prefix)
+        if _needs_index(cache, chosen):
+            await self._index_labels(cache)
+        now = self._fanout.revision
         self._check_not_ahead(options.revision)
         # Kubernetes reads the objects in pages, and a page at a revision is exact.
         is_exact = options.revision and call.text("resourceVersionMatch") != "NotOlderThan"
         at = options.revision if is_exact else now
         if at < cache.changed:
             entries = await self._entries_at(cache, chosen, options, at)
-            keys = list(entries)
         else:
             await chosen.prepare_all(cache)
-            entries, keys = cache.entries, _candidates(cache, chosen, options)
-        found = keys if chosen.matches is None else [key for key in keys if chosen.matches(key, entries[key])]
+            entries = {key: cache.entries[key] for key in _candidates(cache, chosen, options)}
+        found, slices = list(entries), self.slices.begin()
+        if (matches := chosen.matches) is not None:
+            found = []
+            for number, (key, entry) in enumerate(entries.items()):
+                if number % _AT_ONCE == 0:
+                    await slices.pause()
+                if matches(key, entry):
+                    found.append(key)
         keys, extent = cut(found, options.limit, is_all=chosen.matches is None)
         return {key: entries[key] for key in keys}, extent, at
 
@@ -165,13 +193,23 @@ class ObjectReader:
         page = self._pages.get(_page_key(call))
         if page is None or page.changed != cache.changed:
             chosen = selection_of(call)
+            if _needs_index(cache, chosen):
+                return _Later(partial(self._list_indexed, call, cache, representation))
             if chosen.matches is not None and len(cache.entries) > _MOST_MATCHED:
                 return _Later(partial(self._page_of_many, call, cache, chosen, representation, options))
             entries, extent = _select_now(cache, chosen, options)
-            page = self._keep(call, RecentPage(representation.join_items(entries), extent, cache.changed))
-        now = self._fanout.revision
-        if page.revision != now:
-            page.revision, page.pieces = now, representation.wrap_list(page.items, metadata=page.extent.metadata(now))
+            if cache.bytes > _MOST_BYTES and _is_large(representation, entries):
+                return _Later(partial(self._page_of_groups, call, representation, entries, extent, cache.changed))
+            items = [representation.encode_items(entries, lead=b"", end=LIST_END)]
+            page = self._keep(call, RecentPage(items, extent, cache.changed))
+        return self._wrap(page, representation, self._fanout.revision)
+
+    def _wrap(self, page: RecentPage, representation: ObjectRepresentation, revision: int) -> Pieces:
+        if page.revision != revision:
+            page.revision, page.pieces = (
+                revision,
+                [representation.begin_list(page.extent.metadata(revision)), *page.items],
+            )
         return page.pieces
 
     async def _page_of_many(
@@ -185,9 +223,25 @@ class ObjectReader:
         """Return a page of the state at the time of the call, selected in slices."""
         now, changed = self._fanout.revision, cache.changed
         entries, extent = await _select_in_slices(cache, chosen, options, self.slices.begin())
-        page = self._keep(call, RecentPage(representation.join_items(entries), extent, changed, now))
-        page.pieces = representation.wrap_list(page.items, metadata=extent.metadata(now))
-        return page.pieces
+        if _is_large(representation, entries):
+            return await self._page_of_groups(call, representation, entries, extent, changed, now)
+        items = [representation.encode_items(entries, lead=b"", end=LIST_END)]
+        return self._wrap(self._keep(call, RecentPage(items, extent, changed)), representation, now)
+
+    async def _page_of_groups(
+        self,
+        call: Call,
+        representation: ObjectRepresentation,
+        entries: Entries,
+        extent: Extent,
+        changed: int,
+        now: int = 0,
+    ) -> Body:
+        """Return a page of these objects, encoded in slices."""
+        now = now or self._fanout.revision
+        items = await self._groups.encode(representation, entries, self.slices.begin())
+        items.append(LIST_END)
+        return self._wrap(self._keep(call, RecentPage(items, extent, changed)), representation, now)
 
     def _keep(self, call: Call, page: RecentPage) -> RecentPage:
         if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
@@ -252,7 +306,10 @@ class ObjectReader:
         revision: int,
     ) -> Body:
         entries = await self._entries_at(cache, chosen, options, revision)
-        found, extent = _select(list(entries), entries, chosen.matches, options.limit)
+        if chosen.matches is None:
+            found, extent = _select(list(entries), entries, None, options.limit)
+        else:
+            found, extent = await _match_in_slices(entries, chosen.matches, options.limit, self.slices.begin())
         body = self.encode_list(representation, found, extent.metadata(revision))
         return body if isinstance(body, bytes | list) else await body
 
@@ -270,7 +327,12 @@ class ObjectReader:
                 raise options.continuation.expired() from None
             raise errors.Expired("The resourceVersion for the provided list is too old.") from None
         cut = len(cache.prefix)
-        entries = {r.key[cut:]: CachedObject(stamp(r.value, r.revision), r.revision) for r in page.records}
+        entries: dict[str, CachedObject] = {}
+        slices = self.slices.begin()
+        for number, record in enumerate(page.records):
+            if number % _AT_ONCE == 0:
+                await slices.pause()
+            entries[record.key[cut:]] = CachedObject(stamp(record.value, record.revision), record.revision)
         if chosen.prepare is not None and (waiting := chosen.prepare(entries.values())) is not None:
             await waiting
         return entries
@@ -282,16 +344,29 @@ class ObjectReader:
         found = read()
         return found if isinstance(found, bytes | list) else await found
 
-    def encode_list(
-        self, representation: Representation, entries: Sequence[CachedObject], metadata: Object
-    ) -> Body | Awaitable[Body]:
+    def encode_list(self, representation: Representation, entries: Entries, metadata: Object) -> Body | Awaitable[Body]:
         """Return a list of these objects. Large ones are encoded in slices."""
         waiting = representation.prepare(entries) if representation.needs_preparation else None
-        if waiting is not None:
-            return _encode_list_later(waiting, representation, entries, metadata)
-        if len(entries) > _MOST_ROWS and isinstance(representation, TableRepresentation):
-            return _Later(partial(representation.encode_in_slices, entries, metadata, self.slices))
+        if waiting is not None or _is_large(representation, entries):
+            return _Later(partial(self._encode_in_slices, waiting, representation, entries, metadata))
         return representation.encode_list(entries, metadata=metadata)
+
+    async def _encode_in_slices(
+        self,
+        waiting: Awaitable[None] | None,
+        representation: Representation,
+        entries: Entries,
+        metadata: Object,
+    ) -> Body:
+        if waiting is not None:
+            await waiting
+        if not _is_large(representation, entries):
+            return representation.encode_list(entries, metadata=metadata)
+        slices = self.slices.begin()
+        if (order := representation.order) is not None:
+            entries = await _sort_in_slices(entries, order, slices)
+        groups = await self._groups.encode(representation, entries, slices)
+        return [representation.begin_list(metadata), *groups, LIST_END]
 
     def _check_not_ahead(self, revision: int) -> None:
         if revision > self._fanout.revision:
@@ -325,6 +400,11 @@ def _candidates(cache: WatchCache, chosen: ListSelection, options: ListOptions) 
     return cache.keys_of(chosen.namespace, after=after)
 
 
+def _needs_index(cache: WatchCache, chosen: ListSelection) -> bool:
+    """Whether the index of labels must be built first, in slices."""
+    return bool(chosen.labels) and not chosen.name and cache.lacks_index and len(cache.entries) > _MOST_MATCHED
+
+
 def _select_now(cache: WatchCache, chosen: ListSelection, options: ListOptions) -> tuple[list[CachedObject], Extent]:
     """Return the objects of one page of the current state."""
     return _select(_candidates(cache, chosen, options), cache.entries, chosen.matches, options.limit)
@@ -334,13 +414,18 @@ async def _select_in_slices(
     cache: WatchCache, chosen: ListSelection, options: ListOptions, slices: Slices
 ) -> tuple[list[CachedObject], Extent]:
     """Return the objects of one page of the state at the time of the call. Other requests are handled in between."""
-    matches, limit, entries = chosen.matches, options.limit, cache.entries
-    assert matches is not None, "without a selector there is nothing to test"
-    candidates = [(key, entries[key]) for key in _candidates(cache, chosen, options)]
+    entries = {key: cache.entries[key] for key in _candidates(cache, chosen, options)}
+    assert chosen.matches is not None, "without a selector there is nothing to test"
+    return await _match_in_slices(entries, chosen.matches, options.limit, slices)
+
+
+async def _match_in_slices(
+    entries: dict[str, CachedObject], matches: Matches, limit: int, slices: Slices
+) -> tuple[list[CachedObject], Extent]:
     found: list[CachedObject] = []
     last = ""
-    for number, (key, entry) in enumerate(candidates):
-        if number % _MATCHED_AT_ONCE == 0:
+    for number, (key, entry) in enumerate(entries.items()):
+        if number % _AT_ONCE == 0:
             await slices.pause()
         if not matches(key, entry):
             continue
@@ -366,11 +451,20 @@ def _select(
     return [entry for _, entry in page[:limit]], extent
 
 
-async def _encode_list_later(
-    waiting: Awaitable[None], representation: Representation, entries: Sequence[CachedObject], metadata: Object
-) -> Body:
-    await waiting
-    return representation.encode_list(entries, metadata=metadata)
+async def _sort_in_slices(
+    entries: list[CachedObject], order: Callable[[CachedObject], Any], slices: Slices
+) -> list[CachedObject]:
+    keys = []
+    for number, entry in enumerate(entries):
+        if number % _AT_ONCE == 0:
+            await slices.pause()
+        keys.append(order(entry))
+    return [entries[number] for number in sorted(range(len(entries)), key=keys.__getitem__)]
+
+
+def _is_large(representation: Representation, entries: list[CachedObject]) -> bool:
+    """Whether a list of these objects is encoded in slices."""
+    return len(entries) > representation.most_at_once or sum(len(entry.body) for entry in entries) > _MOST_BYTES
 
 
 async def _encode_object_later(waiting: Awaitable[None], representation: Representation, entry: CachedObject) -> Body:

@@ -22,9 +22,10 @@ PageKey = tuple[object, ...]
 
 @dataclass(slots=True)
 class RecentPage:
-    """One page of a list: its items, encoded and joined."""
+    """One page of a list."""
 
-    items: bytes
+    items: list[bytes]
+    """The encoded items, and the end of the list."""
     extent: Extent
     changed: int
     """The revision of the last change of the resource: a later change makes the page stale."""
@@ -32,6 +33,10 @@ class RecentPage:
     """The revision at which `pieces` was made."""
     pieces: list[bytes] = field(default_factory=list)
     """The whole answer. It is shared: do not change it."""
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.items))
 
 
 class RecentPages:
@@ -47,13 +52,13 @@ class RecentPages:
     def keep(self, place: PageKey, page: RecentPage) -> None:
         self._forget(place)
         self._known[place] = page
-        self._bytes += len(page.items)
+        self._bytes += page.size
         while len(self._known) > 1 and (self._bytes > self._most_bytes or len(self._known) > MOST_PAGES):
             self._forget(next(iter(self._known)))
 
     def is_large(self, page: RecentPage) -> bool:
         """Whether the page must be dropped after `LARGE_SECONDS`."""
-        return len(page.items) > self._most_bytes
+        return page.size > self._most_bytes
 
     def drop(self, place: PageKey, page: RecentPage) -> None:
         """Forget the page, unless a newer one has its place."""
@@ -63,4 +68,4 @@ class RecentPages:
     def _forget(self, place: PageKey) -> None:
         gone = self._known.pop(place, None)
         if gone is not None:
-            self._bytes -= len(gone.items)
+            self._bytes -= gone.size
