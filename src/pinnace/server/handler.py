@@ -85,14 +85,18 @@ class Handler:
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
         """Answer a request from the wire: a plain read at once, every other request in a task of its own."""
-        if self._audit is None and (answer := self._fast_reads.answer(request, None)) is not None:
-            return answer
+        if request.method == "GET" and self._audit is None:
+            answer = self._fast_reads.answer(request, None)
+            if answer is not None:
+                return answer
         return self.handle(request, None)
 
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         """Answer a caller in this process, who is authenticated already."""
-        if self._audit is None and (answer := self._fast_reads.answer(request, user)) is not None:
-            return answer
+        if request.method == "GET" and self._audit is None:
+            answer = self._fast_reads.answer(request, user)
+            if answer is not None:
+                return answer
         return self.handle(request, user)
 
     async def handle(self, request: Request, user: User | None) -> Answer:
@@ -100,7 +104,9 @@ class Handler:
         if request.path == "*" and request.method == "OPTIONS":
             return Response(200)  # A question about the server as a whole, which Go's servers answer to all clients.
         try:
-            user = user or await self._authenticate(request)
+            if user is None:
+                known = self._authenticate(request)
+                user = known if isinstance(known, User) else await known
         except errors.ApiError as error:
             answer = self._responses.render_error(request, error)
             return answer if self._audit is None else self._audit.record_unauthenticated(request, answer)
@@ -120,7 +126,8 @@ class Handler:
             target.turn = self._flow_control.turn_at_once(target.user, target.action, target.call)
             if target.turn is None:
                 target.turn = await self._flow_control.take_turn(target.user, target.action, target.call)
-            await self._authorize(target)
+            decision = self._access.authorizer.decide(target.user, target.action)
+            self._check(target, decision if isinstance(decision, Decision) else await decision)
             with self._deadlines.limit(request, is_long_running=target.is_long_running):
                 answer = await self._run(target)
         except errors.ApiError as error:
@@ -135,10 +142,9 @@ class Handler:
 
     # The stages.
 
-    async def _authenticate(self, request: Request) -> User:
+    def _authenticate(self, request: Request) -> User | Awaitable[User]:
         credentials = UpgradeCredentials(request) if request.upgrade else RequestCredentials(request)
-        user = self._access.identify.authenticate(credentials)
-        return user if isinstance(user, User) else await user
+        return self._access.identify.authenticate(credentials)
 
     async def _impersonate(self, target: Target) -> None:
         request = target.request
@@ -150,10 +156,8 @@ class Handler:
             request.notes.impersonated, request.notes.constraint = way.user, way.constraint
         target.user = way.user
 
-    async def _authorize(self, target: Target) -> None:
-        decision = self._access.authorizer.decide(target.user, target.action)
-        if not isinstance(decision, Decision):
-            decision = await decision
+    def _check(self, target: Target, decision: Decision) -> None:
+        """Raise Forbidden unless the action is allowed."""
         if target.request.notes is not None:
             target.request.notes.decision = decision
         if not decision.is_allowed:
@@ -163,32 +167,29 @@ class Handler:
         """Run a verb on objects, pass the request on to another API server, or answer with a page."""
         if target.error is not None:
             raise target.error
-        if target.call is None and target.backend is None:
+        call = target.call
+        if call is None and target.backend is None:
             return await self._answer_page(target)
         target.has_run = True
         self._metrics.in_flight += 1
         try:
-            if target.backend is not None:
+            if call is None:
+                assert target.backend is not None, "requests for pages are answered above"
                 return await forward(target.request, target.user, target.backend, target.action)
-            return await self._run_verb(target)
+            call.user = target.user
+            if call.resource.deprecation:
+                call.warnings.append(call.resource.deprecation)
+            outcome = await self._verbs.run(call)
+            if not isinstance(outcome, Outcome):
+                return outcome
+            if outcome.stream is not None and call.request.upgrade:
+                target.is_handed_over = is_websocket(call.request)
+            return self._responses.render_at_once(call, outcome) or await self._responses.render(call, outcome)
         except stores.StoreError as error:
             log.error("%s %s: %s", target.request.method, target.request.target, error)
             raise errors.InternalError(str(error)) from None
         finally:
             self._metrics.in_flight -= 1
-
-    async def _run_verb(self, target: Target) -> Answer:
-        call = target.call
-        assert call is not None, "only calls have verbs"
-        call.user = target.user
-        if call.resource.deprecation:
-            call.warnings.append(call.resource.deprecation)
-        outcome = await self._verbs.run(call)
-        if not isinstance(outcome, Outcome):
-            return outcome
-        if outcome.stream is not None and call.request.upgrade:
-            target.is_handed_over = is_websocket(call.request)
-        return await self._responses.render(call, outcome)
 
     async def _answer_page(self, target: Target) -> Answer:
         segments = target.segments

@@ -42,13 +42,15 @@ class FlowObjects(Protocol):
 class _Flow:
     """The flow schema, priority level and queues of equal requests, and the headers that name them."""
 
-    __slots__ = ("counts", "hand", "headers", "level")
+    __slots__ = ("counts", "hand", "headers", "level", "turn")
 
     def __init__(self, counts: FlowCounts, level: PriorityLevel, hand: tuple[int, ...], headers: bytes) -> None:
         self.counts = counts
         self.level = level
         self.hand = hand
         self.headers = headers
+        self.turn = Turn(self, ONE_SEAT, None)
+        """The turn of each request with one seat that did not have to wait."""
 
     def mark(self, answer: Answer) -> Answer:
         headers = answer.headers
@@ -71,17 +73,19 @@ class TurnedAway(Exception):
 class Turn:
     """The seats of one request, until `end`."""
 
-    __slots__ = ("_flow", "_seat", "_work")
+    __slots__ = ("_level", "_seat", "_work", "mark")
 
     def __init__(self, flow: _Flow, work: WorkEstimate, seat: Seat | None) -> None:
         """`seat` is None for a request that did not have to wait."""
-        self._flow = flow
+        self._level = flow.level
         self._work = work
         self._seat = seat
+        self.mark = flow.mark
+        """Add the headers that name the flow schema and the priority level."""
 
     def end(self) -> None:
         """Return the seats; those of a write that wakes many watches a little later."""
-        work, level = self._work, self._flow.level
+        work, level = self._work, self._level
         if work.seconds_after:
             if self._seat is not None:
                 self._seat.keep()
@@ -90,10 +94,6 @@ class Turn:
             self._seat.give_back()
         else:
             level.release(work.seats)
-
-    def mark(self, answer: Answer) -> Answer:
-        """Add the headers that name the flow schema and the priority level."""
-        return self._flow.mark(answer)
 
 
 class FlowControl:
@@ -135,15 +135,14 @@ class FlowControl:
         if flow is None:
             return None
         level = flow.level
-        if level.is_exempt or call is None or self._estimator is None:
-            work = ONE_SEAT
-        else:
+        work = ONE_SEAT
+        if not level.is_exempt and call is not None and self._estimator is not None:
             work = self._estimator.estimate(call, level.widest)
             if work.seats > 1 and not level.has_room(work.seats):
                 return None
         flow.counts.dispatched += 1
         level.take(work.seats)
-        return Turn(flow, work, None)
+        return flow.turn if work is ONE_SEAT else Turn(flow, work, None)
 
     async def take_turn(self, user: User, action: Action, call: Call | None = None) -> Turn:
         """Return when it is the turn of this request. Raise TurnedAway if it gets none; `call` is counted then."""

@@ -42,7 +42,10 @@ class Deadline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._deadlines.end(self)
+        if self.alarm is None and not self.is_over:
+            self._deadlines.forget(self, None)
+        else:
+            self._deadlines.end(self)
         if error is not None and self.is_over and isinstance(error, asyncio.CancelledError):
             raise timeout_error() from None
 
@@ -54,11 +57,15 @@ class Deadlines:
         self._limit = limit
         # All have the same limit, so that the first in the dict is due first.
         self._open: dict[Deadline, None] = {}
+        self.forget = self._open.pop
+        """Forget a deadline in time, without its end."""
         self._alarm: asyncio.TimerHandle | None = None
 
     def limit(self, request: Request, *, is_long_running: bool) -> Deadline | nullcontext[None]:
         """Return a context in which the request has to be answered. On time-out it raises Timeout."""
-        return _UNLIMITED if is_long_running else self.begin(requested_timeout(request))
+        if is_long_running:
+            return _UNLIMITED
+        return self.begin(requested_timeout(request) if "timeout=" in request.raw_query else None)
 
     def begin(self, seconds: float | None) -> Deadline:
         """Start the deadline of the current task's request. `seconds` is the timeout that the client asks for."""

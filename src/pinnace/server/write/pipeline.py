@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -30,7 +29,14 @@ from pinnace.server.write.preparation import prepare
 from pinnace.server.write.revisions import refuse_revision
 from pinnace.server.write.turns import WriteTurns
 from pinnace.server.write.validation import validate
-from pinnace.server.write.versions import Versions, decode_current, encode_for_store, is_long_write, is_stored_as
+from pinnace.server.write.versions import (
+    Versions,
+    decode_current,
+    encode,
+    encode_for_store,
+    is_long_write,
+    is_stored_as,
+)
 from pinnace.store import store as stores
 
 
@@ -85,7 +91,7 @@ _ENDPOINTS = "/registry/core/endpoints/"
 
 
 class Write:
-    """One attempt to write. Each step of the pipeline reads and fills in its parts; `with` gives back on failure."""
+    """One attempt to write. Each step of the pipeline reads and fills in its parts; `end` or `fail` ends it."""
 
     entry: CachedObject | None = None
     """The object as it is stored now."""
@@ -93,6 +99,8 @@ class Write:
     new: Object
     review: Review
     reservation: Reservation
+    is_long = False
+    """Whether the steps of this write run beside the loop."""
     done: Written | None = None
     """None if another writer was faster."""
 
@@ -102,22 +110,15 @@ class Write:
         self.key = key
         self.now = now
         self.options = options
+        self.is_creation = call.verb == "create" and not call.subresource
 
-    @property
-    def is_creation(self) -> bool:
-        return self.call.verb == "create" and not self.call.subresource
+    def fail(self, error: BaseException) -> None:
+        """Give back the reservation and end the review: nothing is stored, or the client left before it was known."""
+        self.reservation.give_back()
+        self.review.end(is_open=isinstance(error, asyncio.CancelledError))
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the reservation and the review: kept if the object is stored, else given back."""
-        if error is not None:
-            self.reservation.give_back()
-            self.review.end(is_open=isinstance(error, asyncio.CancelledError))
-            return
+    def end(self) -> None:
+        """End the review and the reservation, which is kept if the object is stored."""
         self.review.end()
         if self.done is None or self.done.is_deleted or self.call.is_dry_run:
             self.reservation.give_back()
@@ -152,22 +153,30 @@ class Pipeline:
     async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
         """Create, replace, patch or apply. The edit may run again if another writer was faster."""
         key = call.resource.prefix + call.key
-        if self._turns.is_taken(key):
-            await self._turns.wait(key)
-        self._turns.begin(key)
+        if not self._turns.begin_at_once(key):
+            await self._turns.begin(key)
         enter_server_clock(self._clock)
         try:
             while True:
                 write = Write(call, edit, key, to_rfc3339(self._clock.now()), options)
-                await self._read_current(write)
-                await self._edit(write)
-                await self._mutate(write)
+                if not write.is_creation and (waiting := self._read_current(write)) is not None:
+                    await waiting
+                if (waiting := self._edit(write)) is not None:
+                    await waiting
+                if (waiting := self._mutate(write)) is not None:
+                    await waiting
                 prepare(call, write.new, write.old, write.now)
-                self._reserve(write)
-                with write:
-                    await self._validate(write)
-                    await self._admit(write)
+                write.reservation = self._reservations.reserve(call.resource, write.new, write.old)
+                try:
+                    if (waiting := self._validate(write)) is not None:
+                        await waiting
+                    if (waiting := self._admit(write)) is not None:
+                        await waiting
                     write.done = await self._store_result(write)
+                except BaseException as error:
+                    write.fail(error)
+                    raise
+                write.end()
                 if write.done is not None:
                     return write.done
                 # Lost a race: edit the newer object, or let the edit refuse it.
@@ -177,9 +186,8 @@ class Pipeline:
     async def delete(self, call: Call, options: DeleteOptions, *, raw_options: Object | None = None) -> Written:
         """Delete one object, or mark it for deletion."""
         key = call.resource.prefix + call.key
-        if self._turns.is_taken(key):
-            await self._turns.wait(key)
-        self._turns.begin(key)
+        if not self._turns.begin_at_once(key):
+            await self._turns.begin(key)
         if call.resource.strategy.deletion_warning and not options.says_of_dependents:
             call.warnings.append(call.resource.strategy.deletion_warning)
         try:
@@ -189,7 +197,11 @@ class Pipeline:
                     raise call.not_found()
                 old = entry.decode()
                 deletion.check_preconditions(call.resource, old, options)
-                await self._review_message(_review(call, None, old, raw_options), check=None)
+                review = _review(call, None, old, raw_options)
+                if (waiting := self._admission.mutate(review)) is not None:
+                    await waiting
+                if (waiting := self._admission.validate(review)) is not None:
+                    await waiting
                 marked = {**old, "metadata": dict(old["metadata"])}
                 if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
                     done = await self._remove_last(call, key, entry, old, marked)
@@ -210,7 +222,12 @@ class Pipeline:
         message["metadata"] = message.get("metadata") or {}
         review = _review(call, message, None, None)
         try:
-            await self._review_message(review, check=check)
+            if (waiting := self._admission.mutate(review)) is not None:
+                await waiting
+            if check is not None:
+                check(review.changed)
+            if (waiting := self._admission.validate(review)) is not None:
+                await waiting
         finally:
             review.end()
 
@@ -225,46 +242,83 @@ class Pipeline:
         """Whether reviews of this kind, which are never stored, pass admission."""
         return self._admission.asks_about(resource)
 
-    # The steps of a write, in their order.
+    # The steps of a write, in their order. A step returns an awaitable only if it has to wait.
 
-    async def _read_current(self, write: Write) -> None:
-        if not write.is_creation and (entry := self._find(write.call)) is not None:
-            write.entry, write.old = entry, await decode_current(entry, write.call.resource)
+    def _read_current(self, write: Write) -> Awaitable[None] | None:
+        entry = write.entry = self._find(write.call)
+        if entry is None:
+            return None
+        if write.call.resource.custom is not None:
+            return self._read_custom(write, entry)
+        write.old = entry.decode()
+        return None
 
-    async def _edit(self, write: Write) -> None:
+    async def _read_custom(self, write: Write, entry: CachedObject) -> None:
+        write.old = await decode_current(entry, write.call.resource)
+
+    def _edit(self, write: Write) -> Awaitable[None] | None:
+        call, entry = write.call, write.entry
+        write.is_long = is_long_write(call, entry)
+        if write.is_long or call.resource.custom is not None:
+            return self._edit_later(write)
+        write.new = self._versions.edit_now(call, write.edit, entry, write.old, write.now)
+        return None
+
+    async def _edit_later(self, write: Write) -> None:
         call = write.call
-        write.new = await self._versions.edit(call, write.edit, write.entry, write.old, write.now)
+        write.new = await self._versions.edit(
+            call, write.edit, write.entry, write.old, write.now, is_long=write.is_long
+        )
         if write.old is None and call.resource.custom is not None and call.resource.custom.is_leaving:
             raise call.forbidden("create not allowed while custom resource definition is terminating")
 
-    async def _mutate(self, write: Write) -> None:
+    def _mutate(self, write: Write) -> Awaitable[None] | None:
         write.review = _review(write.call, write.new, write.old, write.options)
-        if (waiting := self._admission.mutate(write.review)) is not None:
-            await waiting
+        return self._admission.mutate(write.review)
 
-    def _reserve(self, write: Write) -> None:
-        write.reservation = self._reservations.reserve(write.call.resource, write.new, write.old)
-
-    async def _validate(self, write: Write) -> None:
+    def _validate(self, write: Write) -> Awaitable[None] | None:
+        if write.is_long:
+            return self._validate_beside(write)
         try:
-            if is_long_write(write.call, write.entry):
-                await run_beside(validate, write.call, write.new, write.old)
-            else:
-                validate(write.call, write.new, write.old)
+            validate(write.call, write.new, write.old)
         except ExceedsInlineBudget:
-            await asyncio.to_thread(validate, write.call, write.new, write.old)
+            return asyncio.to_thread(validate, write.call, write.new, write.old)
         except errors.Invalid as invalid:
-            if found := await self._admission.errs(write.review):
-                raise invalid.after(found) from None
-            raise
+            return self._add_errors(write, invalid)
+        return None
 
-    async def _admit(self, write: Write) -> None:
-        if write.entry is None and not write.is_creation:
-            await self._authorize_create(write.call)
+    async def _validate_beside(self, write: Write) -> None:
+        try:
+            await run_beside(validate, write.call, write.new, write.old)
+        except errors.Invalid as invalid:
+            await self._add_errors(write, invalid)
+
+    async def _add_errors(self, write: Write, invalid: errors.Invalid) -> None:
+        """Raise the error with those that admission plug-ins find in the object."""
+        if found := await self._admission.errs(write.review):
+            raise invalid.after(found) from None
+        raise invalid
+
+    def _admit(self, write: Write) -> Awaitable[None] | None:
+        if not write.is_creation:
+            return self._admission.validate(write.review) if write.entry is not None else self._admit_creation(write)
+        if (waiting := self._admission.validate(write.review)) is not None:
+            return self._check_name_later(write, waiting)
+        self._check_name(write)
+        return None
+
+    async def _admit_creation(self, write: Write) -> None:
+        """Admit an update or an apply that creates the object."""
+        await self._authorize_create(write.call)
         if (waiting := self._admission.validate(write.review)) is not None:
             await waiting
-        if not write.is_creation:
-            return
+
+    async def _check_name_later(self, write: Write, waiting: Awaitable[None]) -> None:
+        await waiting
+        self._check_name(write)
+
+    def _check_name(self, write: Write) -> None:
+        """Raise AlreadyExists if the name of a new object is taken: every other error comes first."""
         if "resourceVersion" in write.new["metadata"] and not write.call.is_dry_run:
             refuse_revision(write.new["metadata"])
         if (there := self._find(write.call)) is not None:
@@ -321,7 +375,7 @@ class Pipeline:
 
     async def _put(self, call: Call, key: str, entry: CachedObject | None, new: Object) -> Written | None:
         """Return None if another writer was faster."""
-        value = await encode_for_store(call, new)
+        value = encode(new, call.resource) if call.resource.custom is None else await encode_for_store(call, new)
         if call.is_dry_run:
             return Written(_dry_run_entry(value, entry, new["metadata"]), is_created=entry is None)
         try:
@@ -376,15 +430,6 @@ class Pipeline:
         """Remove the Endpoints of a service that is gone: a new service of that name must not get them."""
         with suppress(stores.Conflict):  # It has none.
             await self._store.delete(f"{_ENDPOINTS}{call.key}", expected=None)
-
-    async def _review_message(self, review: Review, *, check: Callable[[Object], None] | None) -> None:
-        """Run mutating, then validating admission on what is not stored itself."""
-        if (waiting := self._admission.mutate(review)) is not None:
-            await waiting
-        if check is not None:
-            check(review.changed)
-        if (waiting := self._admission.validate(review)) is not None:
-            await waiting
 
 
 def _review(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:

@@ -13,19 +13,20 @@ class WriteTurns:
     def __init__(self) -> None:
         self._writing: dict[str, asyncio.Future[None] | None] = {}
 
-    def is_taken(self, key: str) -> bool:
-        return key in self._writing
+    def begin_at_once(self, key: str) -> bool:
+        """Begin a turn. Return False if another writer has the key: then await `begin`."""
+        if key in self._writing:
+            return False
+        self._writing[key] = None
+        return True
 
-    async def wait(self, key: str) -> None:
-        """Return when no writer has the key; the caller must call `begin` before it awaits anything else."""
-        while key in self._writing:
+    async def begin(self, key: str) -> None:
+        """Begin a turn when no writer has the key."""
+        while not self.begin_at_once(key):
             before = self._writing[key]
             if before is None:
                 before = self._writing[key] = asyncio.get_running_loop().create_future()
             await asyncio.shield(before)
-
-    def begin(self, key: str) -> None:
-        self._writing[key] = None
 
     def end(self, key: str) -> None:
         waited_for = self._writing.pop(key)

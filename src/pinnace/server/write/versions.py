@@ -46,20 +46,22 @@ class Versions:
     def __init__(self, ownerships: Ownerships) -> None:
         self._ownerships = ownerships
 
-    async def edit(self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str) -> Object:
+    async def edit(
+        self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str, *, is_long: bool
+    ) -> Object:
         """Return the edit's result as it would be stored, with defaults and managed fields."""
-        is_long = is_long_write(call, entry)
         if not is_long and not needs_preparation(call.resource):
-            return self._edit_now(call, edit, entry, old, now)
+            return self.edit_now(call, edit, entry, old, now)
         while True:  # Which fields have which manager may need a webhook's conversion to another version.
             try:
                 if is_long:
-                    return await run_beside(self._edit_now, call, edit, entry, old, now)
-                return self._edit_now(call, edit, entry, old, now)
+                    return await run_beside(self.edit_now, call, edit, entry, old, now)
+                return self.edit_now(call, edit, entry, old, now)
             except ToConvert as missing:
                 await missing.convert(is_needed=isinstance(edit, Owning))
 
-    def _edit_now(self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str) -> Object:
+    def edit_now(self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str) -> Object:
+        """Return the result of `edit` for a kind that no webhook converts."""
         resource = call.resource
         live = old
         if entry is not None and resource.custom is not None:
