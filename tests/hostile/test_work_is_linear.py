@@ -19,6 +19,7 @@ from tests.server.in_process import APPLY, CONFIG_MAPS, JSON, MERGE, OPERATIONS,
 GROWTH = 8.0
 FLOOR_SECONDS = 0.02
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 SELF_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -117,6 +118,10 @@ DIMENSIONS: dict[str, tuple[int, Callable[[int], Input]]] = {
     "selector values": (
         10_000,
         lambda n: Input("GET", f"{CONFIG_MAPS}?labelSelector=a+in+(" + ",".join(f"v{i}" for i in range(n)) + ")"),
+    ),
+    "topology terms": (
+        4_000,
+        lambda n: create(STORAGE_CLASSES, provisioner="example.com/disk", allowedTopologies=[{} for _ in range(n)]),
     ),
     "quantity digits": (400_000, lambda n: create(QUOTAS, spec={"hard": {"cpu": "0" * n + "x"}})),
     "quantity of ones": (400_000, lambda n: create(QUOTAS, spec={"hard": {"cpu": "1" * n}})),

@@ -79,6 +79,20 @@ async def test_a_role_that_is_not_there_cannot_be_bound(api: InProcess, bob: InP
     assert (await bob.post(BINDINGS, binding("r", "nosuch"))).status == 404
 
 
+async def test_the_role_is_looked_up_before_the_permission_to_create_and_before_validation(
+    api: InProcess, bob: InProcess
+) -> None:
+    updates = rule("update get", "rolebindings", groups="rbac.authorization.k8s.io")
+    await api.made(CLUSTER_ROLES, cluster_role("updater", updates))
+    await api.made(CLUSTER_BINDINGS, binding("updater", "updater", of="ClusterRoleBinding"))
+    missing = await bob.put(f"{BINDINGS}/r", binding("r", "nosuch"))
+    assert (missing.status, missing.message) == (404, 'rolebindings.rbac.authorization.k8s.io "nosuch" not found')
+    held = await bob.put(f"{BINDINGS}/r", binding("r", "updater"))
+    assert (held.status, 'cannot create resource "rolebindings"' in held.message) == (403, True)
+    odd = await bob.put(f"{BINDINGS}/r", binding("r", "view", kind="Wrong"))
+    assert (odd.status, odd.message) == (500, 'unsupported role reference kind: "Wrong"')
+
+
 async def test_a_patch_cannot_slip_a_rule_past_the_check(api: InProcess, bob: InProcess) -> None:
     await lets_bob_write_roles(api, rule("patch", "roles", groups="rbac.authorization.k8s.io"))
     await api.made(ROLES, role("r", rule("get", "pods")))

@@ -279,9 +279,9 @@ def build_admission(
         DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
         _mutating_policies(shared),
         _mutating_webhooks(shared),
+        security.no_escalation,
     ]
     validators: list[Validator] = [
-        security.no_escalation,
         limits,
         *accounts,
         PodSecurity(shared.namespaces, objects("", "pods")),

@@ -19,8 +19,18 @@ _EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
 _OF_GARBAGE_COLLECTION = frozenset(("ownerReferences", "finalizers", "managedFields", "resourceVersion"))
 
 
+class UnsupportedRoleReference(errors.ApiError):
+    """A binding refers to neither a Role nor a ClusterRole. Kubernetes has no reason for this error."""
+
+    code, reason = 500, ""
+
+
 class NoEscalation:
-    """Refuses roles and bindings that grant more than their writer holds, unless it may `escalate` or `bind`."""
+    """Refuses roles and bindings that grant more than their writer holds, unless it may `escalate` or `bind`.
+
+    It changes nothing, but runs as the last mutator: Kubernetes checks this before it validates the object, and before
+    an update that would create the object needs the permission to create.
+    """
 
     interests = ((GROUP, "*", frozenset(("CREATE", "UPDATE"))),)
 
@@ -28,7 +38,8 @@ class NoEscalation:
         self._rbac = rbac
         self._authorizer = authorizer
 
-    async def validate(self, review: WriteAttributes) -> None:
+    async def mutate(self, review: WriteAttributes) -> None:
+        """Raise Forbidden, or NotFound for a missing role."""
         resource, new = review.resource, review.new
         if resource.group != GROUP or new is None or MASTERS in review.user.groups:
             return
@@ -57,6 +68,8 @@ class NoEscalation:
         plural = "roles" if kind == "Role" else "clusterroles"
         if await self._may(user, Action("bind", "", GROUP, plural, "", review.namespace, name)):
             return
+        if kind not in ("Role", "ClusterRole"):
+            raise UnsupportedRoleReference(f'unsupported role reference kind: "{kind}"')
         key = f"{review.namespace}/{name}" if kind == "Role" else name
         rules = self._rbac.rules_of_role(kind, key)
         if rules is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ MAX_PARAMETERS = 512
 MAX_PARAMETER_BYTES = 256 * 1024
 MAX_ERROR_MESSAGE = 1024
 MAX_NODE_ID = 192 + 64
+MAX_REPEATED_TERMS = 1_000
+"""A limit of our own: Kubernetes reports each pair of equal topology terms, which many terms make too many."""
 FS_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 LIFECYCLE_MODES = ("Persistent", "Ephemeral")
 TOKENS_BELONG_IN_SECRETS = (
@@ -83,7 +86,8 @@ def _bytes_of(texts: Mapping[str, str]) -> int:
 
 def _validate_topology(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     # Kubernetes compares with empty terms, too, so an empty term is always a duplicate.
-    seen: list[dict[str, frozenset[str]]] = [{}] * len(terms)
+    seen: Counter[frozenset[tuple[str, frozenset[str]]]] = Counter({frozenset(): len(terms)})
+    room = MAX_REPEATED_TERMS
     for i, term in enumerate(terms):
         wanted: dict[str, frozenset[str]] = {}
         for j, expression in enumerate(term.get("matchLabelExpressions") or []):
@@ -99,8 +103,11 @@ def _validate_topology(terms: Sequence[Mapping[str, Any]], path: str) -> Iterato
             if key in wanted:
                 yield duplicate(f"{place}.key", key)
             wanted[key] = frozenset(values)
-        yield from [duplicate(f"{path}[{i}].matchLabelExpressions", "")] * seen.count(wanted)
-        seen.append(wanted)
+        term_key = frozenset(wanted.items())
+        repeats = min(seen[term_key], room)
+        yield from [duplicate(f"{path}[{i}].matchLabelExpressions", "")] * repeats
+        room -= repeats
+        seen[term_key] += 1
 
 
 def _class_warnings(storage_class: Object, old: Object | None) -> Iterator[str]:

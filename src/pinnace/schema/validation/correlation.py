@@ -84,3 +84,12 @@ def is_identical(new: Any, old: Any) -> bool:
     if new.__class__ is list:
         return len(new) == len(old) and all(map(is_identical, new, old))
     return bool(new == old)
+
+
+def freeze(value: Any) -> Hashable:
+    """Return a value that can be hashed, equal for two JSON values if and only if they are identical."""
+    if value.__class__ is dict:
+        return dict, frozenset((key, freeze(inner)) for key, inner in value.items())
+    if value.__class__ is list:
+        return list, tuple(map(freeze, value))
+    return value.__class__, value

@@ -15,7 +15,7 @@ from pinnace.schema.field_errors import FieldError, go_float, go_json
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.golang.text import quote
 from pinnace.schema.shape import Raw
-from pinnace.schema.validation.correlation import UNRELATED, OldItems, is_identical, is_same, schema_of_key
+from pinnace.schema.validation.correlation import UNRELATED, OldItems, freeze, is_identical, is_same, schema_of_key
 from pinnace.schema.validation.formats import check_of, effective_format
 
 GREATEST_INT: Final = 2**63
@@ -382,4 +382,5 @@ def _equals_option(value: Any, option: Any) -> bool:
 
 
 def has_twins(values: Sequence[Any]) -> bool:
-    return any(is_identical(one, other) for index, one in enumerate(values) for other in values[:index])
+    """Return whether two values are identical, as `is_identical` defines it."""
+    return len({freeze(value) for value in values}) < len(values)
