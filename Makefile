@@ -17,7 +17,7 @@ ARGS ?=
 # Folders and pages whose words are checked. Add one when `tools/words.py FOLDER` finds nothing.
 WORDS_FOLDERS := $(shell cat tools/clean_folders.txt)
 
-.PHONY: help up test soak check bench dist clean
+.PHONY: help up test soak check bench docs dist clean
 .DEFAULT_GOAL := help
 
 help: ## List the verbs.
@@ -37,6 +37,7 @@ check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the ow
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict examples/*/*.py
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
 	@$(BIN)/python tools/sizes.py
@@ -50,6 +51,10 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python bench/reconciling.py
 	@$(BIN)/python bench/control_loops.py
 	@$(BIN)/python bench/scheduling.py
+
+docs: $(VENV)/.dev ## Build the documentation as a web site in build/site, with search, offline.
+	@$(BIN)/python tools/site.py build/site
+	@echo "open build/site/README.html"
 
 dist: $(VENV)/.up ## Build the wheel and the sdist, and test the wheel in an empty environment.
 	@$(BIN)/python tools/dist.py
