@@ -97,16 +97,39 @@ async def build(
     `needs_service_accounts`: refuse pods whose service account does not exist.
     """
     foundation = await lay_foundation(settings, store, clock or SystemClock())
+    return build_on(
+        foundation,
+        settings,
+        tokens=tokens or {},
+        files=files,
+        audit=audit,
+        needs_service_accounts=needs_service_accounts,
+    )
+
+
+def build_on(
+    foundation: Foundation,
+    settings: Settings,
+    *,
+    tokens: dict[str, User],
+    files: CertificateFiles | None = None,
+    audit: Auditor | None = None,
+    needs_service_accounts: bool = False,
+) -> ControlPlane:
+    """Build the control plane on loaded objects: see `build`."""
     fanout = foundation.fanout
     webhooks = HttpsWebhookClient(ServedAddresses(fanout))
     custom_resources = CustomResources(foundation, webhooks)
     aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None)
-    security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
+    security = build_security(foundation, settings.auth, tokens=tokens, files=files)
     admission = build_admission(
         foundation, security, webhooks, settings.admission, needs_service_accounts=needs_service_accounts
     )
     nodes, metrics = Nodes(fanout, files), RequestMetrics()
-    flows, health = _build_flow_control(foundation, settings, metrics), Health(store, fanout, foundation.supervisor)
+    flows, health = (
+        _build_flow_control(foundation, settings, metrics),
+        Health(foundation.store, fanout, foundation.supervisor),
+    )
     slices, addresses = SliceQueue(), AddressRecords(foundation.registry, fanout)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
     api = Handler(
@@ -125,7 +148,7 @@ async def build(
         registry=foundation.registry,
         discovery=discovery,
         fanout=fanout,
-        store=store,
+        store=foundation.store,
         clock=foundation.clock,
         metrics=metrics,
         health=health,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.settings import Settings
@@ -44,8 +45,20 @@ class Foundation:
 
 async def lay_foundation(settings: Settings, store: Store, clock: AlarmClock) -> Foundation:
     """Load the definitions of the kinds, and all stored objects into the watch caches."""
-    definitions = Definitions.load(settings.kubernetes_version or minors()[-1])
-    registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
+    definitions, resources = _built_in(settings.kubernetes_version or minors()[-1], old_versions=settings.old_versions)
     fanout = Fanout(store)
     await fanout.load()
-    return Foundation(definitions, registry, store, fanout, clock, Supervisor(clock))
+    return Foundation(definitions, Registry(resources), store, fanout, clock, Supervisor(clock))
+
+
+def fork_foundation(settings: Settings, store: Store, fanout: Fanout, clock: AlarmClock) -> Foundation:
+    """Return the foundation over a fork of a store and of its caches."""
+    definitions, resources = _built_in(settings.kubernetes_version or minors()[-1], old_versions=settings.old_versions)
+    return Foundation(definitions, Registry(resources), store, fanout, clock, Supervisor(clock))
+
+
+@lru_cache(maxsize=4)
+def _built_in(minor: str, *, old_versions: bool) -> tuple[Definitions, tuple[Resource, ...]]:
+    """Return the built-in kinds, which all clusters of a process share: to read them takes longer than all else."""
+    definitions = Definitions.load(minor)
+    return definitions, tuple(catalog.resources(definitions, old_versions=old_versions))

@@ -36,6 +36,13 @@ class SortedKeys:
         self._added: list[str] = []
         self._removed: set[str] = set()
 
+    def fork(self) -> SortedKeys:
+        """Return a set with the same keys, which changes on its own."""
+        twin = SortedKeys([])
+        self._settle()
+        twin._keys = self._keys.copy()
+        return twin
+
     def add(self, key: str) -> None:
         """Add a key that is not there."""
         if key in self._removed:

@@ -40,6 +40,10 @@ class MemoryStore:
         """Return a store with these records at this revision. Its history begins there."""
         return cls(StoreView({one.key: one for one in records}, revision=revision, compacted=revision))
 
+    def fork(self) -> MemoryStore:
+        """Return a store with the same records at the same revision. From then on each changes on its own."""
+        return MemoryStore(self._view.fork())
+
     @property
     def revision(self) -> int:
         """As `Store.revision`."""

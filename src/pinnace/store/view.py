@@ -21,6 +21,12 @@ class StoreView:
         self.revision = revision
         self._keys = SortedKeys(list(records))
 
+    def fork(self) -> StoreView:
+        """Return a view of the same records, which are shared. Its history begins at the present revision."""
+        twin = StoreView({}, revision=self.revision, compacted=self.revision)
+        twin.records, twin._keys = self.records.copy(), self._keys.fork()
+        return twin
+
     def set(self, record: Record) -> None:
         """Let a key hold this record."""
         if record.key not in self.records:

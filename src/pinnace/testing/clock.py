@@ -31,6 +31,12 @@ class ManualClock:
         self._alarms: list[tuple[float, int, _Alarm]] = []
         self._numbers = itertools.count()
 
+    def fork(self) -> ManualClock:
+        """Return a clock that shows the same time, without alarms. From then on each goes on its own."""
+        twin = ManualClock(self._start)
+        twin._passed = self._passed
+        return twin
+
     def now(self) -> datetime:
         """Return the time of the test, in UTC."""
         return self._start + timedelta(seconds=self._passed)

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.background_jobs import add_extension_parts
 from pinnace.cluster.bootstrap.creation import bootstrap
-from pinnace.cluster.control_plane import ControlPlane, build
+from pinnace.cluster.control_plane import ControlPlane, build, build_on
 from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.foundation import fork_foundation
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.scheduling import add_scheduler
 from pinnace.cluster.server_config_maps import TRUST, trust_of
@@ -23,6 +25,7 @@ from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
 from pinnace.model.objects import Object
+from pinnace.model.tasks import Tasks
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
@@ -46,20 +49,80 @@ _BOOTSTRAPPED: dict[str, bytes] = {}
 class Cluster:
     """The cluster of one test. Everything in it is gone when the test ends."""
 
-    def __init__(self, plane: ControlPlane, clock: ManualClock, token: str, wire: Wire | None) -> None:
-        """`token` is the administrator's. With a `wire` the clients use it instead of in-process calls."""
+    def __init__(self, plane: ControlPlane, clock: ManualClock, settings: Settings, token: str) -> None:
+        """`token` is the administrator's."""
         self.clock = clock
         """Time passes only by `await cluster.clock.advance(seconds)`."""
         self.plane = plane
         self.managers: list[Manager] = []
+        self._settings = settings
         self._token = token
         self._stops: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
-        self._wire = wire
+        self._stack = AsyncExitStack()
+        self._tasks = Tasks()
+        self._beginning: asyncio.Task[None] | None = None
+        self._wire: Wire | None = None
         self._socket: Wire | None = None
         self._nodes: SimulatedNodes | None = None
+        self._node_setups: list[_NodeSetup] = []
         self._handler_time = HandlerTime(clock)
+        self._is_closed = False
+        plane.store.follow(self._note_change)
         self.client: Client = self._client(None, "test")
         """The administrator's client."""
+
+    async def fork(self) -> Cluster:
+        """Return a copy of the whole cluster: objects, revisions, custom kinds and the clock. It takes a millisecond.
+
+        From then on each changes on its own. Watches of the fork start at its own revision. Operators are not copied:
+        `run` them in the fork. The built-in controllers, and simulated nodes if there are any, begin with its first
+        change. Use it in a block, `async with await cluster.fork() as copy:`, or call its `close`.
+        """
+        if self._is_closed:
+            raise RuntimeError("the cluster is closed, so that it cannot be forked; fork it within its test or block")
+        store = self.plane.store
+        assert isinstance(store, MemoryStore)
+        copied, clock = store.fork(), self.clock.fork()
+        foundation = fork_foundation(self._settings, copied, self.plane.fanout.fork(copied), clock)
+        plane = build_on(foundation, self._settings, tokens={self._token: ADMIN})
+        plane.aggregation.show(certificates().front_proxy_client)
+        twin = Cluster(plane, clock, self._settings, self._token)
+        twin._node_setups = list(self._node_setups)
+        if self._wire is not None:
+            await twin._use_wire()
+        return twin
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _note_change(self, changes: object) -> None:
+        """Begin with the first change: until then controllers have nothing to do."""
+        if self._beginning is None and not self._is_closed:
+            self._beginning = self._tasks.start(self._run_parts())
+
+    async def _begin(self) -> None:
+        """Return when the background parts and controllers run."""
+        if self._beginning is None:
+            self._note_change(())
+        assert self._beginning is not None, "the cluster is closed"
+        await asyncio.shield(self._beginning)
+
+    async def _run_parts(self) -> None:
+        self.plane.health.is_ready = True
+        add_extension_parts(self.plane)
+        await self._stack.enter_async_context(self.plane.supervisor.running())
+        await self.keep(controllers_of(self.plane, None, clock=self.clock).running(), name="controllers")
+        for setup in self._node_setups:
+            self._simulate(setup)
+
+    async def _use_wire(self) -> None:
+        """Send the requests of all clients over HTTPS."""
+        self._wire = await open_wire(self.plane, self._token)
+        self._stack.push_async_callback(self._wire.close)
+        self.client = self._client(None, "test")
 
     def client_as(self, user: str, *groups: str) -> Client:
         """Return a client with this user's permissions."""
@@ -75,6 +138,7 @@ class Cluster:
 
         Those of `external` kinds are installed too, unless the test has done it.
         """
+        await self._begin()
         if isinstance(operator, Operator):
             self._handler_time.enter(operator)
         if options.get("install", True) and isinstance(operator, Operator):
@@ -94,14 +158,22 @@ class Cluster:
         Pods become ready at once; Job pods complete. `life` chooses otherwise for all nodes of the test; only the first
         call may give it.
         """
+        await self._begin()
+        if self._nodes is not None and (life is not None or node_life is not None):
+            raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
+        setup = _NodeSetup(count, shape, life, node_life)
+        self._node_setups.append(setup)
+        nodes = self._simulate(setup)
+        await self.settle()
+        return nodes
+
+    def _simulate(self, setup: _NodeSetup) -> SimulatedNodes:
         if self._nodes is None:
+            life, node_life = setup.life, setup.node_life
             self._nodes = simulate_nodes(self.plane, self.managers[0], (), life=life, node_life=node_life)
             add_scheduler(self.plane, self.managers[0])
-        elif life is not None or node_life is not None:
-            raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
         first = len(self._nodes.names)
-        self._nodes.add([f"node-{number}" for number in range(first, first + count)], shape)
-        await self.settle()
+        self._nodes.add([f"node-{number}" for number in range(first, first + setup.count)], setup.shape)
         return self._nodes
 
     async def keep(self, started: AbstractAsyncContextManager[Manager], *, name: str) -> Manager:
@@ -139,6 +211,7 @@ class Cluster:
 
         Raise TimeoutError, with the controllers and objects that are busy, if that takes too long.
         """
+        await self._begin()
         try:
             async with asyncio.timeout(PATIENCE):
                 while True:
@@ -172,14 +245,17 @@ class Cluster:
 
     async def listen(self, directory: Path) -> Path:
         """Open a socket, for tools that need one; return the path of a kubeconfig."""
+        await self._begin()
         self._socket = await open_wire(self.plane, self._token)
         path = directory / "kubeconfig"
         kubeconfig.write(path, self._socket.access)
         return path
 
     async def stop(self) -> None:
-        """Stop the operators, then the socket. The end of a test does it too."""
+        """Stop the operators and controllers, then the socket. The end of a test does it too."""
         self._handler_time.restore()
+        if self._beginning is not None:
+            await asyncio.wait([self._beginning])
         stops, self._stops = self._stops, []
         self.managers.clear()
         for stop, _ in reversed(stops):
@@ -190,6 +266,27 @@ class Cluster:
             await self._socket.close()
             self._socket = None
 
+    async def close(self) -> None:
+        """Stop everything and give up all objects."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.stop()
+        await self._tasks.close()
+        await self._stack.aclose()
+        await self.plane.close()
+        await self.plane.store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeSetup:
+    """One call of `Cluster.add_nodes`."""
+
+    count: int
+    shape: NodeShape | None
+    life: Life | None
+    node_life: Life | None
+
 
 @asynccontextmanager
 async def running_cluster(*, settings: Settings | None = None, over_http: bool = False) -> AsyncIterator[Cluster]:
@@ -197,31 +294,31 @@ async def running_cluster(*, settings: Settings | None = None, over_http: bool =
 
     With `over_http` the requests of the test and its operators use HTTPS on loopback.
     """
+    cluster = await _build_cluster(settings)
+    try:
+        if over_http:
+            await cluster._use_wire()
+        await cluster._begin()
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def _build_cluster(settings: Settings | None) -> Cluster:
     clock = ManualClock()
-    store = MemoryStore()
     token = secrets.token_urlsafe(16)
-    for key, value in _BOOTSTRAPPED.items() if settings is None else ():
+    is_known = settings is None and bool(_BOOTSTRAPPED)
+    store = MemoryStore()
+    for key, value in _BOOTSTRAPPED.items() if is_known else ():
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
-    if settings is not None or not _BOOTSTRAPPED:
+    if not is_known:
         await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES)
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
             _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
     plane.aggregation.show(certificates().front_proxy_client)
-    plane.health.is_ready = True
-    add_extension_parts(plane)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(store.close)
-        stack.push_async_callback(plane.close)
-        await stack.enter_async_context(plane.supervisor.running())
-        wire = await open_wire(plane, token) if over_http else None
-        if wire is not None:
-            stack.push_async_callback(wire.close)
-        cluster = Cluster(plane, clock, token, wire)
-        stack.push_async_callback(cluster.stop)
-        await cluster.keep(controllers_of(plane, None, clock=clock).running(), name="controllers")
-        yield cluster
+    return Cluster(plane, clock, settings or Settings(), token)
 
 
 def _proxy_trust() -> Object:

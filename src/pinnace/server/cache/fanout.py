@@ -192,6 +192,15 @@ class Fanout:
             cache.changed = max(cache.changed, page.revision)
         self.is_loaded = True
 
+    def fork(self, store: stores.Store) -> Fanout:
+        """Return the caches over a fork of the store, which is at the same revision. It has no watchers yet."""
+        twin = Fanout(store)
+        twin.revision = twin._loaded = self.revision
+        twin._caches = {prefix: cache.fork(self.revision) for prefix, cache in self._caches.items()}
+        twin.is_loaded = True
+        store.follow(twin.follow)
+        return twin
+
     def cache(self, prefix: str) -> WatchCache:
         found = self._caches.get(prefix)
         if found is None:

@@ -121,6 +121,13 @@ class WatchCache:
         self._is_indexed = False
         """Whether `_by_label` has all objects."""
 
+    def fork(self, revision: int) -> WatchCache:
+        """Return a cache of the same objects, which are shared, without the changes before this revision."""
+        twin = WatchCache(self.prefix, revision=revision)
+        twin.entries, twin._keys = self.entries.copy(), self._keys.fork()
+        twin.bytes, twin.changed = self.bytes, self.changed
+        return twin
+
     def load(self, key: str, entry: CachedObject) -> None:
         """Add an object that was stored before this process started, without an event."""
         known = self.entries.get(key)
