@@ -145,7 +145,8 @@ _READ_LIMIT = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_
 async def test_a_resize_policy_asks_for_a_restart(node: RealNode) -> None:
     resources = {"requests": {"memory": "20Mi"}}
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
-    await node.create("restarts", "sleep 1000", container={"resources": resources, "resizePolicy": policy})
+    container = {"resources": resources, "resizePolicy": policy}
+    await node.create("restarts", "sleep 1000", container=container, terminationGracePeriodSeconds=1)
     await node.until_ready("restarts")
     await _resize(node, "restarts", {"requests": {"memory": "30Mi"}})
     pod = await node.until_pod("restarts", lambda pod: _first(pod).get("restartCount") == 1)

@@ -36,6 +36,12 @@ class ApiObjects:
         found = await self._get("v1/Secret", namespace, name)
         return None if found is None else {key: _decode(text) for key, text in (found.get("data") or {}).items()}
 
+    async def claim(self, namespace: str, name: str) -> Object | None:
+        return await self._get("v1/PersistentVolumeClaim", namespace, name)
+
+    async def volume(self, name: str) -> Object | None:
+        return await self._get("v1/PersistentVolume", "", name)
+
     async def token(self, namespace: str, account: str, pod: Object, request: Mapping[str, Any]) -> str:
         seconds = int(request.get("expirationSeconds", 3600))
         audience = request.get("audience", "")

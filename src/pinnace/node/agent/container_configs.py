@@ -96,23 +96,40 @@ def container_of(pod: Object, container: Object, image: Image, inputs: Container
     )
 
 
-def mounts_of(container: Object, volumes: PodVolumes, values: Mapping[str, str]) -> list[Mount]:
+def mounts_of(
+    container: Object, volumes: PodVolumes, values: Mapping[str, str], images: Mapping[str, str]
+) -> list[Mount]:
+    """Return the mounts of a container. `images` are the ids of the images of its image volumes."""
     mounts = []
     for mount in container.get("volumeMounts") or ():
-        path = volumes.paths.get(mount["name"])
-        if path is None:
+        path = volumes.paths.get(mount["name"], "")
+        image = images.get(mount["name"], "")
+        if not path and not image:
             raise ConfigRefused(f'volume "{mount["name"]}" is not set up')
-        sub_path = mount.get("subPath", "") or expand(mount.get("subPathExpr", ""), values)
+        sub_path = mount.get("subPath", "") or _expand_sub_path(mount.get("subPathExpr", ""), values)
         mounts.append(
             Mount(
                 container_path=mount["mountPath"],
                 host_path=path,
-                read_only=mount.get("readOnly", False),
+                image=image,
+                read_only=mount.get("readOnly", False) or bool(image),
                 propagation=_PROPAGATION[mount.get("mountPropagation", "None")],
                 sub_path=sub_path,
             )
         )
     return mounts
+
+
+def _expand_sub_path(text: str, values: Mapping[str, str]) -> str:
+    """Expand the variables of a subPathExpr. Raise ConfigRefused, as kubelet does, if the result is no plain path."""
+    path = expand(text, values)
+    if "$(" in path:
+        raise ConfigRefused(f'missing value for "{path.partition("$(")[2].partition(")")[0]}"')
+    if path.startswith("/"):
+        raise ConfigRefused(f"error SubPath `{path}` must not be an absolute path")
+    if ".." in path.split("/"):
+        raise ConfigRefused(f'error SubPath `{path}` must not contain ".."')
+    return path
 
 
 def _pid_mode(spec: Object) -> PidMode:

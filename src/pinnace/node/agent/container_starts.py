@@ -48,7 +48,8 @@ class ContainerStarter:
         environment = await environment_of(container, facts, self._objects, self._services())
         assert record.volumes is not None
         directory = self._node.directory_of(pod)
-        mounts = mounts_of(container, record.volumes, dict(environment))
+        images = await self._volume_images(pod, record, container)
+        mounts = mounts_of(container, record.volumes, dict(environment), images)
         mounts = add_etc_files(directory / "etc", pod, facts, mounts)
         mounts.append(message_mount(directory, container, attempt))
         inputs = ContainerInputs(
@@ -85,6 +86,19 @@ class ContainerStarter:
         )
         self._recorder.record(pod, "Normal", "Pulled", text)
         return image
+
+    async def _volume_images(self, pod: Object, record: PodRecord, container: Object) -> dict[str, str]:
+        """Pull the images of the image volumes that a container mounts, and return their ids by volume."""
+        assert record.volumes is not None
+        found = {}
+        for mount in container.get("volumeMounts") or ():
+            stated = record.volumes.images.get(mount["name"])
+            if stated is not None and stated.get("reference"):
+                policy = stated.get("pullPolicy") or default_policy(stated["reference"])
+                credentials = await self._objects.pull_credentials(pod, stated["reference"])
+                image, _ = await self._pulls.get(stated["reference"], policy, credentials)
+                found[mount["name"]] = image.id
+        return found
 
     async def _target(self, sandbox: SandboxStatus, container: Object) -> str:
         """The id of the running container whose processes an ephemeral container sees; empty for none."""

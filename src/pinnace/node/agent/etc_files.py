@@ -10,6 +10,7 @@ from pinnace.network.dns.network import DNS_ADDRESS
 from pinnace.node.agent.variables import PodFields
 from pinnace.node.runtime.runtime import Mount
 
+_HOST_NETWORK = "# Kubernetes-managed hosts file (host network).\n"
 _LOOPBACK = """# Kubernetes-managed hosts file.
 127.0.0.1\tlocalhost
 ::1\tlocalhost ip6-localhost ip6-loopback
@@ -42,16 +43,27 @@ def _hostname(pod: Object) -> str:
 
 def _hosts(pod: Object, facts: PodFields) -> str:
     text = _LOOPBACK
+    if pod["spec"].get("hostNetwork"):
+        return _HOST_NETWORK + _machine_hosts() + _aliases(pod)
     address, name = facts.field("status.podIP"), _hostname(pod)
     if address:
         subdomain = pod["spec"].get("subdomain")
         full = f"{name}.{subdomain}.{pod['metadata']['namespace']}.svc.cluster.local\t" if subdomain else ""
         text += f"{address}\t{full}{name}\n"
+    return text + _aliases(pod)
+
+
+def _machine_hosts() -> str:
+    try:
+        return Path("/etc/hosts").read_text()
+    except OSError:
+        return ""
+
+
+def _aliases(pod: Object) -> str:
     aliases = pod["spec"].get("hostAliases") or ()
-    if aliases:
-        text += "\n# Entries added by HostAliases.\n"
-        text += "".join(f"{one['ip']}\t" + "\t".join(one.get("hostnames") or ()) + "\n" for one in aliases)
-    return text
+    lines = "".join(f"{one['ip']}\t" + "\t".join(one.get("hostnames") or ()) + "\n" for one in aliases)
+    return f"\n# Entries added by HostAliases.\n{lines}" if lines else ""
 
 
 def _resolv_conf(pod: Object) -> str:

@@ -18,6 +18,7 @@ from pinnace.node.agent.api_objects import ApiObjects
 from pinnace.node.agent.back_off import BackOff
 from pinnace.node.agent.container_configs import sandbox_of
 from pinnace.node.agent.container_starts import ContainerStarter, probe_target
+from pinnace.node.agent.host_volumes import MountFailed
 from pinnace.node.agent.pod_ends import PodEnds
 from pinnace.node.agent.pod_records import AgentNode, PodFailure, PodRecord, WorkerContext
 from pinnace.node.agent.pod_status import Waiting
@@ -25,7 +26,7 @@ from pinnace.node.agent.probes import Actions, Prober
 from pinnace.node.agent.resizing import Resizer
 from pinnace.node.agent.restarts import RESTART_ALL, action_after
 from pinnace.node.agent.status_writes import PodStatusWriter
-from pinnace.node.agent.volumes import MountFailed, fs_group_of, give_to_group, set_up_volumes
+from pinnace.node.agent.volumes import fs_group_of, give_to_group, set_up_volumes
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.resources.admission import check_pod
 from pinnace.node.resources.amounts import pod_resources
@@ -178,9 +179,8 @@ class PodWorkers:
             record.refreshed_at = now
             group = fs_group_of(pod)
             if fresh and group is not None:
-                own = [path for path in record.volumes.paths.values() if path.startswith(str(self._node.directory))]
                 with contextlib.suppress(PermissionError):
-                    await asyncio.to_thread(give_to_group, own, group)
+                    await asyncio.to_thread(give_to_group, record.volumes.owned, group)
         existing = await self._statuses.sandboxes(record)
         ready = next((one for one in existing if one.is_ready), None)
         if ready is not None:

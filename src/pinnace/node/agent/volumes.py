@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
@@ -13,22 +14,22 @@ from typing import Any, Protocol
 
 from pinnace.model import quantity
 from pinnace.model.objects import Object
-from pinnace.node.agent.variables import ConfigSource, PodFields
-from pinnace.node.runtime.errors import RuntimeFailure
+from pinnace.node.agent.host_volumes import MountFailed, check_host_path, path_of_claim
+from pinnace.node.agent.variables import ConfigSource, PodFields, all_containers
 from pinnace.node.runtime.runtime import TemporaryFileSystem
 
 _DATA = "..data"
 
 
-class MountFailed(RuntimeFailure):
-    """A volume cannot be set up: the pod waits in ContainerCreating, and an Event FailedMount tells why."""
-
-    reason = "FailedMount"
-
-
 class VolumeObjects(ConfigSource, Protocol):
     async def token(self, namespace: str, account: str, pod: Object, request: Mapping[str, Any]) -> str:
         """A token of the pod's service account, which is bound to the pod."""
+
+    async def claim(self, namespace: str, name: str) -> Object | None:
+        """A PersistentVolumeClaim; None if there is none, or if the pod may not use it yet."""
+
+    async def volume(self, name: str) -> Object | None:
+        """A PersistentVolume."""
 
 
 @dataclass(slots=True)
@@ -37,12 +38,18 @@ class PodVolumes:
 
     paths: dict[str, str] = field(default_factory=dict)
     memory: list[TemporaryFileSystem] = field(default_factory=list)
+    owned: list[str] = field(default_factory=list)
+    """The directories that the fsGroup of the pod owns."""
+    images: dict[str, Object] = field(default_factory=dict)
+    """The image volumes: a container that mounts one pulls it when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     content: bytes
     mode: int
+    owner: int = -1
+    """The user who owns the file; -1 for the agent's."""
 
 
 async def set_up_volumes(directory: Path, facts: PodFields, source: VolumeObjects) -> PodVolumes:
@@ -50,20 +57,29 @@ async def set_up_volumes(directory: Path, facts: PodFields, source: VolumeObject
     made = PodVolumes()
     for volume in facts.pod["spec"].get("volumes") or ():
         name = volume["name"]
-        path = directory / name
         try:
-            if "hostPath" in volume:
-                made.paths[name] = await asyncio.to_thread(_check_host_path, name, volume["hostPath"])
-                continue
-            made.paths[name] = str(path)
-            if "emptyDir" in volume:
-                _make_empty(path, volume["emptyDir"] or {}, made)
+            if "image" in volume:
+                made.images[name] = volume["image"]
+            elif "hostPath" in volume:
+                made.paths[name] = await asyncio.to_thread(check_host_path, name, volume["hostPath"])
+            elif "persistentVolumeClaim" in volume or "ephemeral" in volume:
+                made.paths[name] = await path_of_claim(volume, facts.pod, source)
             else:
-                files = await _files(volume, facts, source)
-                await asyncio.to_thread(write_files, path, files)
+                made.paths[name] = str(directory / name)
+                await _make_own(directory / name, volume, facts, source, made)
         except OSError as error:
             raise MountFailed(f'MountVolume.SetUp failed for volume "{name}" : {error}') from error
     return made
+
+
+async def _make_own(path: Path, volume: Object, facts: PodFields, source: VolumeObjects, made: PodVolumes) -> None:
+    """Make a volume that lives and ends with the pod."""
+    if "emptyDir" in volume:
+        _make_empty(path, volume["emptyDir"] or {}, made)
+        made.owned.append(str(path))
+        return
+    files = await _files(volume, facts, source)
+    await asyncio.to_thread(write_files, path, files, fs_group_of(facts.pod))
 
 
 def _make_empty(path: Path, empty: Mapping[str, Any], made: PodVolumes) -> None:
@@ -100,7 +116,7 @@ async def _from_source(
         wanted = one["serviceAccountToken"]
         account = facts.pod["spec"].get("serviceAccountName") or "default"
         token = await source.token(namespace, account, facts.pod, wanted)
-        return {wanted["path"]: _File(token.encode(), 0o600 if _runs_as_root(facts.pod) else mode)}
+        return {wanted["path"]: _token_file(token, mode, facts.pod)}
     if "downwardAPI" in one:
         return {item["path"]: _downward(item, mode, facts) for item in one["downwardAPI"].get("items") or ()}
     for kind, word in (("configMap", "configmap"), ("secret", "secret")):
@@ -115,8 +131,16 @@ async def _from_source(
     raise MountFailed(f'MountVolume.SetUp failed for volume "{volume}" : projections of {kinds} are not supported')
 
 
-def _runs_as_root(pod: Object) -> bool:
-    return not (pod["spec"].get("securityContext") or {}).get("runAsUser")
+def _token_file(token: str, mode: int, pod: Object) -> _File:
+    """A token belongs to the user that all containers run as, if there is one; else everyone in the pod can read it."""
+    security = pod["spec"].get("securityContext") or {}
+    users = {
+        (one.get("securityContext") or {}).get("runAsUser", security.get("runAsUser")) for one in all_containers(pod)
+    }
+    user = users.pop() if len(users) == 1 else None
+    if user is None:
+        return _File(token.encode(), mode if "fsGroup" not in security else 0o600)
+    return _File(token.encode(), 0o600, int(user))
 
 
 def _chosen(volume: str, stated: Mapping[str, Any], data: Mapping[str, bytes], mode: int) -> dict[str, _File]:
@@ -143,37 +167,11 @@ def _downward(item: Mapping[str, Any], mode: int, facts: PodFields) -> _File:
     return _File(text.encode(), item.get("mode", mode))
 
 
-def _check_host_path(name: str, stated: Mapping[str, Any]) -> str:
-    """Check the type of a hostPath, and make what it allows to make."""
-    path, kind = Path(stated["path"]), stated.get("type", "")
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True, mode=0o755)
-    elif kind == "FileOrCreate" and not path.exists():
-        path.touch(mode=0o644)
-    checks = {
-        "": path.exists,
-        "DirectoryOrCreate": path.is_dir,
-        "Directory": path.is_dir,
-        "FileOrCreate": path.is_file,
-        "File": path.is_file,
-        "Socket": path.is_socket,
-        "CharDevice": path.is_char_device,
-        "BlockDevice": path.is_block_device,
-    }
-    if not checks[kind]():
-        if not kind:  # As container engines do.
-            path.mkdir(parents=True, exist_ok=True)
-        else:
-            words = {"Directory": "a directory", "File": "a file", "Socket": "a socket file"}
-            raise MountFailed(
-                f'MountVolume.SetUp failed for volume "{name}" : hostPath type check failed: {path} is not '
-                f"{words.get(kind, kind)}"
-            )
-    return str(path)
+def write_files(path: Path, files: Mapping[str, _File], group: int | None = None) -> None:
+    """Replace the files of a volume at once, as kubelet does: a new directory behind the link `..data`.
 
-
-def write_files(path: Path, files: Mapping[str, _File]) -> None:
-    """Replace the files of a volume at once, as kubelet does: a new directory behind the link `..data`."""
+    The group, if there is one, can read them. An ordinary user has one group, and the files stay in it.
+    """
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o755)
     current = path / _DATA
@@ -185,7 +183,10 @@ def write_files(path: Path, files: Mapping[str, _File]) -> None:
         target = fresh / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
-        target.chmod(file.mode)
+        target.chmod(file.mode | (0o440 if group is not None else 0))
+        if group is not None or file.owner >= 0:
+            with contextlib.suppress(PermissionError):
+                os.chown(target, file.owner, -1 if group is None else group)
     old = os.readlink(current) if current.is_symlink() else ""
     link = path / f"..link-{secrets.token_hex(4)}"
     link.symlink_to(fresh.name)

@@ -122,6 +122,8 @@ class Mount:
 
     container_path: str
     host_path: str
+    image: str = ""
+    """The id of an image whose files are mounted, instead of a path of the node."""
     read_only: bool = False
     propagation: Propagation = Propagation.PRIVATE
     sub_path: str = ""

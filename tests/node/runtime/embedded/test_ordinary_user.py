@@ -16,6 +16,7 @@ _NOBODY = 65534
 _NAMES = (
     *("test_containers.py", "test_streams.py", "test_survival.py", "test_images.py"),
     *("../../images/test_unpacking.py", "../../agent/test_straight_line.py", "../../agent/test_processes.py"),
+    *("../../agent/test_volumes.py", "../../agent/test_node_decisions.py"),
 )
 
 

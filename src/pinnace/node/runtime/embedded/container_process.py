@@ -219,6 +219,10 @@ def _bind_node_devices(dev: str) -> None:
 
 def _mount_volume(root: int, spec: messages.Message, mount: messages.Message) -> None:
     """Bind one volume. The source is opened first, so that a link cannot change it afterwards."""
+    if mount["lower"]:
+        os.chdir(mount["lower_directory"])
+        options = f"lowerdir={mount['lower']},userxattr"
+        linux.mount("overlay", mount["source"], "overlay", linux.MS_RDONLY | linux.MS_NODEV, options)
     source = os.open(mount["source"], os.O_PATH)
     if mount["sub_path"]:
         source = _sub_path(source, mount["sub_path"])

@@ -9,15 +9,23 @@ from dataclasses import asdict, dataclass, field
 from pinnace.node.images.roots import ImageRoot
 from pinnace.node.runtime.embedded import linux
 from pinnace.node.runtime.embedded.messages import Message
-from pinnace.node.runtime.embedded.root_file_systems import RootPlan
+from pinnace.node.runtime.embedded.root_file_systems import ImageMount, RootPlan
 from pinnace.node.runtime.errors import ConfigRefused
-from pinnace.node.runtime.runtime import ContainerConfig, ImageConfig, SecurityContext
+from pinnace.node.runtime.runtime import ContainerConfig, ImageConfig, Mount, SecurityContext
 
 MASKED_PATHS = (
     *("/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list"),
     *("/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"),
 )
 READ_ONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+@dataclass(frozen=True, slots=True)
+class RootPlans:
+    """The root file system of a container, and the image volumes that it mounts, by the place of their mounts."""
+
+    root: RootPlan
+    images: Mapping[int, ImageMount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +37,10 @@ class ContainerGroups:
 
 
 def launch_of(
-    config: ContainerConfig, image: ImageRoot, plan: RootPlan, *, groups: ContainerGroups, shm: str, hostname: str
+    config: ContainerConfig, image: ImageRoot, plans: RootPlans, *, groups: ContainerGroups, shm: str, hostname: str
 ) -> Message:
     """Combine a container with its image. Raise ConfigRefused if there is no command."""
-    security = config.security
+    security, plan = config.security, plans.root
     mask = linux.capability_mask(["ALL"] if security.privileged else list(security.capabilities))
     return {
         "argv": command_of(config, image.config),
@@ -49,14 +57,8 @@ def launch_of(
         "overlays": [asdict(overlay) for overlay in plan.overlays],
         "root_binds": [list(bind) for bind in plan.binds],
         "mounts": [
-            {
-                "source": mount.host_path,
-                "target": mount.container_path,
-                "sub_path": mount.sub_path,
-                "read_only": mount.read_only,
-                "propagation": str(mount.propagation),
-            }
-            for mount in config.mounts
+            _mount_of(mount, plans.images.get(number, ImageMount(mount.host_path)))
+            for number, mount in enumerate(config.mounts)
         ],
         "privileged": security.privileged,
         "capabilities": mask,
@@ -70,6 +72,18 @@ def launch_of(
         "oom_score_adjust": config.resources.oom_score_adjust,
         "shm": shm,
         "tty": config.tty,
+    }
+
+
+def _mount_of(mount: Mount, files: ImageMount) -> Message:
+    return {
+        "source": files.source,
+        "lower": files.lower,
+        "lower_directory": files.directory,
+        "target": mount.container_path,
+        "sub_path": mount.sub_path,
+        "read_only": mount.read_only,
+        "propagation": str(mount.propagation),
     }
 
 

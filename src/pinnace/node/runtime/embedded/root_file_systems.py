@@ -59,6 +59,29 @@ def plan_root(directory: Path, image: ImageRoot, *, has_overlay: bool) -> RootPl
     return RootPlan(str(root))
 
 
+@dataclass(frozen=True, slots=True)
+class ImageMount:
+    """How the process of a container mounts the files of an image: a directory, with an overlay on it or without."""
+
+    source: str
+    directory: str = "/"
+    lower: str = ""
+
+
+def plan_image_mount(directory: Path, image: ImageRoot, *, has_overlay: bool) -> ImageMount:
+    """Make the directory of an image volume. This may copy the image: run it in a thread."""
+    if len(image.layers) == 1:
+        return ImageMount(str(image.layers[0]))
+    directory.mkdir(parents=True, mode=0o755)
+    if has_overlay:
+        above = os.path.commonpath([layer.parent for layer in image.layers])
+        lower = ":".join(_escape(os.path.relpath(layer, above)) for layer in image.layers)
+        return ImageMount(str(directory), above, lower)
+    for layer in reversed(image.layers):
+        _copy_layer(layer, directory)
+    return ImageMount(str(directory))
+
+
 def remove_tree(path: Path) -> None:
     """Remove a directory with everything in it, also directories that their owner cannot read."""
     try:

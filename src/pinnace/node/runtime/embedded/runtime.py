@@ -26,8 +26,8 @@ from pinnace.node.runtime.embedded.container_streams import OutputCollector, att
 from pinnace.node.runtime.embedded.descriptors import wait_until_writable
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
-from pinnace.node.runtime.embedded.launches import ContainerGroups, launch_of, stop_signal_of
-from pinnace.node.runtime.embedded.root_file_systems import plan_root, remove_tree
+from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
+from pinnace.node.runtime.embedded.root_file_systems import ImageMount, plan_image_mount, plan_root, remove_tree
 from pinnace.node.runtime.embedded.sandbox_channels import SandboxChannels
 from pinnace.node.runtime.embedded.state import ContainerRecord, SandboxRecord, State
 from pinnace.node.runtime.embedded.status_files import write_json
@@ -203,11 +203,12 @@ class EmbeddedRuntime:
         directory.mkdir(parents=True, mode=0o711)
         try:
             plan = await asyncio.to_thread(plan_root, directory, image, has_overlay=abilities.has_overlay)
+            volumes = await self._plan_image_mounts(directory, config, has_overlay=abilities.has_overlay)
             self._cgroups.create(sandbox, record.id, config.resources)
             launch = launch_of(
                 config,
                 image,
-                plan,
+                RootPlans(plan, volumes),
                 groups=ContainerGroups(
                     process_files=self._cgroups.process_files(sandbox, record.id),
                     directories=self._cgroups.directories(sandbox, record.id),
@@ -223,6 +224,19 @@ class EmbeddedRuntime:
             raise ConfigRefused(str(error)) from error
         self._containers[record.id] = record
         return record.id
+
+    async def _plan_image_mounts(
+        self, directory: Path, config: ContainerConfig, *, has_overlay: bool
+    ) -> dict[int, ImageMount]:
+        plans = {}
+        for number, mount in enumerate(config.mounts):
+            if mount.image:
+                image = await self._images.root_of(mount.image)
+                if image.is_host:
+                    raise ConfigRefused("this machine itself cannot be an image volume; load an image for it")
+                place = directory / "images" / str(number)
+                plans[number] = await asyncio.to_thread(plan_image_mount, place, image, has_overlay=has_overlay)
+        return plans
 
     async def start_container(self, container: str) -> None:
         record = self._container(container)
