@@ -27,11 +27,22 @@ from pinnace.model.objects import Object
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
 from pinnace.node.images.images import Images
+from pinnace.node.pressure.signals import Signal
 from pinnace.node.runtime.embedded.root_file_systems import remove_tree
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
 from pinnace.reconcile.manager import Manager
 
 NODE = "this-machine"
+
+
+class FixedSignals:
+    """Signals of the node that a test sets."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Signal] = {}
+
+    def read(self) -> dict[str, Signal]:
+        return dict(self.found)
 
 
 class RealNode:
@@ -43,6 +54,9 @@ class RealNode:
         self.directory = directory
         self.runtime: EmbeddedRuntime
         self.images: Images
+        self.agent: NodeAgent
+        self.manifests = directory / "manifests"
+        self.signals = FixedSignals()
         self._running: asyncio.Task[None] | None = None
 
     async def start_agent(self) -> None:
@@ -53,7 +67,11 @@ class RealNode:
         user = User(f"system:node:{NODE}", ("system:nodes", "system:authenticated"))
         client = in_process_client(self.cluster.plane.local(user), field_manager="kubelet")
         manager = Manager(client, name="kubelet")
-        agent = NodeAgent(AgentSettings(name=NODE, directory=self.directory), manager, self.runtime, self.images)
+        self.manifests.mkdir(exist_ok=True)
+        agent_settings = AgentSettings(
+            name=NODE, directory=self.directory, manifests=self.manifests, signals=self.signals
+        )
+        self.agent = agent = NodeAgent(agent_settings, manager, self.runtime, self.images)
         manager.add(agent.controller)
         self.cluster.plane.nodes.register(NODE, AgentConnection(self.runtime, clock))
 

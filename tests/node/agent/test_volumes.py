@@ -26,6 +26,11 @@ async def _output(node: RealNode, name: str, command: str, **spec: Any) -> str:
     return await node.logs(name)
 
 
+def _waiting(pod: Object) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    return str(statuses[0].get("state", {}).get("waiting", {}).get("reason"))
+
+
 def _claim(name: str) -> Object:
     return {
         "apiVersion": "v1",
@@ -109,11 +114,7 @@ async def test_an_image_volume_without_its_image_waits(node: RealNode) -> None:
     volumes = [{"name": "models", "image": {"reference": "example.com/none:v1", "pullPolicy": "Never"}}]
     await node.create("waits", ["true"], volumes=volumes, container=_mount("models", "/m"))
 
-    def waits(pod: Object) -> bool:
-        statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
-        return statuses[0].get("state", {}).get("waiting", {}).get("reason") == "ErrImageNeverPull"
-
-    await node.until_pod("waits", waits)
+    await node.until_pod("waits", lambda pod: _waiting(pod) == "ErrImageNeverPull")
 
 
 @needs_root
@@ -170,11 +171,7 @@ async def test_a_sub_path_that_expands_badly_is_refused(node: RealNode, path: st
         },
     )
 
-    def is_refused(pod: Object) -> bool:
-        statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
-        return statuses[0].get("state", {}).get("waiting", {}).get("reason") == "CreateContainerConfigError"
-
-    await node.until_pod("bad", is_refused)
+    await node.until_pod("bad", lambda pod: _waiting(pod) == "CreateContainerConfigError")
 
 
 async def test_sysctls_belong_to_the_pod(node: RealNode) -> None:

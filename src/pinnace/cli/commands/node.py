@@ -24,11 +24,12 @@ from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.process import NodeSettings, die_with_parent, run_node
 from pinnace.node.identity.certificates import CLIENT_FILE, CertificateRefused, CertificateRenewal
 from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, node_access
+from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, parse_thresholds
 from pinnace.node.runtime.errors import RuntimeFailure
 
 _EXPECTED = (
     *(KubeconfigError, NoCredentials, JoinFailed, CertificateRefused),
-    *(ConnectionLost, errors.ApiError, RuntimeFailure, OSError),
+    *(ConnectionLost, errors.ApiError, RuntimeFailure, OSError, ValueError),
 )
 
 
@@ -64,6 +65,12 @@ def node(
         typer.Option(help="The state directory of the node.", show_default="node in the data directory"),
     ] = None,
     pod_network: Annotated[str, typer.Option(help="The network of this node's pods.")] = "10.244.0.0/24",
+    pod_manifest_path: Annotated[
+        Path | None, typer.Option(help="Run the static pods whose manifests are in this directory.", show_default=False)
+    ] = None,
+    eviction_hard: Annotated[
+        str, typer.Option(help="Evict pods when a signal of the node falls below its threshold.")
+    ] = DEFAULT_THRESHOLDS,
     offline: Annotated[
         bool, typer.Option("--offline", help="Pull from registries on this machine alone, as PINNACE_OFFLINE=1 does.")
     ] = False,
@@ -93,11 +100,17 @@ def node(
         die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     place = (directory or default_data_dir() / "node").absolute()
-    agent = AgentSettings(name=name or socket.gethostname().lower(), directory=place)
+    agent = AgentSettings(
+        name=name or socket.gethostname().lower(),
+        directory=place,
+        manifests=pod_manifest_path,
+        eviction_hard=eviction_hard,
+    )
     settings = NodeSettings(agent=agent, pod_network=pod_network, is_offline=offline, stops_pods=stop_pods)
     if bool(server) != bool(token):
         _fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:
+        parse_thresholds(eviction_hard)
         bootstrap = None
         if token:
             ca = ca_file.read_bytes() if ca_file is not None else b""

@@ -11,17 +11,21 @@ from pathlib import Path
 
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, quantity
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key, Object, key_of
 from pinnace.node.agent.pod_records import AgentNode, WorkerContext
 from pinnace.node.agent.pod_workers import PodWorkers
 from pinnace.node.agent.registration import RENEW_SECONDS, Registration, capacity_of_machine
+from pinnace.node.agent.static_pods import HASH, MIRROR, MirrorPods, StaticPods, annotation, is_static
 from pinnace.node.images.pulls import Pulls
+from pinnace.node.pressure.eviction import Eviction, EvictionContext
+from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, MachineSignals, Signals, parse_thresholds
 from pinnace.node.runtime.errors import NotThere
 from pinnace.node.runtime.runtime import ImageService, Runtime
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
 _WORKERS = 32
+_COLLECT_SECONDS = 300.0
 _log = logging.getLogger(__name__)
 
 
@@ -34,6 +38,11 @@ class AgentSettings:
     """The address of the node that pods and users see."""
     version: str = "v1.37.0"
     capacity: Mapping[str, str] = field(default_factory=capacity_of_machine)
+    manifests: Path | None = None
+    """The directory with the manifests of static pods."""
+    eviction_hard: str = DEFAULT_THRESHOLDS
+    signals: Signals | None = None
+    """The signals of the node that eviction watches; this machine's if None."""
 
 
 class NodeAgent:
@@ -41,6 +50,7 @@ class NodeAgent:
 
     def __init__(self, settings: AgentSettings, manager: Manager, runtime: Runtime, images: ImageService) -> None:
         self._runtime = runtime
+        self._images = images
         client = manager.client
         self._clock = client.clock
         self._registration = Registration(
@@ -59,26 +69,42 @@ class NodeAgent:
         def all_services() -> list[Object]:
             return list(services.list())
 
+        def enqueue(key: Key) -> None:
+            self.controller.enqueue(key, "runtime")
+
         self.controller = Controller("node-agent", self._sync, workers=_WORKERS)
         self.controller.for_("v1/Pod", fields=selection)
-        self._workers = PodWorkers(
-            AgentNode(
-                name=settings.name,
-                host_ip=settings.address,
-                directory=settings.directory / "agent",
-                allocatable=settings.capacity,
-                memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
-            ),
+        node = AgentNode(
+            name=settings.name,
+            host_ip=settings.address,
+            directory=settings.directory / "agent",
+            allocatable=settings.capacity,
+            memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
+        )
+        context = WorkerContext(
+            enqueue=enqueue,
+            services=all_services,
+            current=self._current,
+            node=lambda: nodes.get(own),
+            pressures=lambda: self.eviction.pressures(),
+            api_uid=self._api_uid,
+        )
+        self._workers = PodWorkers(node, runtime, Pulls(images, client.clock), client, manager.recorder, context)
+        self._mirrors = MirrorPods(client, context.node)
+        self._statics: StaticPods | None = None
+        if settings.manifests is not None:
+            self._statics = StaticPods(settings.manifests, settings.name, client.clock, changed=enqueue)
+        self.eviction = Eviction(
+            settings.signals or MachineSignals(settings.directory),
+            parse_thresholds(settings.eviction_hard),
             runtime,
-            Pulls(images, client.clock),
-            client,
-            manager.recorder,
-            WorkerContext(
-                enqueue=lambda key: self.controller.enqueue(key, "runtime"),
-                services=all_services,
-                current=self._pods.get,
-                node=lambda: nodes.get(own),
-                pressures=lambda: (),
+            client.clock,
+            EvictionContext(
+                active_pods=self._workers.active_pods,
+                fail=self._workers.fail,
+                directory_of=node.directory_of,
+                free_images=self._free_images,
+                report=self._registration.report_pressures,
             ),
         )
 
@@ -89,12 +115,57 @@ class NodeAgent:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._renew())
                 group.create_task(self._listen())
+                group.create_task(self.eviction.run())
+                group.create_task(self._collect_images())
+                if self._statics is not None:
+                    group.create_task(self._statics.run())
         finally:
             await self._workers.close()
 
     async def _sync(self, key: Key) -> Result | None:
-        wait = await self._workers.sync(key, self._pods.get(key))
+        found = self._pods.get(key)
+        static = self._statics.get(key) if self._statics is not None else None
+        if static is not None:
+            await self._mirrors.ensure(static, found)
+        elif found is not None and annotation(found, MIRROR):
+            await self._mirrors.remove(found)
+        wait = await self._workers.sync(key, self._current(key))
         return Result(requeue_after=wait) if wait else None
+
+    def _current(self, key: Key) -> Object | None:
+        """A pod as the node runs it. A static pod has the status of its mirror."""
+        found = self._pods.get(key)
+        static = self._statics.get(key) if self._statics is not None else None
+        if static is None:
+            return None if found is not None and annotation(found, MIRROR) else found
+        is_mirror = found is not None and annotation(found, MIRROR) == annotation(static, HASH)
+        return {**static, "status": found.get("status") or {}} if found is not None and is_mirror else static
+
+    def _api_uid(self, pod: Object) -> str:
+        if not is_static(pod):
+            return str(pod["metadata"]["uid"])
+        found = self._pods.get(key_of(pod))
+        is_mirror = found is not None and annotation(found, MIRROR) == annotation(pod, HASH)
+        return str(found["metadata"]["uid"]) if found is not None and is_mirror else ""
+
+    async def _images_in_use(self) -> set[str]:
+        """The images of containers, and those that were loaded by hand: no registry may have them."""
+        used = {one.id for one in await self._images.images() if one.is_loaded}
+        for one in await self._runtime.containers():
+            used |= {one.config.image, *(mount.image for mount in one.config.mounts if mount.image)}
+        return used
+
+    async def _free_images(self) -> int:
+        return len(await self._images.collect(await self._images_in_use(), high_percent=0, low_percent=0))
+
+    async def _collect_images(self) -> None:
+        while True:
+            await self._clock.sleep(_COLLECT_SECONDS)
+            try:
+                for one in await self._images.collect(await self._images_in_use()):
+                    _log.info("removed the unused image %s: the disk is nearly full", one)
+            except OSError as error:
+                _log.warning("unused images were not removed: %s", error)
 
     async def _renew(self) -> None:
         while True:

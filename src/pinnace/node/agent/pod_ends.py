@@ -10,6 +10,7 @@ from pinnace.model.objects import Key, Object, key_of
 from pinnace.model.tasks import Tasks
 from pinnace.node.agent.container_starts import probe_target
 from pinnace.node.agent.probes import Actions
+from pinnace.node.agent.static_pods import is_static
 from pinnace.node.agent.variables import all_containers
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 from pinnace.reconcile.events import EventRecorder
@@ -85,6 +86,8 @@ class PodEnds:
 
     def _grace_now(self, pod: Object, grace: float) -> float:
         """The grace period that the pod has now: a further delete may have shortened it, or removed the pod."""
+        if is_static(pod):
+            return grace
         current = self._current(key_of(pod))
         if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
             return 0.0

@@ -12,6 +12,7 @@ from pinnace.node.agent.pod_status import Waiting
 from pinnace.node.agent.probes import Prober
 from pinnace.node.agent.variables import PodFields
 from pinnace.node.agent.volumes import PodVolumes
+from pinnace.node.resources.failures import PodFailure
 from pinnace.node.resources.resize import PodAllocation
 
 
@@ -37,18 +38,6 @@ class AgentNode:
             pod_ip=address or (pod.get("status") or {}).get("podIP", ""),
             allocatable=self.allocatable,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PodFailure:
-    """Why the node ends a pod: the reason and message of its status."""
-
-    reason: str
-    message: str
-    is_disruption: bool = False
-    """Whether the pod gets the condition DisruptionTarget: it did nothing wrong itself."""
-    grace_seconds: float | None = None
-    """None for the grace period of the pod."""
 
 
 @dataclass(slots=True)
@@ -93,3 +82,5 @@ class WorkerContext:
     """Returns the Node object, with its labels and taints."""
     pressures: Callable[[], Sequence[str]]
     """The conditions of the node under which it refuses pods."""
+    api_uid: Callable[[Object], str]
+    """The uid of a pod in the API: that of its mirror for a static pod, empty while it has none."""

@@ -20,16 +20,18 @@ from pinnace.node.agent.container_configs import sandbox_of
 from pinnace.node.agent.container_starts import ContainerStarter, probe_target
 from pinnace.node.agent.host_volumes import MountFailed
 from pinnace.node.agent.pod_ends import PodEnds
-from pinnace.node.agent.pod_records import AgentNode, PodFailure, PodRecord, WorkerContext
+from pinnace.node.agent.pod_records import AgentNode, PodRecord, WorkerContext
 from pinnace.node.agent.pod_status import Waiting
 from pinnace.node.agent.probes import Actions, Prober
 from pinnace.node.agent.resizing import Resizer
 from pinnace.node.agent.restarts import RESTART_ALL, action_after
+from pinnace.node.agent.static_pods import is_static
 from pinnace.node.agent.status_writes import PodStatusWriter
 from pinnace.node.agent.volumes import fs_group_of, give_to_group, set_up_volumes
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.resources.admission import check_pod
 from pinnace.node.resources.amounts import pod_resources
+from pinnace.node.resources.failures import PodFailure
 from pinnace.node.resources.resize import PodAllocation
 from pinnace.node.runtime.embedded.root_file_systems import remove_tree
 from pinnace.node.runtime.errors import ImageFailure, RuntimeFailure, SandboxFailed, StartFailed
@@ -40,7 +42,6 @@ _RETRY_SECONDS = 2.0
 _REFRESH_SECONDS = 60.0
 """How often the ConfigMaps, Secrets and tokens in the volumes of a running pod are read again."""
 _FINAL = ("Succeeded", "Failed")
-STATIC = "kubernetes.io/config.source"
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +66,7 @@ class PodWorkers:
         self._actions = Actions(runtime)
         self._starter = ContainerStarter(node, runtime, pulls, self._objects, recorder, context.services)
         self._ends = PodEnds(runtime, client.clock, recorder, context.current)
-        self._statuses = PodStatusWriter(node, runtime, client)
+        self._statuses = PodStatusWriter(node, runtime, client, context.api_uid)
         self._resizer = Resizer(node, runtime, recorder)
         self._records: dict[str, PodRecord] = {}
 
@@ -146,7 +147,7 @@ class PodWorkers:
             node,
             self._node.allocatable,
             pressures=self._context.pressures(),
-            is_static=STATIC in (pod["metadata"].get("annotations") or {}),
+            is_static=is_static(pod),
         )
         if found is None:
             record.is_admitted = True
@@ -361,6 +362,9 @@ class PodWorkers:
             await record.close_probers()
         for sandbox in await self._runtime.sandboxes(*key):
             if sandbox.config.uid == uid:
+                if record is not None and is_static(record.pod):
+                    grace = float(record.pod["spec"].get("terminationGracePeriodSeconds", 30))
+                    await self._ends.stop_containers(record.pod, sandbox, grace)
                 await self._runtime.remove_sandbox(sandbox.id)
         self._objects.forget(uid)
         await asyncio.to_thread(remove_tree, self._node.directory / "pods" / uid)

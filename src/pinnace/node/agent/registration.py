@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pinnace import __version__
@@ -20,6 +20,21 @@ _LEASE_NAMESPACE = "kube-node-lease"
 _LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 MAX_PODS = 110
+_PRESSURES = {
+    "MemoryPressure": (
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    ),
+    "DiskPressure": (
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    ),
+    "PIDPressure": (
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    ),
+}
+"""The reason and message of each condition, without and with the pressure."""
 
 
 def capacity_of_machine() -> dict[str, str]:
@@ -77,6 +92,23 @@ class Registration:
                 "spec": spec,
             }
             await self._client.create(lease)
+
+    async def report_pressures(self, pressures: Sequence[str]) -> None:
+        """Write the conditions of the node: those that are named hold."""
+        node = await self._client.get("v1/Node", self._name)
+        now = to_rfc3339(self._client.clock.now())
+        known = {one["type"]: one for one in (node.get("status") or {}).get("conditions") or ()}
+        conditions = []
+        for type_, (good, bad) in _PRESSURES.items():
+            holds = type_ in pressures
+            reason, message = bad if holds else good
+            status = "True" if holds else "False"
+            old = known.get(type_) or {}
+            since = old["lastTransitionTime"] if old.get("status") == status else now
+            stated = {"type": type_, "status": status, "reason": reason, "message": message}
+            conditions.append({**stated, "lastHeartbeatTime": now, "lastTransitionTime": since})
+        patch = {"status": {"conditions": conditions}}
+        await self._client.patch("v1/Node", self._name, patch, subresource="status", form="strategic")
 
     def _status(self, node: Object, now: str) -> Object:
         return {

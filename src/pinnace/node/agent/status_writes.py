@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +17,13 @@ from pinnace.node.agent.termination_messages import read_message
 from pinnace.node.agent.variables import all_containers
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 
-MIRROR = "kubernetes.io/config.mirror"
 _ADDRESS_LISTS = ("podIPs", "hostIPs")
 
 
 class PodStatusWriter:
-    def __init__(self, node: AgentNode, runtime: Runtime, client: Client) -> None:
+    def __init__(self, node: AgentNode, runtime: Runtime, client: Client, api_uid: Callable[[Object], str]) -> None:
+        """`api_uid` returns the uid of a pod in the API; empty if it has none."""
+        self._api_uid = api_uid
         self._node = node
         self._runtime = runtime
         self._client = client
@@ -35,7 +37,9 @@ class PodStatusWriter:
         changed = {name: value for name, value in status.items() if old.get(name) != value}
         if not changed:
             return
-        uid = (pod["metadata"].get("annotations") or {}).get(MIRROR, pod["metadata"]["uid"])
+        uid = self._api_uid(pod)
+        if not uid:
+            return
         patch: Object = {"metadata": {"uid": uid}, "status": _strategic(changed, old)}
         key = key_of(pod)
         with contextlib.suppress(errors.NotFound, errors.Conflict):

@@ -123,6 +123,7 @@ class _Archive:
             size_bytes=size,
             pulled_at=self._now,
             used_at=self._now,
+            is_loaded=True,
         )
         return self._records.save(record)
 

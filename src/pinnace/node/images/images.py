@@ -191,4 +191,5 @@ def _image(record: ImageRecord) -> Image:
         size_bytes=record.size_bytes,
         config=record.config if isinstance(record.config, ImageConfig) else ImageConfig(),
         pulled_at=record.pulled_at,
+        is_loaded=record.is_loaded,
     )

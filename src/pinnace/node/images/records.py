@@ -37,6 +37,8 @@ class ImageRecord:
     size_bytes: int = 0
     pulled_at: int = 0
     used_at: int = 0
+    is_loaded: bool = False
+    """Whether it comes from an archive, so that it cannot be pulled again."""
 
 
 class ImageRecords:

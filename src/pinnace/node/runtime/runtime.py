@@ -8,7 +8,7 @@ must expect. Calls may be repeated: stopping or removing a thing that is stopped
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -338,6 +338,8 @@ class Image:
     size_bytes: int = 0
     config: ImageConfig = ImageConfig()
     pulled_at: int = 0
+    is_loaded: bool = False
+    """Whether it comes from an archive, so that no registry may have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +370,9 @@ class ImageService(Protocol):
 
     async def remove(self, name: str) -> None:
         """Remove a tag, or an image with all its tags by its id; and the layers that no other image needs."""
+
+    async def collect(self, in_use: Collection[str], *, high_percent: int = 85, low_percent: int = 80) -> Sequence[str]:
+        """Remove unused images if the disk is fuller than `high_percent`, and return their ids."""
 
     async def used_bytes(self) -> int:
         """The disk space of all images."""

@@ -1,0 +1,167 @@
+"""Ends pods when a signal of the node falls below its threshold: images first, then one pod at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinnace.model import quantity
+from pinnace.model.clock import AlarmClock
+from pinnace.model.objects import Key, Object, key_of
+from pinnace.node.pressure.signals import (
+    CONDITIONS,
+    IMAGE_FILES,
+    MEMORY,
+    NODE_FILES,
+    NODE_INODES,
+    RESOURCES,
+    Signal,
+    Signals,
+    Threshold,
+)
+from pinnace.node.resources.admission import requests_of
+from pinnace.node.resources.failures import PodFailure
+from pinnace.node.runtime.errors import RuntimeFailure
+from pinnace.node.runtime.runtime import Runtime
+
+CHECK_SECONDS = 10.0
+TRANSITION_SECONDS = 300.0
+"""How long a condition stays after its last observation, so that it does not flap."""
+_CRITICAL = 2_000_000_000
+"""The priority from which a static pod is never evicted."""
+_DISK = (NODE_FILES, NODE_INODES, IMAGE_FILES)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionContext:
+    """The agent, as the eviction needs it."""
+
+    active_pods: Callable[[], list[Object]]
+    fail: Callable[[Key, PodFailure], None]
+    directory_of: Callable[[Object], Path]
+    free_images: Callable[[], Awaitable[int]]
+    """Remove images that no pod uses, and return the bytes that this freed."""
+    report: Callable[[Sequence[str]], Awaitable[None]]
+    """Write the conditions of the node that hold."""
+
+
+class Eviction:
+    """Run it beside the agent. `pressures` are the conditions that hold."""
+
+    def __init__(
+        self,
+        signals: Signals,
+        thresholds: Sequence[Threshold],
+        runtime: Runtime,
+        clock: AlarmClock,
+        context: EvictionContext,
+    ) -> None:
+        self._signals = signals
+        self._thresholds = thresholds
+        self._runtime = runtime
+        self._clock = clock
+        self._context = context
+        self._last_seen: dict[str, float] = {}
+        self._reported: Sequence[str] = ()
+
+    def pressures(self) -> Sequence[str]:
+        now = self._clock.monotonic()
+        return [name for name, seen in sorted(self._last_seen.items()) if now - seen < TRANSITION_SECONDS]
+
+    async def run(self) -> None:
+        """Check the thresholds until cancelled."""
+        while True:
+            try:
+                await self.check()
+            except (OSError, RuntimeFailure) as error:
+                _log.warning("the signals of the node could not be read: %s", error)
+            await self._clock.sleep(CHECK_SECONDS)
+
+    async def check(self) -> Key | None:
+        """Read the signals once, write the conditions, and evict at most one pod. Return its key."""
+        met = self._met()
+        now = self._clock.monotonic()
+        for threshold, _ in met:
+            self._last_seen[CONDITIONS[threshold.signal]] = now
+        pressures = self.pressures()
+        if pressures != self._reported:
+            await self._context.report(pressures)
+            self._reported = pressures
+        if any(threshold.signal in _DISK for threshold, _ in met) and await self._context.free_images():
+            met = self._met()
+        if not met:
+            return None
+        # Memory first: the kernel kills processes of its own choice soon after.
+        threshold, seen = min(met, key=lambda one: one[0].signal != MEMORY)
+        return await self._evict(threshold, seen)
+
+    def _met(self) -> list[tuple[Threshold, Signal]]:
+        signals = self._signals.read()
+        return [(one, signals[one.signal]) for one in self._thresholds if _is_met(one, signals)]
+
+    async def _evict(self, threshold: Threshold, seen: Signal) -> Key | None:
+        ranked = []
+        for pod in self._context.active_pods():
+            if not _is_protected(pod):
+                used = await self._use(pod, threshold.signal)
+                asked = _requested(pod, threshold.signal)
+                ranked.append((used <= asked, pod["spec"].get("priority") or 0, asked - used, key_of(pod), pod))
+        if not ranked:
+            _log.warning("the node is low on %s, and there is no pod to evict", RESOURCES[threshold.signal])
+            return None
+        *_, key, _ = min(ranked, key=lambda one: one[:4])
+        message = (
+            f"The node was low on resource: {RESOURCES[threshold.signal]}. "
+            f"Threshold quantity: {_text(threshold, seen)}, available: {_binary(seen.available)}. "
+        )
+        self._context.fail(key, PodFailure("Evicted", message, is_disruption=True, grace_seconds=0.0))
+        return key
+
+    async def _use(self, pod: Object, signal: str) -> int:
+        """The memory of a pod's containers, or the disk space of its volumes and logs."""
+        if signal in _DISK:
+            return await asyncio.to_thread(_size_of, self._context.directory_of(pod))
+        total = 0
+        for sandbox in await self._runtime.sandboxes(*key_of(pod)):
+            for one in await self._runtime.containers(sandbox.id):
+                stats = await self._runtime.stats(one.id)
+                total += (stats.working_set_bytes if signal == MEMORY else stats.processes) or 0
+        return total
+
+
+def _is_met(threshold: Threshold, signals: Mapping[str, Signal]) -> bool:
+    seen = signals.get(threshold.signal)
+    return seen is not None and threshold.is_met(seen)
+
+
+def _is_protected(pod: Object) -> bool:
+    is_static = "kubernetes.io/config.source" in (pod["metadata"].get("annotations") or {})
+    return is_static and (pod["spec"].get("priority") or 0) >= _CRITICAL
+
+
+def _requested(pod: Object, signal: str) -> int:
+    found = requests_of(pod).get(RESOURCES[signal])
+    return found.value if found is not None else 0
+
+
+def _text(threshold: Threshold, seen: Signal) -> str:
+    return threshold.text if not threshold.text.endswith("%") else _binary(threshold.quantity_of(seen.capacity))
+
+
+def _binary(amount: int) -> str:
+    return str(quantity.parse(f"{amount >> 10}Ki")) if amount >= 1024 else str(amount)
+
+
+def _size_of(directory: Path) -> int:
+    total = 0
+    for place, _, files in os.walk(directory):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return total
