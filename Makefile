@@ -49,6 +49,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python -m bench.custom_resources
 	@$(BIN)/python bench/request_stages.py
 	@$(BIN)/python bench/reconciling.py
+	@$(BIN)/python -m bench.take_over
 	@$(BIN)/python bench/control_loops.py
 	@$(BIN)/python bench/scheduling.py
 

@@ -83,6 +83,10 @@ def server() -> Iterator[Path]:
             stderr=subprocess.DEVNULL,
         )
         try:
+            while not kubeconfig.exists():
+                if process.poll() is not None:
+                    sys.exit(f"the server has ended with {process.returncode}")
+                time.sleep(0.01)
             yield kubeconfig
         finally:
             process.terminate()
@@ -190,9 +194,7 @@ async def operate(kubeconfig: Path, count: int) -> dict[str, float]:
 
 
 async def fill(kubeconfig: Path, count: int) -> None:
-    """Define the kind and make its objects, as soon as the server is there."""
-    while not kubeconfig.exists():
-        await asyncio.sleep(0.1)
+    """Define the kind and make its objects."""
     async with connect(kubeconfig=kubeconfig) as client:
         await client.create(definition())
         while not await is_served(client):
