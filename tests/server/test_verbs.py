@@ -19,6 +19,7 @@ from tests.server.in_process import (
 
 from pinnace.server import verbs
 from pinnace.store.memory import MemoryStore
+from pinnace.store.store import Guard
 
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -231,7 +232,7 @@ class RacedStore(MemoryStore):
 
     race = 0
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         await self._interfere(key)
         return await super().put(key, value, expected=expected)
 

@@ -75,7 +75,8 @@ def add_regular_jobs(plane: BackgroundPlane) -> None:
     store, clock = plane.store, plane.clock
     add = plane.supervisor.add
     add("store-compaction", partial(compact_regularly, store))
-    add("event-expiry", partial(expire_events_regularly, plane.fanout, store, clock))
+    if not store.is_shared:  # In etcd events have leases.
+        add("event-expiry", partial(expire_events_regularly, plane.fanout, store, clock))
     lease = "poststarthook/start-kube-apiserver-identity-lease-controller"
     add(lease, partial(renew_lease_regularly, plane.local(), clock))
 

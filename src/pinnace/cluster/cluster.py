@@ -40,9 +40,11 @@ from pinnace.cluster.scheduling import run_scheduler
 from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.stall_watch import StallWatch
-from pinnace.cluster.storage import open_store
+from pinnace.cluster.storage import open_store, shared_credentials
+from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.server.http.server import HttpServer, tls_context
+from pinnace.store.encryption_keys import read_keys
 from pinnace.store.store import Store
 
 STOP_SECONDS = 5.0
@@ -83,10 +85,7 @@ async def running(
     """
     async with AsyncExitStack() as stack:
         directory = _directory(settings, stack)
-        files = use_key_files(
-            ensure_certificates(directory / "pki", server_names=_names(settings)), settings.key_files, directory / "pki"
-        )
-        token = _token(directory)
+        files, token = await _credentials(settings, directory)
         audit = open_audit(settings.audit)
         if audit is not None:
             stack.push_async_callback(audit.close)
@@ -134,6 +133,21 @@ def _watch_stalls(plane: ControlPlane) -> None:
     stall_watch = StallWatch()
     stall_watch.measured_by(plane.metrics)
     plane.supervisor.add("stall-watch", stall_watch.run)
+
+
+async def _credentials(settings: Settings, directory: Path) -> tuple[CertificateFiles, str]:
+    """Return the certificates and the administrator's token; with etcd those that all its servers have in common."""
+    shared = None
+    if settings.etcd is not None:
+        keys = read_keys(settings.encryption_key_file) if settings.encryption_key_file is not None else None
+        shared = shared_credentials(settings.etcd, directory, keys)
+    while True:
+        if shared is not None:
+            await shared.adopt()
+        files = ensure_certificates(directory / "pki", server_names=_names(settings))
+        token = _token(directory)
+        if shared is None or await shared.publish():
+            return use_key_files(files, settings.key_files, directory / "pki"), token
 
 
 def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
@@ -187,10 +201,11 @@ async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Set
         await asyncio.to_thread(import_module, "pinnace.cluster.controllers")
         from pinnace.cluster.controllers import controllers_of  # noqa: PLC0415
 
-        manager = controllers_of(plane, files)
+        manager = controllers_of(plane, files, leads=plane.store.is_shared)
     else:
         client = in_process_client(plane.local(), field_manager="kubelet")
-        manager = Manager(client, name="kubelet", supervise=plane.supervisor.keep)
+        leader = LeaderElection(client, SCHEDULER, namespace="kube-system") if plane.store.is_shared else None
+        manager = Manager(client, name="kubelet", leader=leader, supervise=plane.supervisor.keep)
     if settings.nodes:
         _simulate(plane, manager, settings)
     return manager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authentication.impersonation import Impersonator
@@ -29,20 +30,21 @@ from pinnace.model.resources import Registry
 from pinnace.server.access import AccessControl
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout
+from pinnace.server.cache.watch_cache import CacheEvent
 from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.discovery.openapi import OpenApi
 from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.flowcontrol.work_estimates import WorkEstimator
-from pinnace.server.handler import Handler, RequestLimits
+from pinnace.server.handler import Handler, RequestLimits, RequestVerbs
 from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.read.reader import ObjectReader
+from pinnace.server.shared_verbs import SharedVerbs
 from pinnace.server.slices import SliceQueue
 from pinnace.server.targets import Targets
-from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.reservations import ServiceReservations
@@ -131,10 +133,11 @@ def build_on(
         Health(foundation.store, fanout, foundation.supervisor),
     )
     slices, addresses = SliceQueue(), AddressRecords(foundation.registry, fanout)
+    verbs = _build_verbs(foundation, settings, security, admission, nodes, slices, addresses)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
     api = Handler(
         targets=Targets(foundation.registry, aggregation.api_services),
-        verbs=_build_verbs(foundation, settings, security, admission, nodes, slices, addresses),
+        verbs=verbs,
         pages=_build_pages(foundation, aggregation, security, discovery, metrics, health),
         access=_build_access(foundation, security),
         limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout), slices=slices),
@@ -206,11 +209,11 @@ def _build_verbs(
     nodes: Nodes,
     slices: SliceQueue,
     addresses: AddressRecords,
-) -> Verbs:
+) -> RequestVerbs:
     fanout, store = foundation.fanout, foundation.store
     components = ComponentStatuses(store, foundation.supervisor, has_scheduler=settings.scheduler)
     ownerships = Ownerships(foundation.registry)
-    return build_verbs(
+    verbs = build_verbs(
         foundation,
         reader=ObjectReader(
             fanout,
@@ -224,6 +227,7 @@ def _build_verbs(
         security=security,
         streams=LateStreams(fanout, nodes, admission, security.authorizer, minor=foundation.definitions.minor),
     )
+    return SharedVerbs(verbs, store, fanout) if store.is_shared else verbs
 
 
 def _build_pipeline(
@@ -237,6 +241,10 @@ def _build_pipeline(
     reservations = ServiceReservations(settings.service_range, objects=addresses)
     for _, service in foundation.objects("", "services").items():
         reservations.adopt(service)
+    if foundation.store.is_shared:
+        services = foundation.stored_resource("", "services")
+        reservations.follow(None, None)
+        foundation.fanout.on_change(services.prefix, partial(_follow_service, reservations))
     return Pipeline(
         fanout=foundation.fanout,
         store=foundation.store,
@@ -246,6 +254,11 @@ def _build_pipeline(
         reservations=reservations,
         ownerships=ownerships,
     )
+
+
+def _follow_service(reservations: ServiceReservations, event: CacheEvent) -> None:
+    old, new = event.old, event.new
+    reservations.follow(old.decode() if old is not None else None, new.decode() if new is not None else None)
 
 
 def _add_gauges(

@@ -63,6 +63,7 @@ from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
 from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
@@ -330,11 +331,13 @@ def controllers_of(
     clock: AlarmClock | None = None,
     transport_of: Callable[[User], Transport] | None = None,
     only: Collection[str] = (),
+    leads: bool = False,
 ) -> Manager:
     """Return a manager with the built-in controllers, ready to run.
 
     Without certificate files nothing is published about them or signed. `transport_of` returns the transport of a
-    user; by default requests stay in the server's process.
+    user; by default requests stay in the server's process. With `leads` they work only while this server holds the
+    lease kube-system/kube-controller-manager.
     """
     reach = transport_of or (lambda user: InProcessTransport(plane.local(user)))
 
@@ -343,7 +346,9 @@ def controllers_of(
         # queue: a retry here would delay all its other objects.
         return Client(Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
-    manager = Manager(client_of(User(f"system:{NAME}", ())), name=NAME, supervise=plane.supervisor.keep)
+    own = client_of(User(f"system:{NAME}", ()))
+    leader = LeaderElection(own, NAME, namespace=SYSTEM_NAMESPACE) if leads else None
+    manager = Manager(own, name=NAME, leader=leader, supervise=plane.supervisor.keep)
 
     def client_as(account: str) -> Client:
         if account == OF_SERVER:

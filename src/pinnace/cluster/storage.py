@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinnace.store.encrypted import EncryptedStore, refuse_sealed
-from pinnace.store.encryption_keys import read_keys
+from pinnace.store.encryption_keys import EncryptionKeys, read_keys
 from pinnace.store.memory import MemoryStore
 from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Store, StoreError
 
 if TYPE_CHECKING:
+    from pinnace.cluster.shared_credentials import SharedCredentials
     from pinnace.store.etcd.settings import EtcdSettings
 
 REGISTRY = "/registry/"
@@ -48,12 +51,26 @@ async def open_store(
 
 async def _open(path: Path | None, etcd: EtcdSettings | None, *, accept_data_loss: bool) -> Store:
     if etcd is not None:
-        try:
+        with _extra():
             from pinnace.store.etcd.store import EtcdStore  # noqa: PLC0415 - needs the extra
-        except ImportError as error:
-            raise StoreError(f"the store in etcd needs {error.name}: pip install 'pinnace[etcd]'") from error
 
         return await EtcdStore.open(etcd, prefix=REGISTRY, expiry=dict.fromkeys(EVENT_PREFIXES, EVENT_SECONDS))
     if path is None:
         return MemoryStore()
     return await SqliteStore.open(path, accept_data_loss=accept_data_loss)
+
+
+def shared_credentials(etcd: EtcdSettings, directory: Path, keys: EncryptionKeys | None) -> SharedCredentials:
+    """Return the credentials in etcd. Raise a StoreError without the extra."""
+    with _extra():
+        from pinnace.cluster.shared_credentials import SharedCredentials  # noqa: PLC0415 - needs the extra
+
+    return SharedCredentials(etcd, directory, keys)
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise StoreError(f"the store in etcd needs {error.name}: pip install 'pinnace[etcd]'") from error

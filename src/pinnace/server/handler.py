@@ -20,19 +20,24 @@ from pinnace.server.http.deadlines import Deadlines, requested_timeout
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse, Takeover
 from pinnace.server.metrics import TAKEOVER_CODE, CountedRequest, RequestMetrics
 from pinnace.server.outcome import Outcome
-from pinnace.server.read.fast_path import FastReads
-from pinnace.server.request.call import requested_action
+from pinnace.server.read.fast_path import FastReads, ReadVerbs
+from pinnace.server.request.call import Call, requested_action
 from pinnace.server.request.credentials import RequestCredentials, UpgradeCredentials
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.responses import Responses
 from pinnace.server.slices import SliceQueue
 from pinnace.server.targets import Target, Targets, is_object_path
-from pinnace.server.verbs import Verbs
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
 
 _ANSWERS = (Response, StreamingResponse, Takeover)
+
+
+class RequestVerbs(ReadVerbs, Protocol):
+    """The verbs on objects."""
+
+    def run(self, call: Call) -> Awaitable[Outcome | Answer]: ...
 
 
 class ServerPages(Protocol):
@@ -58,7 +63,7 @@ class Handler:
         self,
         *,
         targets: Targets,
-        verbs: Verbs,
+        verbs: RequestVerbs,
         pages: ServerPages,
         access: AccessControl,
         limits: RequestLimits,

@@ -7,7 +7,18 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from pinnace.store.encryption_keys import SEALED, EncryptionKeys, MissingKey, sealing_key
-from pinnace.store.store import Batch, Change, Conflict, Follower, GapCallback, Record, RecordPage, Store, StoreError
+from pinnace.store.store import (
+    Batch,
+    Change,
+    Conflict,
+    Follower,
+    GapCallback,
+    Guard,
+    Record,
+    RecordPage,
+    Store,
+    StoreError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +68,18 @@ class EncryptedStore:
         opened = self._unseal if revision else self._unseal_current
         return replace(page, records=[opened(record) for record in page.records])
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """As `Store.put`."""
         # A value that only looks sealed is sealed, too, or it could not be read back.
         if not key.startswith(self._prefixes) and not value.startswith(SEALED):
             try:
-                return await self._inner.put(key, value, expected=expected)
+                return await self._inner.put(key, value, expected=expected, guard=guard)
             except Conflict as refused:
                 raise self._unseal_conflict(refused) from None
         sealed = self._keys.seal(key, value)
         self._being_put[sealed] = value
         try:
-            return await self._inner.put(key, sealed, expected=expected)
+            return await self._inner.put(key, sealed, expected=expected, guard=guard)
         except Conflict as refused:
             raise self._unseal_conflict(refused) from None
         finally:

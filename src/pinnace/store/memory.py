@@ -13,6 +13,7 @@ from pinnace.store.store import (
     Conflict,
     Follower,
     GapCallback,
+    Guard,
     Record,
     RecordPage,
     StoreClosed,
@@ -73,8 +74,8 @@ class MemoryStore:
         keys, remaining = cut(sorted(found), limit)
         return RecordPage([found[key] for key in keys], revision, remaining > 0, remaining)
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
-        """As `Store.put`."""
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
+        """As `Store.put`. There is no other server."""
         self._check_open()
         check_key(key)
         current = self._view.records.get(key)

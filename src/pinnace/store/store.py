@@ -39,6 +39,14 @@ class RecordPage:
     remaining: int
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Names what a write was decided on besides its own key, such as free node ports, and `seen`, its revision."""
+
+    names: tuple[str, ...]
+    seen: int
+
+
 Batch: TypeAlias = list[Change]
 Follower: TypeAlias = Callable[[Batch], None]
 GapCallback: TypeAlias = Callable[[int], None]
@@ -74,11 +82,12 @@ class Store(Protocol):
         it does not exist yet.
         """
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """Write the key and answer the new revision, once the write is durable.
 
         `expected` None writes whatever is there, 0 only a key that does not exist, N only a key at revision N;
-        otherwise `Conflict`.
+        otherwise `Conflict`. A shared store also raises `Conflict` if another server has passed the same `guard`
+        after the revision at which the write was decided.
         """
 
     async def delete(self, key: str, *, expected: int | None) -> int:

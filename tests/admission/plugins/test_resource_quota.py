@@ -23,7 +23,7 @@ from tests.server.in_process import (
 
 from pinnace.cluster.controllers import controllers_of
 from pinnace.store.memory import MemoryStore
-from pinnace.store.store import Store
+from pinnace.store.store import Guard, Store
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -244,7 +244,7 @@ class SlowStore(MemoryStore):
         self.may_commit.set()
         self.is_asked = asyncio.Event()
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         if "/configmaps/" in key:
             self.is_asked.set()
             return await asyncio.shield(asyncio.create_task(self._later(key, value, expected)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NotRequired, TypedDict, Unpack
 
 import orjson
@@ -155,6 +156,9 @@ class Fanout:
 
     async def has_reached(self, revision: int) -> bool:
         """Wait a little until all changes up to a revision have arrived; return False if they have not."""
+        if self._store.is_shared:  # The revision may be one of other keys: then only the store can say so.
+            with suppress(stores.StoreError):
+                await self._store.sync()
         reached = asyncio.get_running_loop().create_future()
 
         def check(now: int) -> None:

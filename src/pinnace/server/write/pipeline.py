@@ -58,6 +58,8 @@ class Reservation(Protocol):
     @property
     def unused_addresses(self) -> Collection[str]: ...
     @property
+    def taken_ports(self) -> Collection[int]: ...
+    @property
     def has_objects(self) -> bool:
         """Whether it has addresses of either sort: they are objects of their own."""
 
@@ -101,6 +103,8 @@ class Write:
     reservation: Reservation
     is_long = False
     """Whether the steps of this write run beside the loop."""
+    seen = 0
+    """The revision of the cached objects on which the write is decided."""
     done: Written | None = None
     """None if another writer was faster."""
 
@@ -142,6 +146,7 @@ class Pipeline:
     ) -> None:
         self._fanout = fanout
         self._store = store
+        self._is_shared = store.is_shared
         self._clock = clock
         self._admission = admission
         self._authorizer = authorizer
@@ -159,6 +164,7 @@ class Pipeline:
         try:
             while True:
                 write = Write(call, edit, key, to_rfc3339(self._clock.now()), options)
+                write.seen = self._fanout.revision
                 if not write.is_creation and (waiting := self._read_current(write)) is not None:
                     await waiting
                 if (waiting := self._edit(write)) is not None:
@@ -206,7 +212,7 @@ class Pipeline:
                 if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
                     done = await self._remove_last(call, key, entry, old, marked)
                 elif marked == old:
-                    return Written(entry)
+                    done = Written(entry) if await self._is_newest(call, entry) else None
                 else:
                     done = await self._put(call, key, entry, marked)
                 if done is not None:
@@ -329,12 +335,19 @@ class Pipeline:
         call, entry, new = write.call, write.entry, write.new
         if entry is not None:
             if _is_unchanged(new, write.old) and await is_stored_as(call, entry, new):
-                return Written(entry)
+                return Written(entry) if await self._is_newest(call, entry) else None
             if deletion.is_finished(call.resource, new):
                 return await self._remove(call, write.key, entry, entry.decode(), shown=new)
         if write.reservation.has_objects and not call.is_dry_run:
             return await self._put_with_addresses(write)
-        return await self._put(call, write.key, entry, new)
+        return await self._put(call, write.key, entry, new, guard=self._guard_of(write) if self._is_shared else None)
+
+    def _guard_of(self, write: Write) -> stores.Guard | None:
+        """Return the guard of a write that allocates: two servers must not give away the same."""
+        names = ["node-ports"] if write.reservation.taken_ports else []
+        if write.review.afterwards:
+            names.append(f"quotas/{write.call.namespace}")
+        return stores.Guard(tuple(names), write.seen) if names else None
 
     async def _put_with_addresses(self, write: Write) -> Written | None:
         """Store a service after the objects of its new addresses; those of its former ones go last."""
@@ -342,7 +355,8 @@ class Pipeline:
         if not await self._reservations.record(reservation, write.new):
             return None
         try:
-            done = await self._put(write.call, write.key, write.entry, write.new)
+            guard = self._guard_of(write) if self._is_shared else None
+            done = await self._put(write.call, write.key, write.entry, write.new, guard=guard)
         except BaseException:
             await self._reservations.forget(reservation.taken_addresses)
             raise
@@ -373,13 +387,22 @@ class Pipeline:
     def _find(self, call: Call) -> CachedObject | None:
         return self._fanout.cache(call.resource.prefix).entries.get(call.key)
 
-    async def _put(self, call: Call, key: str, entry: CachedObject | None, new: Object) -> Written | None:
+    async def _is_newest(self, call: Call, entry: CachedObject) -> bool:
+        """Whether no server has changed an object that a write would leave as it is."""
+        if not self._is_shared:
+            return True
+        await self._store.sync()
+        return self._find(call) is entry
+
+    async def _put(
+        self, call: Call, key: str, entry: CachedObject | None, new: Object, *, guard: stores.Guard | None = None
+    ) -> Written | None:
         """Return None if another writer was faster."""
         value = encode(new, call.resource) if call.resource.custom is None else await encode_for_store(call, new)
         if call.is_dry_run:
             return Written(_dry_run_entry(value, entry, new["metadata"]), is_created=entry is None)
         try:
-            revision = await self._store.put(key, value, expected=entry.revision if entry else 0)
+            revision = await self._store.put(key, value, expected=entry.revision if entry else 0, guard=guard)
         except stores.Conflict:
             return None
         written = self._find(call)

@@ -56,6 +56,8 @@ class ServiceReservation:
         self.taken_ports: list[int] = []
         self.unused_addresses: set[str] = set()
         self.unused_ports: set[int] = set()
+        self.is_followed = False
+        """Whether the change of the service, once it is stored, shows what it holds; then nothing is kept here."""
 
     @property
     def has_objects(self) -> bool:
@@ -63,6 +65,9 @@ class ServiceReservation:
         return bool(self.taken_addresses or self.unused_addresses)
 
     def keep(self) -> None:
+        if self.is_followed:
+            self.give_back()
+            return
         self._addresses.difference_update(self.unused_addresses)
         self._ports.difference_update(self.unused_ports)
 
@@ -79,12 +84,29 @@ class ServiceReservations:
         self._objects = objects or NoAddressObjects()
         self._addresses: set[str] = set()
         self._ports: set[int] = set()
+        self._is_following = False
+        self._stored_addresses: set[str] = set()  # Of stored services, while following. The sets above are of writes.
+        self._stored_ports: set[int] = set()
         self._nothing = ServiceReservation(self._addresses, self._ports)
 
     def adopt(self, service: Object) -> None:
         """Register a service that was stored before this process started."""
         self._addresses.update(_addresses_of(service))
         self._ports.update(_ports_of(service))
+
+    def follow(self, old: Object | None, new: Object | None) -> None:
+        """Register a change of a service by any server. From the first call on, only changes show what is stored."""
+        if not self._is_following:
+            self._is_following = True
+            self._stored_addresses, self._stored_ports = set(self._addresses), set(self._ports)
+            self._addresses.clear()
+            self._ports.clear()
+        if old is not None:
+            self._stored_addresses.difference_update(_addresses_of(old))
+            self._stored_ports.difference_update(_ports_of(old))
+        if new is not None:
+            self._stored_addresses.update(_addresses_of(new))
+            self._stored_ports.update(_ports_of(new))
 
     def reserve(self, resource: Resource, new: Object, old: Object | None) -> ServiceReservation:
         if resource.plural != "services" or resource.group:
@@ -103,14 +125,16 @@ class ServiceReservations:
             raise
         reservation.unused_addresses = held_addresses - set(_addresses_of(new))
         reservation.unused_ports = held_ports - set(_ports_of(new))
+        reservation.is_followed = self._is_following
         return reservation
 
     def release(self, resource: Resource, old: Object) -> Sequence[str]:
         if resource.plural != "services" or resource.group:
             return ()
         addresses = _addresses_of(old)
-        self._addresses.difference_update(addresses)
-        self._ports.difference_update(_ports_of(old))
+        if not self._is_following:
+            self._addresses.difference_update(addresses)
+            self._ports.difference_update(_ports_of(old))
         return addresses
 
     async def record(self, reservation: ServiceReservation, service: Object) -> bool:
@@ -149,7 +173,10 @@ class ServiceReservations:
         return [own, *(one for one in self._objects.ranges() if one != own and one.version == own.version)]
 
     def _is_taken(self, address: str) -> bool:
-        return address in self._addresses or self._objects.is_taken(address)
+        return address in self._addresses or address in self._stored_addresses or self._objects.is_taken(address)
+
+    def _is_port_taken(self, port: int) -> bool:
+        return port in self._ports or port in self._stored_ports
 
     def _free_address(self) -> str:
         for network in self._ranges():
@@ -208,9 +235,9 @@ class ServiceReservations:
         spec["healthCheckNodePort"] = wanted
 
     def _free_port(self) -> int:
-        if len(self._ports) >= len(NODE_PORTS):
+        if len(self._ports) + len(self._stored_ports) >= len(NODE_PORTS):
             raise errors.InternalError("failed to allocate a nodePort: range is full")
-        while (candidate := random.choice(NODE_PORTS)) in self._ports:
+        while self._is_port_taken(candidate := random.choice(NODE_PORTS)):
             pass
         return candidate
 
@@ -218,7 +245,7 @@ class ServiceReservations:
         why = ""
         if wanted not in NODE_PORTS:
             why = "provided port is not in the valid range. The range of valid ports is 30000-32767"
-        elif wanted in self._ports:
+        elif self._is_port_taken(wanted):
             why = "provided port is already allocated"
         if why:
             err = field_errors.invalid(f"spec.ports[{index}].nodePort", wanted, why)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.barrier import ReadBarrier
@@ -18,6 +18,7 @@ from pinnace.store.etcd.base import RevisionBase, base_key, move_base, read_stat
 from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
 from pinnace.store.etcd.errors import EtcdError, GrpcError
 from pinnace.store.etcd.feed import PROGRESS_SECONDS, WatchFeed
+from pinnace.store.etcd.guards import Guards
 from pinnace.store.etcd.history import read_events, read_range
 from pinnace.store.etcd.leases import Leases
 from pinnace.store.etcd.settings import EtcdSettings
@@ -31,6 +32,7 @@ from pinnace.store.store import (
     Damaged,
     Follower,
     GapCallback,
+    Guard,
     Record,
     RecordPage,
     StoreClosed,
@@ -69,6 +71,7 @@ class EtcdStore:
         self._view = StoreView({}, revision=0, compacted=0)
         self._watchers = Watchers(self._view, self._history)
         self._leases = Leases(client, expiry)
+        self._guards = Guards(settings.root)
         self._feed = WatchFeed(client, self._keys, self._base_key, self)
         self._barrier = ReadBarrier(self._ask_revision)
         self._loop = asyncio.get_running_loop()
@@ -137,10 +140,12 @@ class EtcdStore:
         remaining = answer.total - len(records)
         return RecordPage(records, revision, remaining > 0, remaining)
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """As `Store.put`."""
         self._check_open()
         check_key(key)
+        if guard is not None:
+            return await self._put_guarded(key, value, expected, guard)
         if expected is None:
             async with self._turns.setdefault(key, asyncio.Lock()):
                 return await self._put(key, value, None)
@@ -290,6 +295,7 @@ class EtcdStore:
             # So far above that every record that is there gets a revision that no client has seen.
             base = await move_base(self._client, self._base_key, last + state.revision + 1, base)
             self._leases.forget()
+            self._guards.forget()
         self._base = base
         await self._load()
 
@@ -355,7 +361,16 @@ class EtcdStore:
 
     # Writing.
 
-    async def _put(self, key: str, value: bytes, expected: int | None) -> int:
+    async def _put_guarded(self, key: str, value: bytes, expected: int | None, guard: Guard) -> int:
+        """Put one after the other, so that the writes of this server do not fail one another."""
+        async with AsyncExitStack() as stack:
+            await self._guards.enter(stack, guard.names)
+            seen = guard.seen - self._base.offset
+            revision = await self._put(key, value, expected, self._guards.terms(guard.names, seen))
+            self._guards.note(guard.names, seen, revision - self._base.offset)
+            return revision
+
+    async def _put(self, key: str, value: bytes, expected: int | None, guards: Sequence[wire.GuardTerm] = ()) -> int:
         lease = 0
         if self._leases.applies_to(key):
             try:
@@ -363,7 +378,7 @@ class EtcdStore:
             except EtcdError as error:
                 raise write_failed(self._client, error) from error
         theirs = self._theirs(key, expected)
-        request = wire.put_if(self._name(key), value, mod_revision=theirs, lease=lease)
+        request = wire.put_if(self._name(key), value, mod_revision=theirs, lease=lease, guards=guards)
         self._being_put[key] = value
         try:
             return await self._write(key, request, expected, value=value)

@@ -5,7 +5,7 @@ Field numbers are those of etcd's public API. A field that is absent has its zer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -84,6 +84,14 @@ class TxnAnswer(NamedTuple):
     current: KeyValue | None
 
 
+class GuardTerm(NamedTuple):
+    """A guard of a transaction: its key must be at `revision` if `is_exact`, else before it."""
+
+    key: bytes
+    revision: int
+    is_exact: bool
+
+
 # Encoding.
 
 
@@ -127,12 +135,19 @@ def put_request(key: bytes, value: bytes, *, lease: int = 0) -> bytes:
     return _bytes(1, key) + _bytes(2, value) + _number(3, lease)
 
 
-def put_if(key: bytes, value: bytes, *, mod_revision: int | None, lease: int = 0) -> bytes:
-    """Encode a TxnRequest: put the key if it is at this revision (0: missing, None: anyhow), else read it."""
-    put = _bytes(2, _bytes(2, put_request(key, value, lease=lease)))
-    if mod_revision is None:
-        return put
-    return _compare_revision(key, mod_revision) + put + _read_otherwise(key)
+def put_if(
+    key: bytes, value: bytes, *, mod_revision: int | None, lease: int = 0, guards: Sequence[GuardTerm] = ()
+) -> bytes:
+    """Encode a TxnRequest: put the key if it is at this revision (0: missing, None: anyhow), else read it.
+
+    Guards are compared and put as well.
+    """
+    puts = [_bytes(2, _bytes(2, put_request(key, value, lease=lease)))]
+    compares = [] if mod_revision is None else [_compare_revision(key, mod_revision)]
+    for guard in guards:
+        compares.append(_compare_revision(guard.key, guard.revision, result=0 if guard.is_exact else 2))
+        puts.append(_bytes(2, _bytes(2, put_request(guard.key, b""))))
+    return b"".join((*compares, *puts, _read_otherwise(key) if compares else b""))
 
 
 def delete_if(key: bytes, *, mod_revision: int | None) -> bytes:
@@ -144,9 +159,9 @@ def delete_if(key: bytes, *, mod_revision: int | None) -> bytes:
     return _bytes(1, exists) + delete + _read_otherwise(key)
 
 
-def _compare_revision(key: bytes, mod_revision: int) -> bytes:
+def _compare_revision(key: bytes, mod_revision: int, *, result: int = 0) -> bytes:
     # An explicit zero: etcd compares nothing if the member of a oneof is absent.
-    return _bytes(1, _number(2, 2) + _bytes(3, key) + b"\x30" + varint(mod_revision))
+    return _bytes(1, _number(1, result) + _number(2, 2) + _bytes(3, key) + b"\x30" + varint(mod_revision))
 
 
 def _read_otherwise(key: bytes) -> bytes:

@@ -29,6 +29,7 @@ from pinnace.store.store import (
     Conflict,
     Follower,
     GapCallback,
+    Guard,
     Record,
     RecordPage,
     Removed,
@@ -122,8 +123,8 @@ class SqliteStore:
         records = [view.records[key] for key in view.select(prefix, start)]
         return await self._history.page(prefix, start, limit, revision=revision, now=view.revision, records=records)
 
-    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
-        """As `Store.put`."""
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
+        """As `Store.put`. There is no other server."""
         check_key(key)
         while True:
             self._check_writable()
