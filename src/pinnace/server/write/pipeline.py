@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import orjson
 
@@ -22,6 +22,7 @@ from pinnace.server.cache.watch_cache import CachedObject, restamp, stamp
 from pinnace.server.long_work import run_beside
 from pinnace.server.request.call import Call
 from pinnace.server.write import deletion
+from pinnace.server.write.allocation import Reservation, Reservations
 from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.edits import Edit
 from pinnace.server.write.field_ownership import Ownerships
@@ -48,42 +49,6 @@ class Written(NamedTuple):
     is_deleted: bool = False
     uid: str = ""
     """The uid of a deleted object."""
-
-
-class Reservation(Protocol):
-    """Addresses and ports that one write has taken. Either method ends it."""
-
-    @property
-    def taken_addresses(self) -> Collection[str]: ...
-    @property
-    def unused_addresses(self) -> Collection[str]: ...
-    @property
-    def taken_ports(self) -> Collection[int]: ...
-    @property
-    def has_objects(self) -> bool:
-        """Whether it has addresses of either sort: they are objects of their own."""
-
-    def keep(self) -> None:
-        """Free what the object no longer uses: the write is stored."""
-
-    def give_back(self) -> None:
-        """Restore the state before the write: it failed."""
-
-
-class Reservations(Protocol):
-    """Values that exist once in the cluster and are allocated by a write: service addresses and node ports."""
-
-    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
-        """Allocate what the object needs and fill it in. Raise Invalid for a value that another object has."""
-
-    def release(self, resource: Resource, old: Object) -> Collection[str]:
-        """Free what a deleted object held. Return the addresses whose objects are to be forgotten."""
-
-    async def record(self, reservation: Any, new: Object) -> bool:
-        """Create the objects of taken addresses. Return False if another server was faster."""
-
-    async def forget(self, addresses: Collection[str]) -> None:
-        """Delete the objects of addresses."""
 
 
 MARKED_SECONDS = 0.003
