@@ -1,4 +1,4 @@
-"""Service addresses between pods once more as an ordinary user, when root runs them."""
+"""Service addresses and two stories of the notes once more as an ordinary user, when root runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import pytest
 
 _HERE = Path(__file__).parent
 _NOBODY = 65534
-_NAMES = ("test_pods.py",)
+_NOTES = "../../examples/test_notes.py"
+_NAMES = (
+    "test_pods.py",
+    f"{_NOTES}::test_a_website_is_served_by_a_controller_that_runs_as_a_pod",
+    f"{_NOTES}::test_the_members_of_the_stateful_set_are_found_by_name",
+)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this user is an ordinary one already")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinnace.node.images.roots import ImageRoot
+from pinnace.node.runtime.runtime import Mount
 
 _HOST_DIRECTORIES = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
 """The directories of this machine that the image `host` shows. The others exist and are empty: /home, /root and /var
@@ -80,6 +81,19 @@ def plan_image_mount(directory: Path, image: ImageRoot, *, has_overlay: bool) ->
     for layer in reversed(image.layers):
         _copy_layer(layer, directory)
     return ImageMount(str(directory))
+
+
+def make_mount_points(directory: Path, plan: RootPlan, mounts: Sequence[Mount]) -> None:
+    """Make the missing directories on which volumes are mounted, in the upper directories of a container's overlays.
+
+    An ordinary user cannot make them in the overlay: the directories of this machine belong to a user that it lacks.
+    """
+    for mount in mounts:
+        path = mount.container_path.strip("/")
+        top = path.partition("/")[0]
+        is_missing = not os.path.lexists(f"/{path}") and ".." not in path.split("/")
+        if is_missing and os.path.isdir(mount.host_path) and any(overlay.at == top for overlay in plan.overlays):
+            (directory / "upper" / path).mkdir(mode=0o755, parents=True, exist_ok=True)
 
 
 def remove_tree(path: Path) -> None:

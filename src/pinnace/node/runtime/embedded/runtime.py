@@ -27,7 +27,13 @@ from pinnace.node.runtime.embedded.descriptors import wait_until_writable
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
 from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
-from pinnace.node.runtime.embedded.root_file_systems import ImageMount, plan_image_mount, plan_root, remove_tree
+from pinnace.node.runtime.embedded.root_file_systems import (
+    ImageMount,
+    make_mount_points,
+    plan_image_mount,
+    plan_root,
+    remove_tree,
+)
 from pinnace.node.runtime.embedded.sandbox_channels import SandboxChannels
 from pinnace.node.runtime.embedded.state import ContainerRecord, SandboxRecord, State
 from pinnace.node.runtime.embedded.status_files import write_json
@@ -204,6 +210,8 @@ class EmbeddedRuntime:
         try:
             plan = await asyncio.to_thread(plan_root, directory, image, has_overlay=abilities.has_overlay)
             volumes = await self._plan_image_mounts(directory, config, has_overlay=abilities.has_overlay)
+            if image.is_host:
+                make_mount_points(directory, plan, config.mounts)
             self._cgroups.create(sandbox, record.id, config.resources)
             launch = launch_of(
                 config,

@@ -1,0 +1,206 @@
+"""The stories of the notes on running pods: manifests as written, kubectl, Services and names, on a real node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
+from tests.clients.server_process import ServerProcess
+from tests.node.images.image_files import BuiltImage, directory, entry, layer, link
+from tests.node.namespaces import need_namespaces
+
+import pinnace
+
+_NOTES = Path(__file__).parents[2] / "examples" / "11-notes"
+_BUSYBOX = Path("/usr/bin/busybox")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with a node that has the images of the notes."""
+    need_namespaces()
+    place = tmp_path_factory.mktemp("notes")
+    images = place / "data" / "node" / "images"
+    images.mkdir(parents=True)
+    table = subprocess.run([sys.executable, _NOTES / "images" / "table.py"], capture_output=True, check=True)
+    (images / "host-images").write_bytes(table.stdout)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PINNACE_OFFLINE", "1")
+        _load_busybox(place)
+        started = ServerProcess.start(place, "--data-dir", str(place / "data"), "--node")
+    try:
+        yield started
+    finally:
+        code = started.stop()
+    assert code == 0, started.log.read_text()
+
+
+@pytest.fixture
+def kubectl(server: ServerProcess, tmp_path: Path) -> Kubectl:
+    found = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    _until(lambda: found("get nodes -o name") and found("wait --for=condition=Ready --timeout=20s node --all"))
+    return found
+
+
+def _load_busybox(place: Path) -> None:
+    """Make the image that the notes look names up with, from this machine's static busybox."""
+    if not _BUSYBOX.exists():
+        pytest.skip("the machine has no busybox: install busybox-static")
+    applets = [link(f"bin/{name}", "/bin/busybox") for name in ("sh", "nslookup", "wget", "date", "tail", "sleep")]
+    program = entry("bin/busybox", _BUSYBOX.read_bytes(), mode=0o755)
+    image = BuiltImage([layer(directory("bin"), program, *applets, directory("etc"), directory("tmp", 0o777))])
+    archive = image.write_docker(place / "busybox.tar", "busybox:1.28")
+    command = [sys.executable, "-m", "pinnace.cli.main", "image", "load", str(archive)]
+    environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])}
+    subprocess.run([*command, "--directory", str(place / "data" / "node")], check=True, env=environment)
+
+
+def _until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the condition has not come true within 60 s"
+
+
+def _run(kubectl: Kubectl, name: str, command: str, *, image: str = "busybox:1.28") -> str:
+    """Run a command in a pod of its own, and return its output."""
+    kubectl(f"run {name} --image={image} --restart=Never -- {command}")
+    _until(lambda: kubectl(f"get pod {name} -o jsonpath={{.status.phase}}") in ("Succeeded", "Failed"))
+    output = kubectl(f"logs {name}")
+    kubectl(f"delete pod {name} --grace-period=0 --wait=false")
+    return output
+
+
+def test_a_website_is_served_by_a_controller_that_runs_as_a_pod(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/website-crd.yaml")
+    kubectl("create serviceaccount website-controller")
+    account = "--serviceaccount=default:website-controller"
+    kubectl("create clusterrole websites --verb=get,list,watch --resource=websites.extensions.example.com")
+    kubectl(f"create clusterrolebinding websites --clusterrole=websites {account}")
+    kubectl(f"create rolebinding website-controller --clusterrole=edit {account}")
+    kubectl(f"apply -f {_NOTES}/website-controller.yaml")
+    kubectl(f"apply -f {_NOTES}/website.yaml")
+    assert "kubia" in kubectl("get ws")
+    _until(lambda: kubectl.outcome("get deployment kubia-website").code == 0)
+    kubectl("rollout status deployment kubia-website --timeout=25s")
+    page = "<h1>Served from https://github.com/luksa/kubia-website-example.git</h1>\n"
+    assert _run(kubectl, "visitor", "curl -sS --max-time 20 http://kubia-website/", image="curlimages/curl") == page
+    port = kubectl("get service kubia-website -o jsonpath={.spec.ports[0].nodePort}")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
+        assert answer.read().decode() == page
+    kubectl(f"delete -f {_NOTES}/website.yaml")
+    _until(lambda: kubectl("get deployments,replicasets,services,pods -l webserver=kubia-website -o name") == "")
+    kubectl("delete deployment website-controller")
+
+
+def test_the_job_prints_and_completes(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/job.yaml")
+    kubectl("wait --for=condition=Complete --timeout=25s job/job-hello-world")
+    assert kubectl("logs job/job-hello-world") == "Hello, World\n"
+
+
+def test_the_cron_job_of_an_old_version_makes_jobs(kubectl: Kubectl) -> None:
+    assert "cronjob.batch/cronjob-example created" in kubectl(f"apply -f {_NOTES}/cronjob.yaml")
+    kubectl("create job now --from=cronjob/cronjob-example")
+    kubectl("wait --for=condition=Complete --timeout=25s job/now")
+    assert kubectl("logs job/now").strip()
+    kubectl("delete cronjob cronjob-example")
+
+
+def test_the_daemon_set_tolerates_the_taint_of_a_master(kubectl: Kubectl) -> None:
+    kubectl("taint nodes --all node-role.kubernetes.io/master=:NoSchedule")
+    try:
+        kubectl(f"apply -f {_NOTES}/daemonset.yaml")
+        kubectl("rollout status daemonset daemonset-example --timeout=25s")
+        kubectl("run intolerant --image=busybox -- sleep 1000")
+        kubectl("wait --for=jsonpath={.status.conditions[0].reason}=Unschedulable --timeout=25s pod intolerant")
+    finally:
+        kubectl("taint nodes --all node-role.kubernetes.io/master-")
+    kubectl("wait --for=condition=Ready --timeout=25s pod intolerant")
+    kubectl("delete pod intolerant --grace-period=0 --force")
+    kubectl("delete daemonset daemonset-example --wait=false")
+
+
+def test_the_members_of_the_stateful_set_are_found_by_name(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/statefulset.yaml")
+    kubectl("rollout status statefulset statefulset-example --timeout=25s")
+    pods = json.loads(kubectl("get pods -l name=statefulset-example -o json"))["items"]
+    addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}
+    assert len(addresses) == 3
+    found = _run(kubectl, "debug", "nslookup statefulset-service.default.svc.cluster.local")
+    assert all(address in found for address in addresses.values()), found
+    member = _run(kubectl, "member", "wget -qO- http://statefulset-example-1.statefulset-service/")
+    assert member == "You accessed to statefulset-example-1\n"
+    kubectl("delete statefulset statefulset-example --wait=false")
+
+
+def test_a_killed_process_and_a_deleted_pod_come_back(kubectl: Kubectl) -> None:
+    kubectl("create deployment heals --image=busybox -- sh -c 'sleep 1000; exit 1'")
+    kubectl("rollout status deployment heals --timeout=25s")
+    kubectl.outcome("exec deploy/heals -- sh -c 'kill -9 -1'")
+    restarts = "get pods -l app=heals -o jsonpath={.items[0].status.containerStatuses[0].restartCount}"
+    _until(lambda: kubectl(restarts) == "1")
+    before = kubectl("get pods -l app=heals -o name")
+    kubectl("delete pod -l app=heals --grace-period=0 --force")
+    kubectl("rollout status deployment heals --timeout=25s")
+    assert kubectl("get pods -l app=heals -o name") != before
+    kubectl("delete deployment heals --wait=false")
+
+
+def test_a_pod_waits_for_the_scheduler_that_it_names(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/custom-scheduled-pod.yaml")
+    (node,) = kubectl("get nodes -o jsonpath={.items[*].metadata.name}").split()
+    assert kubectl("get pod custom-scheduled-pod -o jsonpath={.spec.nodeName}") == ""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "custom-scheduled-pod"}, "target": target}
+    path = "/api/v1/namespaces/default/pods/custom-scheduled-pod/binding"
+    kubectl(f"create --raw {path} -f -", stdin=json.dumps(binding))
+    kubectl("wait --for=condition=Ready --timeout=25s pod custom-scheduled-pod")
+    kubectl("delete pod custom-scheduled-pod --grace-period=0 --force")
+
+
+_LOAD = """
+import json, time, urllib.request
+good, bad, seen = 0, [], set()
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline:
+    try:
+        seen.add(urllib.request.urlopen("http://rolling/", timeout=5).read().decode())
+        good += 1
+    except OSError as error:
+        bad.append(str(error))
+    print(json.dumps({"good": good, "bad": bad, "seen": len(seen)}), flush=True)
+    time.sleep(0.005)
+"""
+
+
+def test_a_rolling_update_under_load_fails_no_request(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/rolling.yaml")
+    kubectl("rollout status deployment rolling --timeout=25s")
+    pod = {"name": "load", "image": "python", "command": ["python3", "-c", _LOAD]}
+    spec = {"containers": [pod], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+    load = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "load"}, "spec": spec}
+    kubectl("apply -f -", stdin=json.dumps(load))
+
+    def counted() -> dict[str, Any]:
+        lines = kubectl("logs load --tail=1")
+        return dict(json.loads(lines)) if lines.endswith("}\n") else {"good": 0, "bad": [], "seen": 0}
+
+    kubectl("wait --for=condition=Ready --timeout=25s pod load")
+    _until(lambda: counted()["seen"] == 2)
+    kubectl("set env deployment/rolling VERSION=2")
+    kubectl("rollout status deployment rolling --timeout=25s")
+    _until(lambda: counted()["seen"] == 4)
+    _until(lambda: len(kubectl("get pods -l app=rolling -o name").split()) == 2)
+    result = counted()
+    assert result["bad"] == [] and result["good"] > 20, result
+    kubectl("delete pod load --grace-period=0 --force")
+    kubectl("delete deployment,service rolling --wait=false")
