@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
+import pytest
 from tests.sdk.operator.databases import BLOG
 from tests.sdk.operator.test_turns_and_threads import reach
 from tests.sdk.websites import Website, website
@@ -18,6 +19,7 @@ from pinnace.sdk import (
     Operator,
     Shared,
 )
+from pinnace.sdk.operator.shared import StartupFailed
 from pinnace.testing.cluster import Cluster
 
 
@@ -105,3 +107,35 @@ async def test_events_outside_of_the_cluster_cause_reconciles(cluster: Cluster) 
             assert answer.status == 202
     await reach(lambda: len(calls) == 3)
     assert calls == ["requeued"] * 3
+
+
+async def test_resources_are_closed_when_the_operator_is_cancelled(cluster: Cluster) -> None:
+    operator, log = Operator("stopping"), list[str]()
+
+    @operator.shutdown
+    async def close() -> None:
+        log.append("closed")
+
+    async def run() -> None:
+        async with operator.running(cluster.client):
+            log.append("running")
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(run())
+    while not log:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert log == ["running", "closed"]
+
+
+async def test_a_startup_that_fails_is_named_with_its_line(cluster: Cluster) -> None:
+    operator = Operator("sharing")
+
+    @operator.startup
+    def open_session(shared: Shared) -> None:
+        shared[Session] = Session()
+
+    with pytest.raises(StartupFailed, match=r"open_session failed at test_shared_resources\.py:\d+: .* write `return"):
+        async with operator.running(cluster.client):
+            pass
