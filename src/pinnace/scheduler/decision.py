@@ -123,14 +123,16 @@ def _feasible(decision: SchedulingDecision, profile: Profile, preparation: Prepa
     cycle = decision.cycle
     nodes = cycle.state.nodes
     nominated = nodes.slot_of.get(decision.pod.nominated_node, -1)
-    if nominated >= 0:
-        only: Slots = np.array([nominated], dtype=np.intp)
-        if preparation.only is None or decision.pod.nominated_node in preparation.only:
-            checked = profile.diagnose(cycle, preparation, only)
-            if checked.of(nominated) is None and profile.refusal_beside_nominated(cycle, nominated) is None:
-                return only
     alone = profile.evaluation(cycle.template).feasible(cycle)
     mask = alone.mask
+    is_named = preparation.only is None or decision.pod.nominated_node in preparation.only
+    if nominated >= 0 and is_named and mask[nominated]:
+        only: Slots = np.array([nominated], dtype=np.intp)
+        checked = (
+            filter_codes(one, cycle, only) for one in profile.cluster_filters if one.name not in preparation.skipped
+        )
+        if not any(codes[0] for codes in checked) and profile.refusal_beside_nominated(cycle, nominated) is None:
+            return only
     if preparation.only is not None:
         named = np.zeros_like(mask)
         named[[slot for name in preparation.only if (slot := nodes.slot_of.get(name, -1)) >= 0]] = True

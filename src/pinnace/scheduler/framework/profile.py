@@ -16,7 +16,7 @@ from pinnace.scheduler.framework.events import EventRegistration
 from pinnace.scheduler.framework.guard import call, filter_codes
 from pinnace.scheduler.framework.plugin import Depends, FilterPlugin, Plugin
 from pinnace.scheduler.framework.status import Code, OnlyNodes, Refusal, Skip, unresolvable
-from pinnace.scheduler.state.arrays import Slots
+from pinnace.scheduler.state.arrays import ALL, Slots
 from pinnace.scheduler.state.pods import Template
 
 _MOST_TEMPLATES = 128
@@ -193,13 +193,19 @@ class Preparation:
 
 
 def _refuse(plugin: FilterPlugin, cycle: Cycle, diagnosis: Diagnosis, left: Slots) -> Slots:
-    codes = filter_codes(plugin, cycle, left)
-    for code in np.unique(codes[codes != 0]).tolist():
+    # All slots as a slice: numpy copies the values of an array of slots.
+    codes = filter_codes(plugin, cycle, ALL if len(left) == cycle.state.size else left)
+    refused = codes != 0
+    if not refused.any():
+        return left
+    found = codes[refused]
+    lowest, highest = int(found.min()), int(found.max())
+    for code in [lowest] if lowest == highest else np.unique(found).tolist():
         mask = np.zeros_like(diagnosis.present)
         mask[left[codes == code]] = True
         refusal = call(plugin.name, "filter", plugin.refusal, cycle, code)
         diagnosis.set(mask, Refusal(refusal.code, refusal.reasons, plugin.name))
-    passed: Slots = left[codes == 0]
+    passed: Slots = left[~refused]
     return passed
 
 

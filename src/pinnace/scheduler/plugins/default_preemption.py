@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ from pinnace.scheduler.framework.plugin import Filters, Nomination
 from pinnace.scheduler.framework.status import Code, Refusal, unresolvable, unschedulable
 from pinnace.scheduler.plugins.budgets import Budgets
 from pinnace.scheduler.plugins.victims import Victims, select_by_filters, select_by_resources
+from pinnace.scheduler.state.arrays import Slots
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 
@@ -54,16 +56,13 @@ class DefaultPreemption:
         obstacle = self._obstacle(cycle, diagnosis)
         if obstacle:
             return unschedulable(f"preemption: {obstacle}", plugin=self.name)
-        potential = np.flatnonzero(diagnosis.resolvable()).tolist()
+        potential = np.flatnonzero(diagnosis.resolvable())
         refusals: Counter[str] = Counter()
-        candidates: dict[int, Victims] = {}
-        if potential:
-            candidates = self._find(cycle, filters, potential, refusals)
-        if not candidates:
+        found = self._find(cycle, filters, potential, refusals) if len(potential) else None
+        if found is None:
             return self._explain(cycle.state.nodes.count, refusals)
-        best = min(candidates, key=lambda slot: candidates[slot].order)
-        chosen = candidates[best]
-        return Nomination(cycle.state.nodes.names[best], chosen.pods, chosen.violations)
+        slot, chosen = found
+        return Nomination(cycle.state.nodes.names[slot], chosen.pods, chosen.violations)
 
     def _obstacle(self, cycle: Cycle, diagnosis: Diagnosis) -> str:
         """Return why a pod may not preempt others now; empty if it may."""
@@ -80,33 +79,46 @@ class DefaultPreemption:
                 return "not eligible due to a terminating pod on the nominated node."
         return ""
 
-    def _find(self, cycle: Cycle, filters: Filters, potential: list[int], refusals: Counter[str]) -> dict[int, Victims]:
-        state = cycle.state
+    def _find(
+        self, cycle: Cycle, filters: Filters, potential: Slots, refusals: Counter[str]
+    ) -> tuple[int, Victims] | None:
+        """Return the best of enough candidates, sought from a random node on; None if there is none."""
         wanted = min(max(len(potential) * self._percentage // 100, self._absolute), len(potential))
         offset = cycle.random.randrange(len(potential))
-        budgets = Budgets(state.lookups)
-        known: _KnownVictims = cycle.template.cached.setdefault((self.name, "victims"), _KnownVictims())
-        by_resources = filters.needs_only_resources(cycle)
-        if by_resources:
-            known.refresh(state)
-        found: dict[int, Victims] = {}
+        select = self._selector(cycle, filters)
+        best: tuple[int, Victims] | None = None
+        found = 0
         has_harmless = False
-        for position in range(len(potential)):
-            slot = potential[(offset + position) % len(potential)]
-            result = known.by_slot.get(slot) if by_resources else None
-            if result is None:
-                result = _select(cycle, filters, slot, budgets, by_resources=by_resources)
-                if by_resources:
-                    known.by_slot[slot] = result
+        for slot in _from(potential, offset, wanted):
+            result = select(slot)
             if isinstance(result, Refusal):
                 refusals.update(result.reasons)
                 refusals[""] += 1
                 continue
-            found[slot] = result
+            found += 1
             has_harmless = has_harmless or not result.violations
-            if has_harmless and len(found) >= wanted:
+            if best is None or result.order < best[1].order:
+                best = slot, result
+            if has_harmless and found >= wanted:
                 break
-        return found
+        return best
+
+    def _selector(self, cycle: Cycle, filters: Filters) -> Callable[[int], Victims | Refusal]:
+        """Return a function that selects the victims of a slot; kept results are used while its pods stay the same."""
+        budgets = Budgets(cycle.state.lookups)
+        if not filters.needs_only_resources(cycle):
+            return lambda slot: _select(cycle, filters, slot, budgets, by_resources=False)
+        known: _KnownVictims = cycle.template.cached.setdefault((self.name, "victims"), _KnownVictims())
+        known.refresh(cycle.state)
+        by_slot = known.by_slot
+
+        def select(slot: int) -> Victims | Refusal:
+            result = by_slot.get(slot)
+            if result is None:
+                result = by_slot[slot] = _select(cycle, filters, slot, budgets, by_resources=True)
+            return result
+
+        return select
 
     def _explain(self, total: int, refusals: Counter[str]) -> Refusal:
         asked = refusals.pop("", 0)
@@ -114,6 +126,13 @@ class DefaultPreemption:
             refusals[_NOT_HELPFUL] += total - asked
         reasons = sorted(f"{count} {reason}" for reason, count in refusals.items())
         return unresolvable(f"preemption: 0/{total} nodes are available: {', '.join(reasons)}.", plugin=self.name)
+
+
+def _from(slots: Slots, offset: int, at_once: int) -> Iterator[int]:
+    """Yield the slots from a position on, round to it; mostly the first `at_once` are enough."""
+    rolled = np.concatenate((slots[offset:], slots[:offset]))
+    for begin in range(0, len(rolled), at_once):
+        yield from rolled[begin : begin + at_once].tolist()
 
 
 def _select(cycle: Cycle, filters: Filters, slot: int, budgets: Budgets, *, by_resources: bool) -> Victims | Refusal:

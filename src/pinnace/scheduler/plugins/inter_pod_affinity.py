@@ -11,7 +11,7 @@ from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
-from pinnace.scheduler.state.affinity import TermUse, count_per_domain
+from pinnace.scheduler.state.affinity import TermUse
 from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.counters import PodSelection
@@ -78,11 +78,9 @@ class InterPodAffinity:
     def _count_affinity(self, state: ClusterState, template: Template, required: _Required) -> None:
         """Count pods that match all affinity terms: only those satisfy any of them."""
         terms = template.terms.required_affinity
-        counts = state.count(_selection_of_all(state, terms))
-        for term in terms:
-            required.affinity.append(_by_domain(state, term.topology_key, counts))
-        has_labels = [(state.nodes.labels.codes(term.topology_key) >= 0) & state.nodes.present for term in terms]
-        has_match = any(bool(counts[mask].any()) for mask in has_labels)
+        selection = _selection_of_all(state, terms)
+        required.affinity = [_by_domain(state, term.topology_key, selection) for term in terms]
+        has_match = any(bool(one.values[:-1].any()) for one in required.affinity)
         required.is_first = not has_match and all(_matches(state, term, template) for term in terms)
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
@@ -187,13 +185,11 @@ def _per_domain(state: ClusterState, use: TermUse) -> Integers:
 
 
 def _matches_of(state: ClusterState, term: AffinityTerm) -> _Domains:
-    return _by_domain(state, term.topology_key, state.count(_selection_of_all(state, (term,))))
+    return _by_domain(state, term.topology_key, _selection_of_all(state, (term,)))
 
 
-def _by_domain(state: ClusterState, key: str, counts: Integers) -> _Domains:
-    column = state.nodes.labels.column(key)
-    codes = column.codes(state.size)
-    return _Domains(codes, count_per_domain(codes, counts, len(column.values)))
+def _by_domain(state: ClusterState, key: str, selection: PodSelection) -> _Domains:
+    return _Domains(state.nodes.labels.codes(key), state.count_by_domain(selection, key))
 
 
 def _selection_of_all(state: ClusterState, terms: Sequence[AffinityTerm]) -> PodSelection:

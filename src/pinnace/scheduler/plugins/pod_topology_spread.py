@@ -20,9 +20,8 @@ from pinnace.scheduler.plugins.spread_constraints import (
     default_constraints_of,
     is_eligible,
 )
-from pinnace.scheduler.state.affinity import count_per_domain
 from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, divide
-from pinnace.scheduler.state.counters import PodSelection
+from pinnace.scheduler.state.counters import PodSelection, count_per_domain
 from pinnace.scheduler.state.node_selectors import length
 from pinnace.scheduler.state.pods import Pod
 
@@ -67,23 +66,20 @@ class PodTopologySpread:
         constraints = self._constraints(cycle, "DoNotSchedule")
         if not constraints:
             return SKIP
-        labels = cycle.state.nodes.labels
-        has_all = cycle.state.nodes.present.copy()
-        for one in constraints:
-            has_all &= labels.codes(one.topology_key) >= 0
-        cycle.data[self.name] = [_count_hard(cycle, one, has_all) for one in constraints]
+        cycle.data[self.name] = [_count_hard(cycle, one, constraints) for one in constraints]
         return None
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
-        codes = np.zeros(length(cycle.state.nodes, at), dtype=np.int32)
+        codes: Codes | None = None
         hard: list[_Hard] = cycle.data.get(self.name) or []
         for one in hard:
             own = 1 if one.constraint.selector.matches(cycle.template.labels) else 0
-            domains = one.codes[at]
-            too_many = one.per_domain[domains] + own - one.least > one.constraint.max_skew
-            failed = np.where(domains < 0, _UNLABELED, np.where(too_many, _SKEWED, 0)).astype(np.int32)
-            codes = np.where(codes == 0, failed, codes)
-        return codes
+            by_domain = (one.per_domain + (own - one.least) > one.constraint.max_skew).astype(np.int32)
+            by_domain *= _SKEWED
+            by_domain[-1] = _UNLABELED
+            failed = by_domain[one.codes[at]]
+            codes = failed if codes is None else np.where(codes == 0, failed, codes)
+        return codes if codes is not None else np.zeros(length(cycle.state.nodes, at), dtype=np.int32)
 
     def refusal(self, cycle: Cycle, code: int) -> Refusal:
         return _REFUSALS[code]
@@ -141,19 +137,43 @@ class PodTopologySpread:
         return (EventRegistration(POD, pods, _may_change_counts), EventRegistration(NODE, nodes))
 
 
-def _count_hard(cycle: Cycle, constraint: Constraint, has_all: Mask) -> _Hard:
+@dataclass(frozen=True, slots=True)
+class _Domains:
+    """The nodes whose pods count for a constraint, and the domains that these nodes form."""
+
+    position: int
+    """The position of the log of nodes for which it is valid."""
+    eligible: Mask
+    is_present: Mask
+    """By domain; the last element is for nodes without the label."""
+    count: int
+
+
+def _domains_of(cycle: Cycle, constraint: Constraint, constraints: Sequence[Constraint]) -> _Domains:
+    """Return the domains of a constraint: kept for all pods of the template until a node changes."""
     nodes = cycle.state.nodes
-    column = nodes.labels.column(constraint.topology_key)
-    codes, domains = column.codes(nodes.size), len(column.values)
-    eligible = has_all & is_eligible(nodes, cycle.template, constraint, ALL)
-    counts = cycle.state.count(_selection(cycle, constraint))
-    per_domain = count_per_domain(codes[eligible], counts[eligible], domains)
-    has_domain = np.zeros(domains + 1, dtype=np.bool_)
-    has_domain[codes[eligible]] = True
-    has_domain[domains] = False
-    found = int(has_domain.sum())
-    least = int(per_domain[has_domain].min()) if found else _NO_MINIMUM
-    return _Hard(constraint, codes, per_domain, 0 if found < constraint.min_domains else least)
+    key = ("spread domains", constraint)
+    known: _Domains | None = cycle.template.cached.get(key)
+    if known is None or known.position != nodes.log.position:
+        eligible = nodes.present & is_eligible(nodes, cycle.template, constraint, ALL)
+        for one in constraints:
+            eligible &= nodes.labels.codes(one.topology_key) >= 0
+        column = nodes.labels.column(constraint.topology_key)
+        is_present = np.zeros(len(column.values) + 1, dtype=np.bool_)
+        is_present[column.codes(nodes.size)[eligible]] = True
+        is_present[-1] = False
+        known = _Domains(nodes.log.position, eligible, is_present, int(is_present.sum()))
+        cycle.template.cached[key] = known
+    return known
+
+
+def _count_hard(cycle: Cycle, constraint: Constraint, constraints: Sequence[Constraint]) -> _Hard:
+    state, topology_key = cycle.state, constraint.topology_key
+    domains = _domains_of(cycle, constraint, constraints)
+    per_domain = state.count_by_domain(_selection(cycle, constraint), topology_key, domains.eligible)
+    least = int(per_domain[domains.is_present].min()) if domains.count else _NO_MINIMUM
+    codes = state.nodes.labels.codes(topology_key)
+    return _Hard(constraint, codes, per_domain, 0 if domains.count < constraint.min_domains else least)
 
 
 def _count_soft(

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from pinnace.scheduler.state.arrays import Codes, Integers, grow
+from pinnace.scheduler.state.counters import count_per_domain
 from pinnace.scheduler.state.pods import Template
 from pinnace.scheduler.state.terms import AffinityTerm, Labels
 
@@ -49,12 +50,6 @@ class TermUse:
             return counted
         size = min(len(codes), len(self._many))
         return count_per_domain(codes[:size], self._many[:size], domains)
-
-
-def count_per_domain(codes: Codes, counts: Integers, domains: int) -> Integers:
-    """Sum `counts` by code. The last element is the sum of the nodes without the label."""
-    sums = np.bincount(codes + 1, weights=counts, minlength=domains + 1)
-    return np.roll(sums, -1).astype(np.int64)
 
 
 class TermIndex:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pinnace.model.objects import Object
 from pinnace.scheduler.state.affinity import TermIndex
-from pinnace.scheduler.state.arrays import At, Integers, grow, grow_to
+from pinnace.scheduler.state.arrays import At, Integers, Mask, grow, grow_to
 from pinnace.scheduler.state.claims import ClaimUse
 from pinnace.scheduler.state.counters import PodCounts, PodSelection
 from pinnace.scheduler.state.log import ChangeLog
@@ -70,6 +70,13 @@ class ClusterState:
     def count(self, selection: PodSelection) -> Integers:
         """Return the number of selected pods on each node. The array is shared: do not change it."""
         return self._counts.of(selection, self.nodes.size)
+
+    def count_by_domain(self, selection: PodSelection, label: str, mask: Mask | None = None) -> Integers:
+        """Return the number of selected pods by the value of a node label, on the nodes of a mask or on all.
+
+        The last element is that of the nodes without the label. The array is shared: do not change it.
+        """
+        return self._counts.by_domain(selection, self.nodes, label, mask)
 
     def pods_at(self, slot: int) -> Iterable[Pod]:
         """Return the pods of a node; within `without` and `placed` as these blocks say."""
