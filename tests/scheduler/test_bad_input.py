@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -209,12 +210,13 @@ async def test_a_node_that_vanishes_before_the_binding_does_not_lose_the_pod(clu
 
 async def test_many_pods_that_fit_nowhere_do_not_keep_back_one_that_fits(cluster: Cluster) -> None:
     await cluster.add_nodes(2, shape=NodeShape(cpu="1"))
-    for number in range(60):
-        await cluster.client.create(pod(f"big-{number}", cpu="64"))
+    await asyncio.gather(*(cluster.client.create(pod(f"big-{number}", cpu="64")) for number in range(1000)))
     await cluster.client.create(pod("small", cpu="100m"))
     await cluster.settle()
     assert await node_of(cluster, "small")
-    assert (await condition_of(cluster, "big-59"))[1].startswith("0/2 nodes are available: 2 Insufficient cpu.")
+    assert (await condition_of(cluster, "big-999"))[1].startswith("0/2 nodes are available: 2 Insufficient cpu.")
+    events = await cluster.client.list("v1/Event", namespace="default", fields="reason=FailedScheduling")
+    assert len({one["involvedObject"]["name"] for one in events}) == 1000, "no event is lost"
 
 
 @pytest.mark.parametrize(

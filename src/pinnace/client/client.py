@@ -90,6 +90,13 @@ class Client(Reading, Writing, PodStreams):
         twin._exchange.check_write = check
         return twin
 
+    def over(self, transport: Transport) -> Self:
+        """Return a copy of this client that sends its requests over another transport, to the same server."""
+        twin = copy(self)
+        twin._exchange = copy(self._exchange)
+        twin._exchange.transport = transport
+        return twin
+
     def limited(self, rate: Rate) -> Self:
         """Return a copy of this client whose requests, except watches, wait until the rate allows them."""
         twin = copy(self)

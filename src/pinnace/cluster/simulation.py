@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from pinnace.auth.authorization.nodes import GROUP as NODES
 from pinnace.auth.users import MASTERS, User
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
@@ -16,7 +17,8 @@ from pinnace.node.simulated.stages import Life
 from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
-KUBELETS = User("system:simulated-nodes", (MASTERS,))
+PROVIDER = User("system:simulated-nodes", (MASTERS,))
+"""Creates the nodes and runs the parts of stages that no kubelet may write, as the owner of the machines would."""
 
 
 class Plane(Protocol):
@@ -40,12 +42,21 @@ def simulate_nodes(
     life: Life | None = None,
     node_life: Life | None = None,
 ) -> SimulatedNodes:
-    """Add simulated nodes to a manager. The lives are the stages of pods and of nodes."""
-    transport = InProcessTransport(plane.local(KUBELETS))
+    """Add simulated nodes to a manager. The lives are the stages of pods and of nodes.
+
+    Each node writes statuses, leases and the end of its pods as system:node:NAME, with the rights of a node.
+    """
+    transport = InProcessTransport(plane.local(PROVIDER))
     client = Client(transport, clock=manager.client.clock, field_manager="kubelet", retries=Retries(attempts=1))
+    client = client.telling(manager.informers.note_write)
+
+    def kubelet(name: str) -> Client:
+        return client.over(InProcessTransport(plane.local(User(f"system:node:{name}", (NODES,)))))
+
     nodes = SimulatedNodes(
         manager,
-        client.telling(manager.informers.note_write),
+        client,
+        kubelet,
         version=f"v{plane.minor}.0",
         life=life,
         node_life=node_life,

@@ -286,3 +286,20 @@ async def versions(cluster: Cluster, since: int = 0) -> tuple[set[str], int]:
     records = (await cluster.plane.store.list("")).records
     changed = {record.key.split("/")[3] for record in records if record.revision > since}
     return changed, max(record.revision for record in records)
+
+
+async def test_each_node_writes_as_itself_with_the_rights_of_a_node(cluster: Cluster) -> None:
+    await cluster.add_nodes(2)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
+    refuses = {"expression": "request.userInfo.username != 'system:node:node-0'", "message": "not from this node"}
+    expects = {"expression": "'system:nodes' in request.userInfo.groups"}
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [refuses, expects]}
+    binding = {"policyName": "statuses", "validationActions": ["Deny"]}
+    group = "admissionregistration.k8s.io/v1"
+    for kind, spec in (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)):
+        await cluster.client.create({"apiVersion": group, "kind": kind, "metadata": {"name": "statuses"}, "spec": spec})
+    for number in range(2):
+        await cluster.client.create(pod(f"on-{number}", nodeName=f"node-{number}"))
+    await cluster.settle()
+    phases = [(await cluster.client.get("v1/Pod", f"on-{number}"))["status"]["phase"] for number in range(2)]
+    assert phases == ["Pending", "Running"]

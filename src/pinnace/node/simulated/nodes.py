@@ -6,7 +6,7 @@ only the renewals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,18 +69,23 @@ class SimulatedNodes:
         self,
         manager: Manager,
         client: Client,
+        kubelet: Callable[[str], Client],
         *,
         version: str = "",
         life: Life | None = None,
         node_life: Life | None = None,
         connections: LocalNodes | None = None,
     ) -> None:
-        """`client` writes as the kubelets. `version` is the kubelet version that nodes report, such as v1.36.0.
+        """`client` creates nodes, `kubelet` returns the client of the node of a name.
+
+        `version` is the kubelet version that nodes report, such as v1.36.0.
 
         `life` has the stages of pods. Nodes are ready and become ready again, unless `node_life` has stages for them.
         """
         self._manager = manager
         self._client = client
+        self._kubelet = kubelet
+        self._kubelets: dict[str, Client] = {}
         self._version = version
         self._life = life or FastLife()
         self._clock = client.clock
@@ -96,9 +101,9 @@ class SimulatedNodes:
         self._node_cache = manager.cache(_NODE)
         self._nodes = Controller("simulated-nodes", self._reconcile_node, workers=8)
         self._leases = Controller("simulated-leases", self._renew, workers=8)
-        self._pods = StageRunner(manager, client, _POD, self._life, self, is_ours=self._runs_pod)
+        self._pods = StageRunner(manager, client, _POD, self._life, self, node_of=self._node_of_pod)
         self._node_stages = (
-            StageRunner(manager, client, _NODE, node_life, self, is_ours=self._runs_node)
+            StageRunner(manager, client, _NODE, node_life, self, node_of=self._node_of_node)
             if node_life is not None
             else None
         )
@@ -155,13 +160,22 @@ class SimulatedNodes:
         elif not is_ready(node):
             self._nodes.enqueue(latest.key, "not ready")
 
-    def _runs_node(self, node: Object) -> bool:
-        name = node["metadata"]["name"]
-        return name in self._machines and name not in self._stopped
+    def _node_of_node(self, node: Object) -> str:
+        return self._running(node["metadata"]["name"])
 
-    def _runs_pod(self, pod: Object) -> bool:
-        name = pod["spec"].get("nodeName")
-        return name in self._machines and name not in self._stopped
+    def _node_of_pod(self, pod: Object) -> str:
+        return self._running(pod["spec"].get("nodeName") or "")
+
+    def _running(self, name: str) -> str:
+        """Return the name of a node that is simulated and runs; else an empty one."""
+        return name if name in self._machines and name not in self._stopped else ""
+
+    def kubelet(self, node: str) -> Client:
+        """Return the client of a node, with the rights of that node."""
+        known = self._kubelets.get(node)
+        if known is None:
+            known = self._kubelets[node] = self._kubelet(node)
+        return known
 
     def _remember_node(self, key: Key) -> _Machine:
         known = self._machines[key.name] = _Machine(self._turns)
@@ -177,6 +191,7 @@ class SimulatedNodes:
         known = self._machines.pop(name, None)
         if known is None:
             return
+        self._kubelets.pop(name, None)
         for address in known.host_ips:
             self._node_addresses.release(address)
         if self._node_stages is not None:
@@ -202,7 +217,7 @@ class SimulatedNodes:
         elif self._node_stages is None and is_simulated(node) and not is_ready(node):
             address = "" if host_ips(node) else self._node_addresses.allocate()
             status = ready_status(node, address, shape or NodeShape(), version=self._version, now=now)
-            await self._client.patch(_NODE, key.name, {"status": status}, subresource="status")
+            await self.kubelet(key.name).patch(_NODE, key.name, {"status": status}, subresource="status")
 
     async def _remove_taint(self, node: Object) -> None:
         """Remove the taint that admission gives to a new node until it is ready: this one is ready."""
@@ -219,7 +234,9 @@ class SimulatedNodes:
             return None
         now = to_rfc3339_micro(self._clock.now())
         try:
-            await self._client.patch(_LEASE, key.name, {"spec": {"renewTime": now}}, namespace=_LEASE_NAMESPACE)
+            await self.kubelet(key.name).patch(
+                _LEASE, key.name, {"spec": {"renewTime": now}}, namespace=_LEASE_NAMESPACE
+            )
         except errors.NotFound:
             await self._create_lease(key.name, machine, now)
         return Result(requeue_after=self._until_next_turn(machine))
@@ -232,7 +249,7 @@ class SimulatedNodes:
             "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
             "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
         }
-        await self._client.create(lease)
+        await self.kubelet(name).create(lease)
 
     def _until_next_turn(self, machine: _Machine) -> float:
         """Nodes renew in groups, one group per turn: few wake-ups, and no burst of all nodes at once."""

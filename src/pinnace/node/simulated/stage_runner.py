@@ -14,6 +14,7 @@ from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
 COMPONENT = "kubelet"
+_POD = "v1/Pod"
 _log = logging.getLogger(__name__)
 
 
@@ -37,16 +38,19 @@ class StageRunner:
         life: Life,
         context: StageContext,
         *,
-        is_ours: Callable[[Object], bool],
+        node_of: Callable[[Object], str],
     ) -> None:
-        """`is_ours` says of an object whether its node is simulated and running."""
+        """`node_of` returns the node of an object; an empty name if that is not simulated, or does not run.
+
+        Statuses and deletions are written as the node. No node may write the rest of an object: `client` does.
+        """
         self._recorder = manager.recorder
         self._client = client
         self._clock = client.clock
         self._kind = kind
         self._life = life
         self._context = context
-        self._is_ours = is_ours
+        self._node_of = node_of
         self._cache = manager.cache(kind)
         self._plans: dict[Key, _Plan] = {}
         name = f"simulated-{kind.rpartition('/')[2].lower()}-stages"
@@ -60,7 +64,7 @@ class StageRunner:
 
     async def _reconcile(self, key: Key) -> Result | None:
         obj = self._cache.get(key)
-        while obj is not None and self._is_ours(obj):
+        while obj is not None and self._node_of(obj):
             stage = self._stage_of(key, obj)
             if stage is None:
                 return None
@@ -124,16 +128,22 @@ class StageRunner:
         """Apply one effect. Return the object after it; None once the object is deleted."""
         match effect:
             case StagePatch(body, subresource, form):
-                return await self._client.patch(
+                client = self._kubelet(obj) if subresource == "status" else self._client
+                return await client.patch(
                     self._kind, key.name, body, namespace=key.namespace, subresource=subresource, form=form
                 )
             case Delete():
                 uid = obj["metadata"]["uid"]
-                await self._client.delete(self._kind, key.name, namespace=key.namespace, grace_seconds=0, uid=uid)
+                client = self._kubelet(obj) if self._kind == _POD else self._client
+                await client.delete(self._kind, key.name, namespace=key.namespace, grace_seconds=0, uid=uid)
                 return None
             case Emit(type_, reason, message):
                 self._recorder.record(obj, type_, reason, message, component=COMPONENT)
                 return latest
+
+    def _kubelet(self, obj: Object) -> Client:
+        node = self._node_of(obj)
+        return self._context.kubelet(node) if node else self._client
 
 
 def _status_in(effects: list[Effect]) -> Object | None:

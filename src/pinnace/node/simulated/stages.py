@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from pinnace.client.client import Client
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
 
@@ -45,6 +46,9 @@ class StageContext(Protocol):
     @property
     def now(self) -> str:
         """The time in RFC 3339."""
+
+    def kubelet(self, node: str) -> Client:
+        """Return the client of a node, with the rights of that node."""
 
     def host_ips(self, node: str) -> Sequence[str]: ...
 
