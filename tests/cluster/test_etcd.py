@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
 from tests.store.etcd.processes import EtcdMember, etcd_program
+from tests.store.etcd.proxy import Proxy
 
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
+from pinnace.store.etcd import client, transactions
 from pinnace.store.etcd.settings import EtcdSettings
 
 
@@ -23,7 +26,7 @@ def member(tmp_path: Path) -> Iterator[EtcdMember]:
     member.stop()
 
 
-def settings_of(member: EtcdMember, data: Path) -> Settings:
+def settings_of(member: EtcdMember | Proxy, data: Path) -> Settings:
     return Settings(
         data_dir=data, etcd=EtcdSettings(endpoints=(("127.0.0.1", member.port),)), controllers=False, scheduler=False
     )
@@ -66,3 +69,57 @@ async def test_events_have_a_lease_in_etcd(member: EtcdMember, tmp_path: Path) -
     assert len(leases) == 1
     held = etcdctl(member, "lease", "timetolive", leases[0], "--keys")
     assert "/registry/core/events/default/e" in held and "granted with TTL(37" in held
+
+
+async def test_while_etcd_is_gone_requests_fail_with_the_reason_and_readyz_names_it(
+    member: EtcdMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(settings_of(member, tmp_path / "data")) as cluster:
+        api = InProcess(cluster.plane)
+        made = await api.made(CONFIG_MAPS, config_map("before"))
+        monkeypatch.setattr(transactions, "CALL_SECONDS", 0.5)
+        monkeypatch.setattr("pinnace.store.etcd.store._CHECK_SECONDS", 0.5)
+        monkeypatch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": 0.5})
+        member.kill()
+        refused = await api.post(CONFIG_MAPS, config_map("during"))
+        assert refused.status == 500 and "did not answer a write" in refused.message
+        unread = await api.get(f"{CONFIG_MAPS}/before")
+        assert unread.status == 500 and "cannot be read" in unread.message
+        stale = await api.get(f"{CONFIG_MAPS}/before?resourceVersion=0")
+        assert stale.json == made
+        ready = await api.get("/readyz?verbose")
+        assert ready.status == 500 and b"[-]etcd failed" in ready.body
+        member.start()
+        async with asyncio.timeout(60):
+            while (await api.get("/readyz")).status != 200:
+                await asyncio.sleep(0.05)
+        assert (await api.get(f"{CONFIG_MAPS}/before")).json == made
+        await api.made(CONFIG_MAPS, config_map("after"))
+
+
+async def test_a_watch_over_compacted_history_ends_with_410_and_the_next_one_goes_on(
+    member: EtcdMember, tmp_path: Path
+) -> None:
+    proxy = Proxy(member.port)
+    await proxy.start()
+    async with running(settings_of(proxy, tmp_path / "one")) as cluster:
+        api = InProcess(cluster.plane)
+        await api.made(CONFIG_MAPS, config_map("old"))
+        since = (await api.get(CONFIG_MAPS)).version
+        watch = await api.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+        proxy.cut()
+        async with running(settings_of(member, tmp_path / "two")) as other:
+            there = InProcess(other.plane)
+            await there.made(CONFIG_MAPS, config_map("new"))
+            await there.delete(f"{CONFIG_MAPS}/old")
+            await other.plane.store.compact(other.plane.store.revision)
+            proxy.mend()
+            (event,) = await watch.rest()
+            assert event["type"] == "ERROR" and event["object"]["code"] == 410
+            listed = await api.get(CONFIG_MAPS)
+            assert "new" in listed.names and "old" not in listed.names
+            watch = await api.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={listed.version}")
+            await there.made(CONFIG_MAPS, config_map("newest"))
+            assert (await watch.next())["object"]["metadata"]["name"] == "newest"
+            watch.close()
+    await proxy.stop()

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -82,6 +83,17 @@ class EtcdMember:
                 stdout=log,
                 stderr=log,
             )
+
+    def wait(self) -> None:
+        """Wait until it takes connections."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline, self.log.read_text()
+                time.sleep(0.02)
 
     def stop(self) -> None:
         """End the process, if it runs, and wait for it."""

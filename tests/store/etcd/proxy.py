@@ -1,0 +1,69 @@
+"""A TCP proxy on loopback that a test can cut, or leave open without passing anything on."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Proxy:
+    """Passes connections on to a port until `cut`, or holds back all that is sent while `held`."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._is_cut = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self.cut()
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Close every connection, and every new one at once."""
+        self._is_cut = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def mend(self) -> None:
+        """Pass connections on again."""
+        self._is_cut = False
+
+    def hold(self) -> None:
+        """Pass nothing on; the connections stay open."""
+        self._flows.clear()
+
+    def release(self) -> None:
+        self._flows.set()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        there, sender = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, sender}
+        for source, sink in ((reader, sender), (there, writer)):
+            task = asyncio.create_task(self._pass_on(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self._flows.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.transport.abort()
+            self._writers.discard(sink)
