@@ -16,8 +16,8 @@ class RecentValues(Generic[_Value]):
     """Values by key, in two generations: a value that is used joins the young one, and the old one is dropped."""
 
     def __init__(self, most_bytes: int) -> None:
-        """The two generations have at most twice `most_bytes`."""
-        self._most_bytes = most_bytes
+        """The two generations have at most twice `most_bytes`, or more for a while after `make_room`."""
+        self._usual_bytes = self._most_bytes = most_bytes
         self._young: dict[Hashable, tuple[_Value, int]] = {}
         self._old: dict[Hashable, tuple[_Value, int]] = {}
         self._bytes = 0
@@ -45,11 +45,16 @@ class RecentValues(Generic[_Value]):
             self._is_timed = True
             asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tick)
 
+    def make_room(self, size: int) -> None:
+        """Keep the parts of an answer of this size together for a while, however large it is: others may share it."""
+        self._most_bytes = max(self._most_bytes, size)
+
     def _age(self) -> None:
         self._young, self._old, self._bytes = {}, self._young, 0
 
     def _tick(self) -> None:
         self._age()
+        self._most_bytes = self._usual_bytes
         self._is_timed = bool(self._old)
         if self._is_timed:
             asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tick)

@@ -25,6 +25,8 @@ FORMATS = {
     "table as yaml": ("", "application/yaml;as=Table;v=v1;g=meta.k8s.io"),
     "selected": ("labelSelector=odd!=x", "application/json"),
     "selected table": ("labelSelector=odd!=x", TABLE),
+    "selected by index": ("labelSelector=odd=1", "application/json"),
+    "metadata": ("", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
 }
 by_format = pytest.mark.parametrize(("query", "accept"), FORMATS.values(), ids=FORMATS)
 

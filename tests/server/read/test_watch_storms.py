@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 from tests.server.conftest import fill, short
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
 
+from pinnace.cluster.control_plane import SYSTEM
 from pinnace.server.cache import watch_cache
+from pinnace.server.http.header_cache import RequestHead
+from pinnace.server.http.messages import Peer, Request, StreamingResponse, split_target
 from pinnace.server.read import watch as watches
+from pinnace.store.store import Change
 
 
 async def test_a_storm_of_writes_reaches_every_watch_whole_in_order_and_once(
@@ -148,3 +153,47 @@ async def test_a_watch_that_is_closed_leaves_nothing_behind(alone: InProcess, mo
         watch.close()
         await asyncio.sleep(0)
         assert alone.plane.fanout.watchers() == []
+
+
+class Recorder:
+    """A stream whose client reads nothing: it keeps the chunks themselves, not copies."""
+
+    closed = False
+    buffered = 0
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+
+    def write(self, chunk: bytes) -> None:
+        self.chunks.append(chunk)
+
+    async def drain(self) -> None: ...
+
+    def on_close(self, callback: Any) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+async def test_watches_that_resume_and_watches_that_follow_share_the_bytes_of_events(alone: InProcess) -> None:
+    start, fanout, watches_begun = alone.plane.fanout.revision, alone.plane.fanout, 20
+    for number in range(50):
+        await alone.made(CONFIG_MAPS, config_map(f"cm-{number}", data={"text": "x" * 1000}))
+    streams = [Recorder() for _ in range(watches_begun)]
+    for stream in streams:
+        target = f"{CONFIG_MAPS}?watch=1&resourceVersion={start}"
+        path, query = split_target(target)
+        request = Request("GET", target, path, query, RequestHead({}), b"", Peer(asyncio.BaseTransport()))
+        pending = alone.plane.api.answer(request, SYSTEM)
+        answer = await pending if isinstance(pending, Awaitable) else pending
+        assert isinstance(answer, StreamingResponse)
+        answer.start(stream)
+    keys = [f"/registry/core/configmaps/default/cm-{number}" for number in range(50)]
+    page = await alone.plane.store.list("/registry/core/configmaps/default/cm-")
+    values = {record.key: record.value for record in page.records}
+    fanout.follow([Change(key, fanout.revision + at, values[key], None, 1) for at, key in enumerate(keys, 1)])
+    received = {len(b"".join(stream.chunks)) for stream in streams}
+    assert len(received) == 1
+    [one] = received
+    assert one > 100_000
+    held = {id(chunk): len(chunk) for stream in streams for chunk in stream.chunks}
+    assert sum(held.values()) <= one, f"{watches_begun} watches of {one} bytes hold {sum(held.values())}"

@@ -249,10 +249,7 @@ class Fanout:
                     _queue(interested, event, touched)
         if not changes:  # A shared store has come further without changes of ours.
             self.revision = max(self.revision, self._store.revision)
-        for watcher in touched:
-            chunk = watcher.queued[0] if len(watcher.queued) == 1 else b"".join(watcher.queued)
-            watcher.queued = []
-            watcher.deliver(chunk)
+        _deliver(touched)
         for callback in self._progress:
             callback(self.revision)
 
@@ -293,6 +290,21 @@ def split_key(key: str) -> tuple[str, str]:
     """Split /registry/apps/deployments/default/web into the prefix of its resource and the rest."""
     end = key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1
     return key[:end], key[end:]
+
+
+def _deliver(touched: list[CacheWatcher]) -> None:
+    """Deliver the queued frames. Watchers of the same events share the bytes."""
+    joined: dict[tuple[int, ...], tuple[list[bytes], bytes]] = {}
+    for watcher in touched:
+        queued, watcher.queued = watcher.queued, []
+        if len(queued) == 1:
+            watcher.deliver(queued[0])
+            continue
+        same = tuple(map(id, queued))
+        known = joined.get(same)
+        if known is None:  # The frames are kept until the end, so that no other bytes can have their ids.
+            known = joined[same] = (queued, b"".join(queued))
+        watcher.deliver(known[1])
 
 
 def _queue(interested: set[CacheWatcher], event: CacheEvent, touched: list[CacheWatcher]) -> None:

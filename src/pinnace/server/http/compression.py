@@ -49,6 +49,7 @@ class GzipCache:
 
     def compress(self, pieces: list[bytes]) -> list[bytes] | Awaitable[list[bytes]]:
         begin, *rest = pieces
+        self._done.make_room(2 * sum(map(len, rest)))
         return self.find(pieces) or _join_when_compressed(begin, [self._compress(piece) for piece in rest])
 
     def find(self, pieces: list[bytes]) -> list[bytes] | None:

@@ -189,15 +189,12 @@ class Watch:
 
     def _send_events(self, events: list[CacheEvent]) -> None:
         namespace = self._chosen.namespace
-        frames = []
         for event in events:
             if namespace and event.key.partition("/")[0] != namespace:
                 continue
             framed = self._watcher.frame_of(event)
             if framed is not None:
-                frames.append(framed)
-        if frames:
-            self._stream.write(b"".join(frames))
+                self._stream.write(framed)  # Not joined: the watches that resume share the frames.
 
     async def _catch_up(self, since: int) -> None:
         """Read the store's history until the watch cache continues from there, then join the live watchers."""

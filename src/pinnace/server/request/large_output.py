@@ -38,6 +38,7 @@ class FormattedPieces:
         """Return the YAML in pieces: to join them would hold the loop."""
         pieces: list[bytes] = []
         fields, groups = _split(body)
+        self._known.make_room(4 * sum(map(len, groups)))
         for name, value in sorted(fields.items()):
             if groups and name == next(reversed(fields)):
                 pieces.append(f"{name}:\n".encode())
@@ -51,6 +52,7 @@ class FormattedPieces:
         """Return the indented JSON in pieces: to join them would hold the loop."""
         pieces: list[bytes] = []
         fields, groups = _split(body)
+        self._known.make_room(4 * sum(map(len, groups)))
         for name, value in fields.items():
             pieces += (b",\n  " if pieces else b"{\n  ", orjson.dumps(name), b": ")
             if groups and name == next(reversed(fields)):
