@@ -26,6 +26,7 @@ from pinnace.sdk.handlers.options import HandlerOptions
 from pinnace.sdk.operator.runner import RunParameters
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.cluster import Cluster, running_cluster
+from pinnace.testing.faults import FaultOptions, FaultRule, Faults
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 _LONGEST = 110
@@ -49,6 +50,16 @@ _BACKEND = {
     "close": "Close the connection.",
 }
 """The methods of `Backend`, which every backend of the SDK documents once."""
+
+
+_TESTING: dict[str, Any] = {
+    "Cluster": Cluster,
+    "running_cluster": running_cluster,
+    "ManualClock": ManualClock,
+    "Faults": Faults,
+    "FaultRule": FaultRule,
+}
+"""The public names of `pinnace.testing`."""
 
 
 def main() -> None:
@@ -80,8 +91,9 @@ def page() -> str:
         lines += entry(public.__name__, public) if public.__name__ not in pinnace.sdk.__all__ else []
     lines += ["### Errors", "", *error_lines(), ""]
     lines += ["## pinnace.testing", ""]
-    for name, value in (("Cluster", Cluster), ("running_cluster", running_cluster), ("ManualClock", ManualClock)):
+    for name, value in _TESTING.items():
         lines += entry(name, value)
+    lines += ["### Options of faults", "", *options(FaultOptions)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 

@@ -45,10 +45,12 @@ FOLDER_WORDS = {
     "refusals": ("scheduler", "scheduling"),
     "gate": ("scheduler",),
     "gates": ("scheduler",),
+    **dict.fromkeys(("fault", "faults", "Fault", "Faults", "_faults", "watch_faults"), ("testing",)),
 }
 """Retired words that have a meaning of their own in some folders.
 
-A refusal is a plug-in's answer that a node cannot run a pod; the gates are those of `spec.schedulingGates`.
+A refusal is a plug-in's answer that a node cannot run a pod; the gates are those of `spec.schedulingGates`;
+a fault is what a test lets go wrong.
 """
 PROSE = {
     r"\b(somebody|nobody|whoever|whomever|whom)\b": "name the user, client or part",

@@ -37,7 +37,7 @@ from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.flowcontrol.work_estimates import WorkEstimator
-from pinnace.server.handler import Handler, RequestLimits, RequestVerbs
+from pinnace.server.handler import Handler, RequestLimits, RequestVerbs, ServerApi
 from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
@@ -57,7 +57,7 @@ SYSTEM = User("system:apiserver", (MASTERS,))
 class ControlPlane:
     """The server without its sockets. Its background parts run while `supervisor.running()` does."""
 
-    api: Handler
+    api: ServerApi
     registry: Registry
     discovery: DiscoveryPages
     fanout: Fanout

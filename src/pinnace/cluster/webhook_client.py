@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,10 +27,14 @@ class HttpsWebhookClient:
 
     def __init__(self, services: ServiceAddresses) -> None:
         self._services = services
+        self.check_call: Callable[[WebhookEndpoint], Awaitable[None]] | None = None
+        """Called before each call; raises WebhookCallError to let it fail. For tests."""
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, endpoint: WebhookEndpoint, review: Object, *, seconds: float, agent: str) -> Any:
         """As `WebhookClient.post`."""
+        if self.check_call is not None:
+            await self.check_call(endpoint)
         import aiohttp  # noqa: PLC0415 - most clusters have no webhook, and it takes long to load.
         from yarl import URL  # noqa: PLC0415 - as above.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.auth.authentication.impersonation import wanted_user
-from pinnace.auth.authorization.authorizers import Decision, forbidden_error
+from pinnace.auth.authorization.authorizers import Action, Decision, forbidden_error
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.server.access import AccessControl
@@ -38,6 +38,16 @@ class RequestVerbs(ReadVerbs, Protocol):
     """The verbs on objects."""
 
     def run(self, call: Call) -> Awaitable[Outcome | Answer]: ...
+
+
+class ServerApi(Protocol):
+    """Answers requests from the wire and from callers in this process: the handler, or a stage before it."""
+
+    def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]: ...
+    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
+    def authenticate(self, request: Request) -> User | Awaitable[User]: ...
+    def action_of(self, request: Request) -> Action: ...
+    def render_error(self, request: Request, error: errors.ApiError) -> Response: ...
 
 
 class ServerPages(Protocol):
@@ -104,13 +114,21 @@ class Handler:
                 return answer
         return self.handle(request, user)
 
+    def action_of(self, request: Request) -> Action:
+        """Return the action that a request asks for."""
+        return self._targets.parse(request).action
+
+    def render_error(self, request: Request, error: errors.ApiError) -> Response:
+        """Return the response of an error, in the format that the client accepts."""
+        return self._responses.render_error(request, error)
+
     async def handle(self, request: Request, user: User | None) -> Answer:
         """Run the stages of a request: authenticate, then `_answer`, recorded by the audit log if there is one."""
         if request.path == "*" and request.method == "OPTIONS":
             return Response(200)  # A question about the server as a whole, which Go's servers answer to all clients.
         try:
             if user is None:
-                known = self._authenticate(request)
+                known = self.authenticate(request)
                 user = known if isinstance(known, User) else await known
         except errors.ApiError as error:
             answer = self._responses.render_error(request, error)
@@ -147,7 +165,8 @@ class Handler:
 
     # The stages.
 
-    def _authenticate(self, request: Request) -> User | Awaitable[User]:
+    def authenticate(self, request: Request) -> User | Awaitable[User]:
+        """Return the user of a request from the wire. Raise Unauthorized, or return an awaitable that does."""
         credentials = UpgradeCredentials(request) if request.upgrade else RequestCredentials(request)
         return self._access.identify.authenticate(credentials)
 

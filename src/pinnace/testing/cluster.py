@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
+from pinnace.testing.faults import Faults, UnusedFault, describe
+from pinnace.testing.faulty_api import FaultyApi, is_bookkeeping
 from pinnace.testing.handler_time import HandlerTime
 from pinnace.testing.wire import Wire, certificates, open_wire
 
@@ -53,7 +56,10 @@ class Cluster:
         """`token` is the administrator's."""
         self.clock = clock
         """Time passes only by `await cluster.clock.advance(seconds)`."""
-        self.plane = plane
+        self.faults = Faults(clock, plane.local, lambda: self._fork_plane(clock).api)
+        """Adds rules for conflicts, time-outs, lost events and other faults."""
+        self.plane = replace(plane, api=FaultyApi(plane.api, self.faults, clock))
+        plane.webhooks.check_call = self.faults.check_webhook
         self.managers: list[Manager] = []
         self._settings = settings
         self._token = token
@@ -80,17 +86,22 @@ class Cluster:
         """
         if self._is_closed:
             raise RuntimeError("the cluster is closed, so that it cannot be forked; fork it within its test or block")
-        store = self.plane.store
-        assert isinstance(store, MemoryStore)
-        copied, clock = store.fork(), self.clock.fork()
-        foundation = fork_foundation(self._settings, copied, self.plane.fanout.fork(copied), clock)
-        plane = build_on(foundation, self._settings, tokens={self._token: ADMIN})
-        plane.aggregation.show(certificates().front_proxy_client)
-        twin = Cluster(plane, clock, self._settings, self._token)
+        clock = self.clock.fork()
+        twin = Cluster(self._fork_plane(clock), clock, self._settings, self._token)
         twin._node_setups = list(self._node_setups)
         if self._wire is not None:
             await twin._use_wire()
         return twin
+
+    def _fork_plane(self, clock: ManualClock) -> ControlPlane:
+        """Return a control plane with the objects of now."""
+        store = self.plane.store
+        assert isinstance(store, MemoryStore)
+        copied = store.fork()
+        foundation = fork_foundation(self._settings, copied, self.plane.fanout.fork(copied), clock)
+        plane = build_on(foundation, self._settings, tokens={self._token: ADMIN})
+        plane.aggregation.show(certificates().front_proxy_client)
+        return plane
 
     async def __aenter__(self) -> Cluster:
         return self
@@ -143,7 +154,9 @@ class Cluster:
             self._handler_time.enter(operator)
         if options.get("install", True) and isinstance(operator, Operator):
             await install_external_definitions(self.client, operator.declarations)
-        return await self.keep(operator.running(client or self.client, **options), name=operator.name)
+        return await self.keep(
+            operator.running(client or self._client(None, operator.name), **options), name=operator.name
+        )
 
     async def add_nodes(
         self,
@@ -212,6 +225,7 @@ class Cluster:
         Raise TimeoutError, with the controllers and objects that are busy, if that takes too long.
         """
         await self._begin()
+        own_requests = is_bookkeeping.set(True)
         try:
             async with asyncio.timeout(PATIENCE):
                 while True:
@@ -224,6 +238,8 @@ class Cluster:
             busy = [line for manager in self.managers for line in manager.busy()]
             found = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
             raise TimeoutError(f"the cluster has not settled after {PATIENCE:g} s:\n  {found}") from None
+        finally:
+            is_bookkeeping.reset(own_requests)
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and wait for its effects."""
@@ -271,6 +287,9 @@ class Cluster:
         if self._is_closed:
             return
         self._is_closed = True
+        for rule in self.faults.unused:
+            warnings.warn(f"this fault never happened: {describe(rule)}", UnusedFault, stacklevel=2)
+        self.faults.lift()
         await self.stop()
         await self._tasks.close()
         await self._stack.aclose()

@@ -5,7 +5,8 @@ pytest loads it in every environment with pinnace, so it imports nothing before 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,3 +35,15 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def kubeconfig(cluster: Cluster, tmp_path: Path) -> Path:
     """Return the path of a kubeconfig for `cluster` over a socket, for kubectl and operators in any language."""
     return await cluster.listen(tmp_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the faults of the test's clusters to the report of a failed test."""
+    report = yield
+    module = sys.modules.get("pinnace.testing.cluster")
+    if report.failed and module is not None:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, module.Cluster) and (text := value.faults.report()):
+                report.sections.append((f"faults of {name}", text))
+    return report

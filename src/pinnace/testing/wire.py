@@ -20,6 +20,7 @@ from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.kubeconfig import ClusterAccess, kubeconfig_of
 from pinnace.model.clock import AlarmClock
 from pinnace.server.http.server import HttpServer, tls_context
+from pinnace.testing.faulty_api import BOOKKEEPING, is_bookkeeping
 
 
 @cache
@@ -70,11 +71,15 @@ class _CountingTransport(HttpTransport):
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         self._wire.sent += 1
-        return await super().request(method, target, body, headers)
+        return await super().request(method, target, body, _mark(headers))
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         self._wire.sent += 1
-        return await super().stream(target, headers, silence=silence)
+        return await super().stream(target, _mark(headers), silence=silence)
+
+
+def _mark(headers: Mapping[str, str]) -> Mapping[str, str]:
+    return {**headers, BOOKKEEPING.decode(): "true"} if is_bookkeeping.get() else headers
 
 
 async def open_wire(plane: ControlPlane, token: str) -> Wire:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.server.conftest import fill
@@ -14,6 +14,7 @@ from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
 from pinnace.server.flowcontrol.work_estimates import WorkEstimate, WorkEstimator
+from pinnace.server.handler import Handler
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request
 from pinnace.server.local import NoTransport
@@ -156,7 +157,7 @@ async def test_a_large_table_takes_more_seats_and_an_administrator_none(
     most = 0
     while not listing.done():
         await asyncio.sleep(0)
-        limited = [one for one in api.plane.api._flow_control.levels if not one.is_exempt]
+        limited = [one for one in cast(Handler, api.plane.api)._flow_control.levels if not one.is_exempt]
         most = max(most, *(one.executing for one in limited))
     assert listing.result().status == 200
     assert most == width

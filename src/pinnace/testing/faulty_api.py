@@ -1,0 +1,84 @@
+"""The API of a test's cluster: passes each request on, unless a fault rule matches it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from dataclasses import replace
+
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.users import User
+from pinnace.model import errors
+from pinnace.model.clock import AlarmClock
+from pinnace.server.handler import ServerApi
+from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
+from pinnace.testing.faults import Faults, Interception
+from pinnace.testing.watch_faults import WatchStream
+
+BOOKKEEPING = b"x-pinnace-bookkeeping"
+"""The header of requests by which a test waits for its cluster: no fault happens to them."""
+is_bookkeeping: ContextVar[bool] = ContextVar("is_bookkeeping", default=False)
+
+
+class FaultyApi:
+    """An API with faults."""
+
+    def __init__(self, inner: ServerApi, faults: Faults, clock: AlarmClock) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._clock = clock
+
+    def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]:
+        if not self._faults.rules and "watch" not in request.target:
+            return self._inner(request)
+        return self._handle(request, None)
+
+    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        if not self._faults.rules and "watch" not in request.target:
+            return self._inner.answer(request, user)
+        return self._handle(request, user)
+
+    def authenticate(self, request: Request) -> User | Awaitable[User]:
+        return self._inner.authenticate(request)
+
+    def action_of(self, request: Request) -> Action:
+        return self._inner.action_of(request)
+
+    def render_error(self, request: Request, error: errors.ApiError) -> Response:
+        return self._inner.render_error(request, error)
+
+    async def _handle(self, request: Request, user: User | None) -> Answer:
+        async def proceed() -> Answer:
+            answer = self._inner(request) if user is None else self._inner.answer(request, user)
+            return await answer if isinstance(answer, Awaitable) else answer
+
+        if is_bookkeeping.get() or BOOKKEEPING in request.headers:
+            return await proceed()
+        try:
+            known = user or self._inner.authenticate(request)
+            asking = _effective(request, known if isinstance(known, User) else await known)
+        except errors.ApiError:
+            return await proceed()
+        action = self._inner.action_of(request)
+        client = request.headers.get(b"user-agent", b"").decode(errors="replace")
+        rule = self._faults.find(action, request, asking, client)
+        if rule is not None and rule.effect is not None:
+            call = Interception(
+                request, action, asking, client, proceed, lambda error: self._inner.render_error(request, error)
+            )
+            return await rule.effect(call)
+        answer = await proceed()
+        if action.verb == "watch" and isinstance(answer, StreamingResponse):
+            return self._watched(answer, action, asking, client)
+        return answer
+
+    def _watched(self, answer: StreamingResponse, action: Action, user: User, client: str) -> StreamingResponse:
+        def start(stream: ResponseStream) -> Awaitable[None] | None:
+            return answer.start(WatchStream(stream, self._faults, self._clock, (action, user, client)))
+
+        return replace(answer, start=start)
+
+
+def _effective(request: Request, user: User) -> User:
+    wanted = request.headers.get(b"impersonate-user")
+    return user if wanted is None else User(wanted.decode(errors="replace"), ())
