@@ -54,7 +54,6 @@ OUTPUT = ChainHook("nat", 3, -100)
 POSTROUTING = ChainHook("nat", 4, 100)
 INPUT = ChainHook("filter", 1, 0)
 FORWARD = ChainHook("filter", 2, 0)
-LOCAL_OUTPUT = ChainHook("filter", 3, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

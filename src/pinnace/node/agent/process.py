@@ -13,6 +13,7 @@ from pathlib import Path
 from pinnace.client.client import Client
 from pinnace.model.tasks import Tasks
 from pinnace.network.dns.network import DnsNetwork
+from pinnace.network.policy.network import PolicyNetwork
 from pinnace.network.services.network import SERVICE_NETWORK, ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
@@ -64,6 +65,8 @@ async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[Embe
         uses_nftables=settings.uses_nftables,
     )
     DnsNetwork(manager, runtime)
+    if settings.uses_nftables:
+        PolicyNetwork(manager, runtime, node=settings.agent.name)
     socket = AgentSocket(directory / SOCKET, AgentConnection(runtime, client.clock))
     try:
         async with Tasks(expected=()) as tasks:

@@ -1,0 +1,81 @@
+"""Network policies between running pods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.network.services.conftest import PodCluster, run_pod_cluster
+
+from pinnace.model.objects import Object
+
+_CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=0.7).close(); print("yes")
+except OSError as error:
+    print("no")
+"""
+
+
+async def _reaches(pods: PodCluster, pod: str, address: str, port: int = 8080) -> bool:
+    return (await pods.run(pod, "python3", "-c", _CONNECT, address, str(port)))[1].endswith("yes")
+
+
+async def _apply(pods: PodCluster, **spec: Any) -> None:
+    policy: Object = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "policy", "namespace": "default"},
+        "spec": spec,
+    }
+    await pods.client.apply(policy)
+
+
+async def test_policies_decide_who_reaches_a_pod() -> None:
+    async with run_pod_cluster() as pods:
+        server, friend, stranger = await asyncio.gather(
+            pods.start_server("server"),
+            pods.start_client("friend", metadata={"labels": {"app": "friend"}}),
+            pods.start_client("stranger"),
+        )
+        service = await pods.create_service()
+        address, cluster_ip = server["status"]["podIP"], service["spec"]["clusterIP"]
+
+        async def seen() -> tuple[bool, bool]:
+            return await _reaches(pods, "friend", address), await _reaches(pods, "stranger", address)
+
+        await pods.until(seen, (True, True))
+        selected = {"podSelector": {"matchLabels": {"app": "web"}}}
+        await _apply(pods, podSelector={})
+        await pods.until(seen, (False, False))
+        only_friend = [{"podSelector": {"matchLabels": {"app": "friend"}}}]
+        await _apply(pods, **selected, ingress=[{"from": only_friend}])
+        await pods.until(seen, (True, False))
+        assert await _reaches(pods, "friend", cluster_ip, 80)
+        assert not await _reaches(pods, "stranger", cluster_ip, 80)
+        await _apply(pods, **selected, ingress=[{"from": only_friend, "ports": [{"port": 9000}]}])
+        await pods.until(seen, (False, False))
+        await _apply(pods, **selected, ingress=[{"ports": [{"port": 8000, "endPort": 8100, "protocol": "TCP"}]}])
+        await pods.until(seen, (True, True))
+        own = stranger["status"]["podIP"]
+        block = {"ipBlock": {"cidr": "10.244.0.0/16", "except": [f"{own}/32"]}}
+        await _apply(pods, **selected, ingress=[{"from": [block]}])
+        await pods.until(seen, (True, False))
+        namespaces = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}
+        await _apply(pods, **selected, ingress=[{"from": [namespaces]}])
+        await pods.until(seen, (True, True))
+        await _apply(pods, podSelector={"matchLabels": {"app": "friend"}}, policyTypes=["Egress"])
+        await pods.until(seen, (False, True))
+        code, _ = await pods.run("friend", "getent", "hosts", "web")
+        assert code == 0, "the DNS server is always reached"
+        await _apply(
+            pods,
+            podSelector={"matchLabels": {"app": "friend"}},
+            policyTypes=["Egress"],
+            egress=[{"to": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 8080}]}],
+        )
+        await pods.until(seen, (True, True))
+        assert friend["status"]["podIP"] != own
+        await pods.client.delete("networking.k8s.io/v1/NetworkPolicy", "policy", namespace="default")
+        await pods.until(seen, (True, True))
