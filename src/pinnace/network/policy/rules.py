@@ -5,8 +5,8 @@
     ingress-10.244.0.7 return for an allowed source and port; otherwise drop
 
 A pod that a policy selects has a chain for each direction; other pods have nothing. Answers to connections that were
-allowed pass first, and so do queries to the DNS server of the node. All traffic of pods crosses the node, also that between two of
-its own.
+allowed pass first, and so do queries to the DNS server of the node. All traffic of pods crosses the node, also that
+between two of its own.
 """
 
 from __future__ import annotations
