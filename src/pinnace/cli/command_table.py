@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "simulate": CommandEntry(
             "simulate", "simulate_pods", "Print where the pods in files would run, without writing."
         ),
+        "snapshot": CommandEntry("snapshot", "snapshot", "Save a cluster to a file, or make one from it."),
         "version": CommandEntry("version", "version", "Print the version of pinnace and what it can serve."),
         "migrate-storage": CommandEntry(
             "migrate_storage", "migrate", "Rewrite a custom kind's objects in its stored version."

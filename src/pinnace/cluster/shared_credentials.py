@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 
 from pinnace.auth.certificates.authority import write_private
+from pinnace.cluster.credential_files import CREDENTIALS
 from pinnace.store.encryption_keys import SEALED, EncryptionKeys, MissingKey, sealing_key
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import EtcdClient
@@ -18,15 +19,6 @@ from pinnace.store.etcd.errors import EtcdError
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.transactions import unreachable
 from pinnace.store.store import Damaged
-
-SHARED = (
-    "pki/ca.crt",
-    "pki/ca.key",
-    "pki/sa.key",
-    "pki/front-proxy-ca.crt",
-    "pki/front-proxy-ca.key",
-    "token",
-)
 
 
 class SharedCredentials:
@@ -54,7 +46,7 @@ class SharedCredentials:
         client = EtcdClient(self._settings)
         try:
             there, revision = await self._read(client)
-            files = {name: (self._directory / name).read_text() for name in SHARED}
+            files = {name: (self._directory / name).read_text() for name in CREDENTIALS}
             if there == files:
                 return True
             value = orjson.dumps(files)
@@ -78,7 +70,7 @@ class SharedCredentials:
             value = self._encryption_keys.open(self._key, value)
         try:
             files = orjson.loads(value)
-            return {name: files[name] for name in SHARED}, answer.found[0].mod_revision
+            return {name: files[name] for name in CREDENTIALS}, answer.found[0].mod_revision
         except (ValueError, KeyError, TypeError):
             reason = f"the credentials in {self._key} of etcd cannot be used; delete the key and restart all servers"
             raise Damaged(reason) from None

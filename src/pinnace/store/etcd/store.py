@@ -251,6 +251,7 @@ class EtcdStore:
         changes += [Change(key, revision, None, old, 0) for key, old in before.items() if key not in records]
         self._term = answer.term
         view.replace(records, revision=revision)
+        view.compacted = max(view.compacted, self._base.ours)  # Nothing is known of revisions before the base.
         if self._running is not None:
             view.compacted = revision
             self._watchers.publish_gap(changes, revision)

@@ -70,7 +70,7 @@ def load(path: Path, *, acknowledged: int) -> Contents:
             )
         if acknowledged:
             raise LostWrites(path, found=0, acknowledged=acknowledged, reason=f"{path.name} is missing or empty")
-        _create(path)
+        create_file(path)
     _check_header(path)
     has_wal = _has_wal(path)
     contents = _read(path)
@@ -96,7 +96,7 @@ def checksum(revision: int, key: str, created: int, previous: int | None, value:
     return crc32(value or b"", crc32(f"{revision} {created} {previous} {key}".encode()))
 
 
-def _create(path: Path) -> None:
+def create_file(path: Path) -> None:
     # Made under another name, then renamed: under its own name a file is complete or absent, whenever the power fails.
     draft = beside(path, "-new")
     for leftover in (draft, beside(draft, "-wal"), beside(draft, "-shm"), beside(draft, "-journal")):
@@ -158,7 +158,7 @@ def _read(path: Path) -> Contents:
             f"file:{quote(str(path))}?{mode}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         )
         try:
-            return _contents(connection)
+            return read_contents(connection)
         finally:
             connection.close()
     except (apsw.Error, UnicodeDecodeError, Damaged) as error:
@@ -179,7 +179,7 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError | UnicodeDecodeError | Damaged)
 
 
-def _contents(connection: apsw.Connection) -> Contents:
+def read_contents(connection: apsw.Connection) -> Contents:
     found = connection.execute("PRAGMA quick_check(1)").get
     if found != "ok":
         raise Damaged(str(found).replace("\n", " "))
