@@ -10,7 +10,7 @@ from pinnace.cluster.credential_files import CREDENTIALS
 from pinnace.cluster.storage import REGISTRY
 from pinnace.store.encryption_keys import read_keys
 from pinnace.store.etcd.settings import EtcdSettings
-from pinnace.store.snapshot import Snapshot, read_snapshot, write_snapshot
+from pinnace.store.snapshot import StoreSnapshot, read_snapshot, write_snapshot
 from pinnace.store.sqlite.snapshot import read_file, restore_file
 from pinnace.store.store import StoreError
 
@@ -18,7 +18,7 @@ BUMP = 1_000_000
 """How far restored revisions are above that of the snapshot: clients may have seen later ones."""
 
 
-async def save(target: Path, *, directory: Path, etcd: EtcdSettings | None) -> Snapshot:
+async def save(target: Path, *, directory: Path, etcd: EtcdSettings | None) -> StoreSnapshot:
     """Write a snapshot of the cluster in etcd or in the data directory, while it serves. Raise a StoreError."""
     if etcd is not None:
         from pinnace.store.etcd.snapshot import read_etcd  # noqa: PLC0415 - needs the extra
@@ -27,14 +27,14 @@ async def save(target: Path, *, directory: Path, etcd: EtcdSettings | None) -> S
     else:
         found = await asyncio.to_thread(read_file, directory / "state.db")
     files = {name: (directory / name).read_bytes() for name in CREDENTIALS if (directory / name).exists()}
-    snapshot = Snapshot(found.revision, found.records, files)
+    snapshot = StoreSnapshot(found.revision, found.records, files)
     await asyncio.to_thread(write_snapshot, target, snapshot)
     return snapshot
 
 
 async def restore(
     source: Path, *, directory: Path, etcd: EtcdSettings | None, key_file: Path | None = None, bump: int = BUMP
-) -> tuple[Snapshot, int]:
+) -> tuple[StoreSnapshot, int]:
     """Make a cluster from a snapshot, in an empty etcd or data directory. Return its last revision, too.
 
     Credentials that are there already are kept. Raise a StoreError.

@@ -23,7 +23,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoreSnapshot:
     """The records of a store, as of `revision`, and files that belong to them."""
 
     revision: int
@@ -31,7 +31,7 @@ class Snapshot:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def write_snapshot(path: Path, snapshot: Snapshot) -> None:
+def write_snapshot(path: Path, snapshot: StoreSnapshot) -> None:
     """Write a file that only its owner may read. Raise StoreError if it exists or cannot be written."""
     draft = path.with_name(f"{path.name}.partial")
     digest = hashlib.sha256()
@@ -52,7 +52,7 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
         raise StoreError(f"{path} cannot be written ({error.strerror}); check the disk and its permissions") from error
 
 
-def read_snapshot(path: Path) -> Snapshot:
+def read_snapshot(path: Path) -> StoreSnapshot:
     """Read a snapshot. Raise Damaged if it is not one or not complete, TooNew if a newer release wrote it."""
     digest = hashlib.sha256()
     records: list[Record] = []
@@ -67,7 +67,7 @@ def read_snapshot(path: Path) -> Snapshot:
                 elif "sha256" in found:
                     if found["sha256"] != digest.hexdigest() or len(records) != head["count"]:
                         raise ValueError("its checksum is wrong")
-                    return Snapshot(head["revision"], records, files)
+                    return StoreSnapshot(head["revision"], records, files)
                 elif "file" in found:
                     files[found["file"]] = b64decode(found["value"], validate=True)
                 else:
@@ -79,7 +79,7 @@ def read_snapshot(path: Path) -> Snapshot:
         raise Damaged(f"{path} is not a complete snapshot ({error}); take another one") from error
 
 
-def _lines(snapshot: Snapshot) -> list[bytes]:
+def _lines(snapshot: StoreSnapshot) -> list[bytes]:
     head = {"format": _FORMAT, "version": _VERSION, "revision": snapshot.revision, "count": len(snapshot.records)}
     files = [_line({"file": name, "value": b64encode(value).decode()}) for name, value in snapshot.files.items()]
     ordered = sorted(snapshot.records, key=lambda record: (record.revision, record.key))

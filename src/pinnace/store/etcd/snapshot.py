@@ -13,13 +13,13 @@ from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.store import EtcdStore
 from pinnace.store.etcd.transactions import unreachable
 from pinnace.store.keys import end_of
-from pinnace.store.snapshot import Snapshot
+from pinnace.store.snapshot import StoreSnapshot
 from pinnace.store.store import Record, StoreError
 
 _AT_ONCE = 64
 
 
-async def read_etcd(settings: EtcdSettings, *, prefix: str) -> Snapshot:
+async def read_etcd(settings: EtcdSettings, *, prefix: str) -> StoreSnapshot:
     """Read all records below a prefix at one revision, while servers write. Raise a StoreError."""
     client = EtcdClient(settings)
     try:
@@ -32,10 +32,10 @@ async def read_etcd(settings: EtcdSettings, *, prefix: str) -> Snapshot:
         raise unreachable(client, error) from error
     finally:
         client.close()
-    return Snapshot(answer.revision + offset, [_record(one, settings.root, offset) for one in answer.found])
+    return StoreSnapshot(answer.revision + offset, [_record(one, settings.root, offset) for one in answer.found])
 
 
-async def restore_etcd(settings: EtcdSettings, snapshot: Snapshot, *, prefix: str, base: int) -> int:
+async def restore_etcd(settings: EtcdSettings, snapshot: StoreSnapshot, *, prefix: str, base: int) -> int:
     """Write the records of a snapshot at revisions above `base`; history begins after them. Return the last revision.
 
     Raise StoreError if etcd has a cluster already.

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import apsw
 
-from pinnace.store.snapshot import Snapshot
+from pinnace.store.snapshot import StoreSnapshot
 from pinnace.store.sqlite.file import beside, checksum, create_file, load, read_contents
 from pinnace.store.store import StoreError
 
 
-def read_file(path: Path) -> Snapshot:
+def read_file(path: Path) -> StoreSnapshot:
     """Read all records at one moment, also while a server has the file open. Raise a StoreError."""
     if not path.exists():
         raise StoreError(f"{path} does not exist; name the data directory of a cluster")
@@ -30,10 +30,10 @@ def read_file(path: Path) -> Snapshot:
             contents = load(path, acknowledged=0)
     except apsw.Error as error:
         raise StoreError(f"{path} cannot be read ({error}); check the disk") from error
-    return Snapshot(contents.revision, list(contents.records.values()))
+    return StoreSnapshot(contents.revision, list(contents.records.values()))
 
 
-def restore_file(path: Path, snapshot: Snapshot, *, base: int) -> int:
+def restore_file(path: Path, snapshot: StoreSnapshot, *, base: int) -> int:
     """Make a file with the records of a snapshot at revisions above `base`; history begins after them.
 
     Return the last revision. Raise StoreError if the file exists.
