@@ -117,7 +117,7 @@ def started(home: Path | None = None) -> Iterator[tuple[Server, float]]:
     """A cluster on disk, and how long it took from the command to the kubeconfig. What is in `home` is there again."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "kubeconfig"
-        command = [sys.executable, *COMMAND, "up", "--port", "0"]
+        command = [sys.executable, *COMMAND, "up", "--no-node", "--port", "0"]
         command += ["--no-controllers", "--data-dir", str(home or f"{directory}/data"), "--kubeconfig", str(config)]
         begun = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

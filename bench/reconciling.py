@@ -75,7 +75,7 @@ def server() -> Iterator[Path]:
     """A cluster in a process of its own; gives the kubeconfig."""
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = Path(directory) / "kubeconfig"
-        command = [sys.executable, "-m", "pinnace.cli.main", "up", "--ephemeral", "--port", "0"]
+        command = [sys.executable, "-m", "pinnace.cli.main", "up", "--ephemeral", "--no-node", "--port", "0"]
         process = subprocess.Popen(
             [*command, "--kubeconfig", str(kubeconfig)],
             env={**os.environ, "HOME": directory},

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ GATE = StallGate()
 
 def pytest_configure() -> None:
     GATE.install()
+    os.environ.setdefault("PINNACE_NO_NODE", "1")  # A node takes a while to start, and few tests need one.
 
 
 @pytest.fixture

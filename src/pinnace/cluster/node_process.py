@@ -14,6 +14,7 @@ from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.model import errors
+from pinnace.model.node_connections import NodeConnection
 
 _STOP_SECONDS = 30.0
 _CODE = "from pinnace.cli.main import main; main()"
@@ -24,17 +25,14 @@ class NodeEnded(Exception):
 
 
 def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAccess, files: CertificateFiles) -> None:
-    """Start a node and keep it running. Its state is in the directory, with a certificate of its own."""
-    from pinnace.node.agent.socket_connection import SocketConnection  # noqa: PLC0415 - few clusters have a real node.
-    from pinnace.node.agent.socket_messages import SOCKET  # noqa: PLC0415 - the same.
-    from pinnace.node.identity.certificates import CLIENT_FILE  # noqa: PLC0415 - the same.
+    """Start a node and keep it running. Its state is in the directory, with a certificate of its own.
 
-    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
-    kubeconfig.write(directory / "kubeconfig", ClusterAccess(server=access.server, ca=access.ca, name=access.name))
-    _issue_certificate(directory / "pki" / CLIENT_FILE, name, files)
-    plane.nodes.register(name, SocketConnection(directory / SOCKET))
+    Everything happens in the background: the server is ready before its node.
+    """
 
     async def run() -> None:
+        connection = await asyncio.to_thread(_prepare, name, directory, access, files)
+        plane.nodes.register(name, connection)
         for permission in (ROTATION, *NODE_NETWORK):
             with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: another Service has the address.
                 await in_process_client(plane.local()).create(permission)
@@ -43,11 +41,21 @@ def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAcc
     plane.supervisor.add("node", run)
 
 
-def _issue_certificate(path: Path, name: str, files: CertificateFiles) -> None:
-    """Sign the certificate of the node here: the node is ready sooner, and it works without controllers."""
+def _prepare(name: str, directory: Path, access: ClusterAccess, files: CertificateFiles) -> NodeConnection:
+    """Write the kubeconfig and the certificate of the node, and return the server's connection to it.
+
+    The certificate is signed here: the node is ready sooner, and it works without controllers.
+    """
+    from pinnace.node.agent.socket_connection import SocketConnection  # noqa: PLC0415 - not before the server is ready.
+    from pinnace.node.agent.socket_messages import SOCKET  # noqa: PLC0415 - the same.
+    from pinnace.node.identity.certificates import CLIENT_FILE  # noqa: PLC0415 - the same.
+
+    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    kubeconfig.write(directory / "kubeconfig", ClusterAccess(server=access.server, ca=access.ca, name=access.name))
     pair = issue(load_pair(files.ca), common_name=f"system:node:{name}", organizations=("system:nodes",), client=True)
-    path.parent.mkdir(exist_ok=True, mode=0o700)
-    write_private(path, pair.certificate_pem + pair.key_pem)
+    (directory / "pki").mkdir(exist_ok=True, mode=0o700)
+    write_private(directory / "pki" / CLIENT_FILE, pair.certificate_pem + pair.key_pem)
+    return SocketConnection(directory / SOCKET)
 
 
 async def _run_process(name: str, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""`pinnace up --node`: server and node are processes of their own; kubectl reaches the pods through both."""
+"""`pinnace up` with a node: server and node are processes of their own; kubectl reaches the pods through both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     directory = tmp_path_factory.mktemp("server")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PINNACE_OFFLINE", "1")
-        started = ServerProcess.start(directory, "--data-dir", str(directory / "data"), "--node")
+        environment.delenv("PINNACE_NO_NODE", raising=False)
+        started = ServerProcess.start(directory, "--data-dir", str(directory / "data"))
     try:
         yield started
     finally:
@@ -113,3 +114,24 @@ def _agent(server: ServerProcess) -> int:
             if b"--with-parent" in words and int(parent) == server.process.pid:
                 return int(entry.name)
     raise AssertionError("the server has no agent")
+
+
+def test_the_node_has_an_identity_of_its_own(kubectl: Kubectl, server: ServerProcess, tmp_path: Path) -> None:
+    node = server.kubeconfig.parent / "data" / "node"
+    assert "client-key-data" not in (node / "kubeconfig").read_text()
+    pair = node / "pki" / "kubelet-client-current.pem"
+    own = Kubectl(kubectl.binary, node / "kubeconfig", tmp_path / "own", "default")
+    said = own(f"auth whoami --client-certificate={pair} --client-key={pair} -o jsonpath={{.status.userInfo.username}}")
+    assert said == f"system:node:{NODE}"
+
+
+@pytest.mark.parametrize("flags", [["--no-node"], ["--nodes", "1"], ["--no-controllers"]], ids=lambda flags: flags[0])
+def test_a_cluster_without_a_node_of_its_own(tmp_path: Path, flags: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("PINNACE_NO_NODE", raising=False)
+        started = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), *flags)
+    try:
+        started.await_kubeconfig()
+    finally:
+        assert started.stop() == 0
+    assert not (tmp_path / "data" / "node").exists()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
 from pinnace.cli.data_directory import default_data_dir
+from pinnace.cli.own_node import NodeFlag, own_node_name
 from pinnace.cli.progress import progress
 from pinnace.cli.store_flags import (
     EtcdCaFile,
@@ -115,9 +115,7 @@ def up(
             help="Run no controllers: deleted namespaces are not emptied, and orphans are not garbage collected.",
         ),
     ] = False,
-    node: Annotated[
-        bool, typer.Option("--node", help="Run pods on this machine, as a node in a process of its own.")
-    ] = False,
+    node: NodeFlag = None,
     no_scheduler: Annotated[
         bool, typer.Option("--no-scheduler", help="Run no scheduler: pods wait until another one binds them to nodes.")
     ] = False,
@@ -299,7 +297,7 @@ def up(
         controllers=not no_controllers,
         scheduler=not no_scheduler,
         nodes=nodes,
-        node=socket.gethostname().lower() if node else "",
+        node=own_node_name(node, is_useful=not nodes and not no_controllers),
         stages=stages,
         auth=AuthSettings(
             token_file=token_auth_file,
