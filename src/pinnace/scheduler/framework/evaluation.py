@@ -28,12 +28,25 @@ Changed = At | list[int]
 class WeightedScore:
     """A score plug-in with its weight."""
 
-    __slots__ = ("normalizer", "plugin", "weight")
+    __slots__ = ("normalizer", "one_by_one", "plugin", "weight")
 
     def __init__(self, plugin: ScorePlugin, weight: int) -> None:
         self.plugin = plugin
         self.weight = weight
         self.normalizer = plugin if isinstance(plugin, NormalizeScorePlugin) else None
+        self.one_by_one = plugin if isinstance(plugin, OneSlotScore) else None
+
+
+class LocalFilters:
+    """Filters that look at one node alone. Made once for a profile: the checks of protocols are slow."""
+
+    __slots__ = ("filters", "one_by_one")
+
+    def __init__(self, filters: Sequence[FilterPlugin]) -> None:
+        self.filters = filters
+        ones = [one for one in filters if isinstance(one, OneSlotFilter)]
+        self.one_by_one = ones if len(ones) == len(filters) else None
+        """The filters, if each can look at one slot."""
 
 
 class _Pending:
@@ -70,7 +83,6 @@ class _Score:
     def __init__(self, weighted: WeightedScore) -> None:
         self.weighted = weighted
         self.plugin = weighted.plugin
-        self._one_by_one = weighted.plugin if isinstance(weighted.plugin, OneSlotScore) else None
         self.pending = _Pending()
         self.by_pods = bool(self.plugin.depends & Depends.PODS)
         self.by_all_nodes = bool(self.plugin.depends & Depends.ALL_NODES)
@@ -83,7 +95,7 @@ class _Score:
         size = cycle.state.size
         if size > len(self.values):
             self.values = grow(self.values, size)
-        one_by_one = self._one_by_one
+        one_by_one = self.weighted.one_by_one
         if one_by_one is not None and isinstance(changed, list):
             for slot in changed:
                 score = call(one_by_one.name, "score", one_by_one.score_one, cycle, slot)
@@ -100,9 +112,9 @@ class _Score:
 class _Mask:
     """The nodes that pass some filters that look at one node alone."""
 
-    def __init__(self, filters: Sequence[FilterPlugin]) -> None:
-        self._filters = filters
-        self._one_by_one = [one for one in filters if isinstance(one, OneSlotFilter)]
+    def __init__(self, local: LocalFilters) -> None:
+        self._filters = local.filters
+        self._one_by_one = local.one_by_one
         self.pending = _Pending()
         self.values: Mask = np.zeros(0, dtype=np.bool_)
         self.version = 0
@@ -114,7 +126,7 @@ class _Mask:
         if size > len(self.values):
             self.values = grow(self.values, size)
             self.version += 1
-        if isinstance(changed, list) and len(self._one_by_one) == len(self._filters):
+        if self._one_by_one is not None and isinstance(changed, list):
             present = cycle.state.nodes.present
             for slot in changed:
                 passes = bool(present[slot]) and not any(
@@ -145,11 +157,11 @@ class Feasible(NamedTuple):
 
 
 class Evaluation:
-    """All that is kept for one template."""
+    """All that is kept for one template, or for the templates that differ in nothing that these plug-ins read."""
 
-    def __init__(self, filters: Sequence[FilterPlugin], scores: Sequence[WeightedScore]) -> None:
-        self._by_node = _Mask([one for one in filters if not one.depends & Depends.PODS])
-        self._by_pods = _Mask([one for one in filters if one.depends & Depends.PODS])
+    def __init__(self, by_node: LocalFilters, by_pods: LocalFilters, scores: Sequence[WeightedScore]) -> None:
+        self._by_node = _Mask(by_node)
+        self._by_pods = _Mask(by_pods)
         self._scores = [_Score(one) for one in scores]
         self._flat: Integers = np.zeros(0, dtype=np.int64)
         self._skipped: frozenset[str] | None = None

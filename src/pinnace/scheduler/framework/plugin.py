@@ -24,7 +24,11 @@ HIGHEST_SCORE = 100
 
 
 class Depends(IntFlag):
-    """The changes that alter the result of a filter or score at one node, besides the template of the pod."""
+    """The changes that alter the result of a filter or score at one node, besides the template of the pod.
+
+    A plug-in that also sets `ignores_labels = True` reads neither labels, namespace nor owner of the pod: pods that
+    differ in those alone share its results.
+    """
 
     NODE = 1
     """The facts of that node: labels, taints, allocatable resources."""

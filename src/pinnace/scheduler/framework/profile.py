@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from pinnace.scheduler.framework import plugin as moments
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
-from pinnace.scheduler.framework.evaluation import Evaluation, WeightedScore
+from pinnace.scheduler.framework.evaluation import Evaluation, LocalFilters, WeightedScore
 from pinnace.scheduler.framework.events import EventRegistration
 from pinnace.scheduler.framework.guard import call, filter_codes
 from pinnace.scheduler.framework.plugin import Depends, FilterPlugin, Plugin
@@ -56,11 +56,16 @@ class Profile:
         self.pre_bind = [one for one in self._at("preBind") if isinstance(one, moments.PreBindPlugin)]
         self.bind = [one for one in self._at("bind") if isinstance(one, moments.BindPlugin)]
         self.post_bind = [one for one in self._at("postBind") if isinstance(one, moments.PostBindPlugin)]
-        self.local_filters = [one for one in self.filter if not one.depends & Depends.CLUSTER]
+        local = [one for one in self.filter if not one.depends & Depends.CLUSTER]
+        self._by_node = LocalFilters([one for one in local if not one.depends & Depends.PODS])
+        self._by_pods = LocalFilters([one for one in local if one.depends & Depends.PODS])
         self.cluster_filters = [one for one in self.filter if one.depends & Depends.CLUSTER]
         self._local_scores = [one for one in self.score if not one.plugin.depends & Depends.CLUSTER]
         self.cluster_scores = [one for one in self.score if one.plugin.depends & Depends.CLUSTER]
-        self._evaluations: OrderedDict[Template, Evaluation] = OrderedDict()
+        self._ignores_labels = all(
+            getattr(one, "ignores_labels", False) for one in (*local, *(one.plugin for one in self._local_scores))
+        )
+        self._evaluations: OrderedDict[Hashable, Evaluation] = OrderedDict()
 
     def _at(self, moment: str) -> list[Plugin]:
         return [one for one in self.plugins if self._enabled(one.name, moment)]
@@ -69,14 +74,18 @@ class Profile:
         return next((one for one in self.plugins if one.name == name), None)
 
     def evaluation(self, template: Template) -> Evaluation:
-        """Return the values that are kept for a template."""
-        known = self._evaluations.get(template)
+        """Return the values that are kept for a template.
+
+        The pods of thousands of Jobs differ in labels and owner: they share them if no plug-in reads those.
+        """
+        key: Hashable = template.local_key if self._ignores_labels else template
+        known = self._evaluations.get(key)
         if known is None:
-            known = self._evaluations[template] = Evaluation(self.local_filters, self._local_scores)
+            known = self._evaluations[key] = Evaluation(self._by_node, self._by_pods, self._local_scores)
             if len(self._evaluations) > _MOST_TEMPLATES:
                 self._evaluations.popitem(last=False)
         else:
-            self._evaluations.move_to_end(template)
+            self._evaluations.move_to_end(key)
         return known
 
     # PreFilter and Filter

@@ -20,6 +20,7 @@ _HALF = HIGHEST_SCORE // 2
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
     depends = Depends.NODE | Depends.PODS
+    ignores_labels = True
 
     def __init__(self, resources: Sequence[tuple[str, int]]) -> None:
         self._resources = [name for name, _ in resources]

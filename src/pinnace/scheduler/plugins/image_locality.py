@@ -17,6 +17,7 @@ _MOST_PER_CONTAINER = 1000 * _MB
 class ImageLocality:
     name = "ImageLocality"
     depends = Depends.ALL_NODES
+    ignores_labels = True
 
     def score(self, cycle: Cycle, at: At) -> Integers:
         nodes, spec = cycle.state.nodes, cycle.template.spec

@@ -28,6 +28,7 @@ _CONFLICT = unresolvable("pod affinity terms conflict")
 class NodeAffinity:
     name = "NodeAffinity"
     depends = Depends.NODE
+    ignores_labels = True
 
     def __init__(self, *, added: Object | None = None) -> None:
         """`added` is a node affinity that is added to that of every pod."""

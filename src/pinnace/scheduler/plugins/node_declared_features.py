@@ -22,6 +22,7 @@ _HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"
 class NodeDeclaredFeatures:
     name = "NodeDeclaredFeatures"
     depends = Depends.NODE
+    ignores_labels = True
 
     def pre_filter(self, cycle: Cycle) -> Skip | None:
         return None if _needed(cycle.template) else SKIP

@@ -20,6 +20,7 @@ _REFUSAL = unresolvable("node(s) didn't match the requested node name")
 class NodeName:
     name = "NodeName"
     depends = Depends.NODE
+    ignores_labels = True
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
         wanted, nodes = cycle.template.node_name, cycle.state.nodes

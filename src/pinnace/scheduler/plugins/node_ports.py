@@ -21,6 +21,7 @@ _REFUSAL = unschedulable("node(s) didn't have free ports for the requested pod p
 class NodePorts:
     name = "NodePorts"
     depends = Depends.NODE | Depends.PODS
+    ignores_labels = True
 
     def pre_filter(self, cycle: Cycle) -> Skip | None:
         return None if cycle.template.host_ports else SKIP

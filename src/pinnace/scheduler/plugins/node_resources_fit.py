@@ -25,6 +25,7 @@ _MOST_RESOURCES = 28
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     depends = Depends.NODE | Depends.PODS
+    ignores_labels = True
 
     def __init__(
         self,

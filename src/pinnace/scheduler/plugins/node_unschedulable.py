@@ -20,6 +20,7 @@ _REFUSAL = unresolvable("node(s) were unschedulable")
 class NodeUnschedulable:
     name = "NodeUnschedulable"
     depends = Depends.NODE
+    ignores_labels = True
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
         nodes = cycle.state.nodes

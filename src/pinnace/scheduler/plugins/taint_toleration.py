@@ -19,6 +19,7 @@ _REFUSAL = unresolvable("node(s) had untolerated taint(s)")
 class TaintToleration:
     name = "TaintToleration"
     depends = Depends.NODE
+    ignores_labels = True
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
         return (~match_taints(cycle.state.nodes, cycle.template, at)).astype("int32")

@@ -92,6 +92,14 @@ class Template:
         return self.namespace, tuple(sorted(self.labels.items()))
 
     @cached_property
+    def local_key(self) -> bytes:
+        """Equal for templates that differ in namespace, labels and owner alone."""
+        spec = self.spec
+        parts: list[object] = [self.node_name, self.requests, self.volumes, *(spec.get(name) for name in _SPEC_FIELDS)]
+        parts += [[_sign_container(one) for one in spec.get(name) or ()] for name in ("initContainers", "containers")]
+        return orjson.dumps(parts)
+
+    @cached_property
     def claims(self) -> tuple[str, ...]:
         """The names of the claims that the pod names itself."""
         claims = (one["persistentVolumeClaim"] for one in self.volumes if one.get("persistentVolumeClaim"))
