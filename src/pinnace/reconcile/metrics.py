@@ -66,11 +66,15 @@ class Metrics:
         counter[labels] = counter.get(labels, 0.0) + by
 
     def observe(self, name: str, labels: Labels, value: float) -> None:
+        self.histogram(name, labels).observe(value)
+
+    def histogram(self, name: str, labels: Labels) -> Histogram:
+        """Return a histogram, for those who observe very often."""
         histograms = self._histograms.setdefault(name, {})
         histogram = histograms.get(labels)
         if histogram is None:
             histogram = histograms[labels] = Histogram(self._bounds.get(name, _QUEUE_SECONDS))
-        histogram.observe(value)
+        return histogram
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
         """Call `read` whenever the metrics are rendered; several gauges may share a name."""

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import TracebackType
 
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.clock import Alarm, AlarmClock
 from pinnace.scheduler.decision import SchedulingDecision
+from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import POD, ActionType, ClusterEvent
 from pinnace.scheduler.framework.guard import call
+from pinnace.scheduler.framework.observer import ERROR, SUCCESS
 from pinnace.scheduler.framework.plugin import Wait, WaitFor
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
@@ -23,6 +26,28 @@ from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.workers import Work
 
 _log = logging.getLogger(__name__)
+
+
+class _timed:
+    """Observe the time of one moment within a block."""
+
+    __slots__ = ("_began", "_moment", "_times")
+
+    def __init__(self, cycle: Cycle, moment: str) -> None:
+        self._times = cycle.times
+        self._moment = moment
+
+    def __enter__(self) -> None:
+        if self._times is not None:
+            self._began = self._times.now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._times is None:
+            return
+        status = SUCCESS if error is None else error.refusal.code.value if isinstance(error, _Refused) else ERROR
+        self._times.end_moment(self._moment, self._began, status)
 
 
 class _Refused(Exception):
@@ -99,37 +124,44 @@ class Binder:
         decided = _Decided(queued, decision, profile)
         waits: list[tuple[str, float]] = []
         try:
-            for plugin in profile.reserve:
-                if (refusal := call(plugin.name, "Reserve", plugin.reserve, decision.cycle, node)) is not None:
-                    raise _Refused(refusal, plugin.name)
-            for permit in profile.permit:
-                answer = call(permit.name, "Permit", permit.permit, decision.cycle, node)
-                if isinstance(answer, Wait):
-                    waits.append((permit.name, answer.seconds))
-                elif answer is not None:
-                    raise _Refused(answer, permit.name)
+            with _timed(decision.cycle, "Reserve"):
+                self._reserve(decided)
+            with _timed(decision.cycle, "Permit"):
+                waits = self._ask_permits(decided)
         except (PluginError, _Refused) as error:
             return partial(self._fail, decided, error)
         return self._hold(decided, waits) if waits else partial(self._bind, decided)
+
+    def _reserve(self, decided: _Decided) -> None:
+        cycle, node = decided.decision.cycle, decided.decision.node
+        for plugin in decided.profile.reserve:
+            if (refusal := call(plugin.name, "Reserve", plugin.reserve, cycle, node)) is not None:
+                raise _Refused(refusal, plugin.name)
+
+    def _ask_permits(self, decided: _Decided) -> list[tuple[str, float]]:
+        """Return the plug-ins that hold the pod back, and for how many seconds."""
+        waits: list[tuple[str, float]] = []
+        cycle, node = decided.decision.cycle, decided.decision.node
+        for permit in decided.profile.permit:
+            answer = call(permit.name, "Permit", permit.permit, cycle, node)
+            if isinstance(answer, Wait):
+                waits.append((permit.name, answer.seconds))
+            elif answer is not None:
+                raise _Refused(answer, permit.name)
+        return waits
 
     async def _bind(self, decided: _Decided) -> None:
         """Run the rest of the binding cycle, from the first PreBind plug-in that has not run."""
         queued, decision, profile = decided.queued, decided.decision, decided.profile
         pod, node, cycle = queued.pod, decision.node, decision.cycle
         try:
-            while decided.pre_bound < len(profile.pre_bind):
-                plugin = profile.pre_bind[decided.pre_bound]
-                decided.pre_bound += 1
-                answer = await plugin.pre_bind(cycle, node)
-                if isinstance(answer, WaitFor):
-                    if not answer.is_done():
-                        self._park(decided, answer, plugin.name)
-                        return
-                elif answer is not None:
-                    raise PluginError(plugin.name, f'running PreBind plugin "{plugin.name}": {answer.message}')
-            for binder in profile.bind:
-                if await binder.bind(cycle, node):
-                    break
+            with _timed(cycle, "PreBind"):
+                if not await self._pre_bind(decided):
+                    return
+            with _timed(cycle, "Bind"):
+                for binder in profile.bind:
+                    if await binder.bind(cycle, node):
+                        break
         except (errors.ApiError, ConnectionLost, PluginError) as error:
             await self._fail(decided, error)
             return
@@ -141,6 +173,21 @@ class Binder:
         pod.source = None
         for observer in profile.post_bind:
             observer.post_bind(cycle, node)
+
+    async def _pre_bind(self, decided: _Decided) -> bool:
+        """Run PreBind, from the first plug-in that has not run; return False if one waits."""
+        profile, cycle, node = decided.profile, decided.decision.cycle, decided.decision.node
+        while decided.pre_bound < len(profile.pre_bind):
+            plugin = profile.pre_bind[decided.pre_bound]
+            decided.pre_bound += 1
+            answer = await plugin.pre_bind(cycle, node)
+            if isinstance(answer, WaitFor):
+                if not answer.is_done():
+                    self._park(decided, answer, plugin.name)
+                    return False
+            elif answer is not None:
+                raise PluginError(plugin.name, f'running PreBind plugin "{plugin.name}": {answer.message}')
+        return True
 
     # Pods that wait: nothing runs for them meanwhile
 

@@ -16,6 +16,7 @@ from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import NO_NODES, Diagnosis
 from pinnace.scheduler.framework.evaluation import WeightedScore
 from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
+from pinnace.scheduler.framework.observer import SUCCESS, CycleTimes, status_of
 from pinnace.scheduler.framework.plugin import Nomination
 from pinnace.scheduler.framework.profile import Preparation, Profile
 from pinnace.scheduler.framework.status import Code, PluginError, Skip
@@ -67,13 +68,14 @@ def decide(
     random: Random = _RANDOM,
     has_details: bool = False,
     verdict: ExtenderVerdict | None = None,
+    times: CycleTimes | None = None,
 ) -> SchedulingDecision:
     """Choose a node for a pod, or say why there is none and which pods would have to leave.
 
     `has_details` adds the refusals of every node and the scores by plug-in, for explanations. `verdict` has the
-    answers of extenders about the nodes that a first decision has found feasible.
+    answers of extenders about the nodes that a first decision has found feasible. `times` observes its duration.
     """
-    cycle = Cycle(pod, state, random)
+    cycle = Cycle(pod, state, random, times)
     decision = SchedulingDecision(pod, cycle)
     nominated = state.nominations.node_of(pod.uid)
     own = state.nominations.remove(pod.uid) if nominated else None
@@ -95,10 +97,18 @@ def _decide(
     if not state.nodes.count:
         decision.diagnosis = profile.diagnose(cycle, Preparation(), slots_of(ALL, state.size))
         return
+    times, began = cycle.times, 0.0
+    if times is not None:
+        began = times.now()
     preparation = profile.prepare(cycle)
+    if times is not None:
+        times.end_moment("PreFilter", began, status_of(preparation.refusal))
     slots = _NO_SLOTS
     if preparation.refusal is None:
+        began = times.now() if times is not None else 0.0
         slots = _feasible(decision, profile, preparation)
+        if times is not None:
+            times.end_moment("Filter", began, SUCCESS if len(slots) else Code.UNSCHEDULABLE.value)
     passed = slots
     if verdict is not None:
         slots = verdict.keep(state.nodes.names, slots)
@@ -108,7 +118,10 @@ def _decide(
             verdict.refuse(decision.diagnosis, np.setdiff1d(passed, slots))
     decision.feasible = slots
     if not len(slots):
+        began = times.now() if times is not None else 0.0
         _post_filter(decision, profile)
+        if times is not None:
+            times.end_moment("PostFilter", began, SUCCESS if decision.nomination else Code.UNSCHEDULABLE.value)
     elif len(slots) == 1 and not has_details:
         decision.node = state.nodes.names[slots[0]]
     else:
@@ -199,11 +212,16 @@ def _score(
     cycle, slots = decision.cycle, decision.feasible
     evaluation = profile.evaluation(cycle.template)
     mask = evaluation.mask_of(slots, cycle.state.size)
+    times = cycle.times
+    began = times.now() if times is not None else 0.0
     skipped = frozenset(
         plugin.name
         for plugin in profile.pre_score
         if isinstance(call(plugin.name, "prescore", plugin.pre_score, cycle, mask), Skip)
     )
+    if times is not None:
+        times.end_moment("PreScore", began)
+        began = times.now()
     if has_details:
         totals = _score_one_by_one(decision, profile, skipped)
     else:
@@ -215,6 +233,8 @@ def _score(
             if weighted.plugin.name not in skipped:
                 raw = score_array(weighted.plugin, cycle, ALL)[slots]
                 totals += weighted.weight * _normalize(cycle, weighted, raw, slots)
+    if times is not None:
+        times.end_moment("Score", began)
     if verdict is not None:
         totals = verdict.add_points(cycle.state.nodes.names, slots, totals)
     decision.totals = totals

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pinnace.model.exposition import Labels, Sample
+from pinnace.model.clock import AlarmClock
+from pinnace.model.exposition import Histogram, Labels, Sample
 from pinnace.reconcile.metrics import Metrics
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.queue.queue import SchedulingQueue
@@ -21,6 +22,11 @@ PREEMPTIONS = "scheduler_preemption_attempts_total"
 VICTIMS = "scheduler_preemption_victims"
 POD_ATTEMPTS = "scheduler_pod_scheduling_attempts"
 POD_SECONDS = "scheduler_pod_scheduling_sli_duration_seconds"
+
+MOMENT_SECONDS = "scheduler_framework_extension_point_duration_seconds"
+PLUGIN_SECONDS = "scheduler_plugin_execution_duration_seconds"
+_SAMPLED = 10
+"""The plug-ins of one in so many attempts are timed, as in kube-scheduler."""
 
 SCHEDULED, REFUSED, FAILED = "scheduled", "unschedulable", "error"
 
@@ -43,6 +49,11 @@ class SchedulerMetrics:
         metrics.describe(VICTIMS, "Pods that one preemption evicts.", _doubling(1, 7))
         metrics.describe(POD_ATTEMPTS, "Attempts that a pod needs until it is scheduled.", _doubling(1, 5))
         metrics.describe(POD_SECONDS, "Seconds from a pod's first attempt until it is scheduled.", _doubling(0.01, 20))
+        metrics.describe(MOMENT_SECONDS, "Seconds that all plug-ins of one moment take.", _doubling(0.0001, 12))
+        bounds = tuple(0.00001 * 1.5**power for power in range(20))
+        metrics.describe(
+            PLUGIN_SECONDS, "Seconds that one plug-in takes at one moment, in a sample of attempts.", bounds
+        )
         metrics.gauge(PENDING, "Pods that wait, by queue.", self._pending)
         metrics.gauge(CACHE_SIZE, "Nodes and pods that the scheduler knows.", self._sizes)
         metrics.gauge(UNSCHEDULABLE, "Pods that wait because a plug-in refused nodes.", self._unschedulable)
@@ -83,3 +94,33 @@ class SchedulerMetrics:
         )
         for (plugin, profile), count in sorted(counted.items()):
             yield (("plugin", plugin), ("profile", profile)), count
+
+
+class ProfileTimes:
+    """Takes the times of one profile: an `Observer`."""
+
+    def __init__(self, metrics: Metrics, profile: str, clock: AlarmClock) -> None:
+        self._metrics = metrics
+        self._profile = profile
+        self.now = clock.monotonic
+        self._moments: dict[tuple[str, str], Histogram] = {}
+        self._plugins: dict[tuple[str, str, str], Histogram] = {}
+        self._attempts = 0
+
+    def is_sampled(self) -> bool:
+        self._attempts += 1
+        return self._attempts % _SAMPLED == 1
+
+    def observe_moment(self, moment: str, status: str, began: float) -> None:
+        known = self._moments.get((moment, status))
+        if known is None:
+            labels = (("extension_point", moment), ("profile", self._profile), ("status", status))
+            known = self._moments[moment, status] = self._metrics.histogram(MOMENT_SECONDS, labels)
+        known.observe(self.now() - began)
+
+    def observe_plugin(self, plugin: str, moment: str, status: str, began: float) -> None:
+        known = self._plugins.get((plugin, moment, status))
+        if known is None:
+            labels = (("extension_point", moment), ("plugin", plugin), ("status", status))
+            known = self._plugins[plugin, moment, status] = self._metrics.histogram(PLUGIN_SECONDS, labels)
+        known.observe(self.now() - began)

@@ -21,6 +21,7 @@ from pinnace.scheduler.binding import Binder
 from pinnace.scheduler.configuration import SchedulerConfiguration, build_profiles, default_configuration
 from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.extenders.extender import ExtenderBinder, ExtenderError, Extenders
+from pinnace.scheduler.framework.observer import CycleTimes
 from pinnace.scheduler.framework.plugin import Handle, Nomination
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
@@ -28,7 +29,7 @@ from pinnace.scheduler.framework.registry import PluginRegistry
 from pinnace.scheduler.framework.status import PluginError
 from pinnace.scheduler.framework.verdict import EXTENDER
 from pinnace.scheduler.listener import ClusterListener
-from pinnace.scheduler.metrics import FAILED, REFUSED, SCHEDULED, SchedulerMetrics
+from pinnace.scheduler.metrics import FAILED, REFUSED, SCHEDULED, ProfileTimes, SchedulerMetrics
 from pinnace.scheduler.preemption import Evictor
 from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
 from pinnace.scheduler.report import Reporter
@@ -81,11 +82,14 @@ class Scheduler:
         self.controller = Controller("scheduler", self._run)
         self._clock = client.clock
         self.metrics = SchedulerMetrics(manager.metrics, self.queue, self.state)
+        self._times = {name: ProfileTimes(manager.metrics, name, client.clock) for name in self.profiles}
         self._listener.listen()
 
     def decide(self, queued: QueuedPod) -> SchedulingDecision:
         """Choose a node for a waiting pod."""
-        return decide(queued.pod, self.state, self.profile_of(queued), random=self._random)
+        profile = self.profile_of(queued)
+        times = CycleTimes(self._times[profile.name])
+        return decide(queued.pod, self.state, profile, random=self._random, times=times)
 
     def profile_of(self, queued: QueuedPod) -> Profile:
         return self.profiles[queued.pod.template.spec.get("schedulerName") or ""]

@@ -90,6 +90,13 @@ async def test_a_configuration_of_ones_own_schedules_with_a_lease_metrics_and_he
                 text = await (await session.get("/metrics")).text()
             assert 'scheduler_schedule_attempts_total{profile="packing",result="scheduled"} 4' in text
             assert 'scheduler_pending_pods{queue="active"} 0' in text
+            moments = (
+                'scheduler_framework_extension_point_duration_seconds_count{extension_point="%s",profile="packing",'
+            )
+            for moment in ("PreFilter", "Filter", "PreScore", "Score", "Reserve", "Permit", "PreBind", "Bind"):
+                assert moments % moment + 'status="Success"} 4' in text
+            plugin = 'extension_point="Filter",plugin="NodeResourcesFit",status="Success"'
+            assert f"scheduler_plugin_execution_duration_seconds_count{{{plugin}}} " in text
     finally:
         assert server.stop() == 0, server.log.read_text()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -19,17 +19,25 @@ Result = TypeVar("Result")
 def call(
     name: str,
     moment: str,
-    function: Callable[Parameters, Result],
+    function: Callable[Concatenate[Cycle, Parameters], Result],
+    cycle: Cycle,
     *parameters: Parameters.args,
     **named: Parameters.kwargs,
 ) -> Result:
     """Call a plug-in. Raise PluginError with kube-scheduler's wording if it fails."""
+    times = cycle.times
+    began = times.now() if times is not None and times.is_sampled else None
     try:
-        return function(*parameters, **named)
-    except PluginError:
-        raise
+        result = function(cycle, *parameters, **named)
     except Exception as error:
+        if began is not None and times is not None:
+            times.end_plugin(name, moment, began, error)
+        if isinstance(error, PluginError):
+            raise
         raise PluginError(name, f'running "{name}" {moment} plugin: {type(error).__name__}: {error}') from error
+    if began is not None and times is not None:
+        times.end_plugin(name, moment, began, result)
+    return result
 
 
 def filter_codes(plugin: FilterPlugin, cycle: Cycle, at: At) -> Codes:

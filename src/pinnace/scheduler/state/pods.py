@@ -51,6 +51,8 @@ _ANY_ADDRESS = "0.0.0.0"
 class Template:
     """The part of pods that decides where they may run. Pods of one template share masks and scores."""
 
+    local_key: LocalKey
+
     def __init__(self, signature: bytes, pod: Object, node_name: str) -> None:
         metadata, spec = pod["metadata"], {key: value for key, value in pod["spec"].items() if key != "nodeName"}
         self.signature = signature
@@ -92,14 +94,6 @@ class Template:
         return self.namespace, tuple(sorted(self.labels.items()))
 
     @cached_property
-    def local_key(self) -> bytes:
-        """Equal for templates that differ in namespace, labels and owner alone."""
-        spec = self.spec
-        parts: list[object] = [self.node_name, self.requests, self.volumes, *(spec.get(name) for name in _SPEC_FIELDS)]
-        parts += [[_sign_container(one) for one in spec.get(name) or ()] for name in ("initContainers", "containers")]
-        return orjson.dumps(parts)
-
-    @cached_property
     def claims(self) -> tuple[str, ...]:
         """The names of the claims that the pod names itself."""
         claims = (one["persistentVolumeClaim"] for one in self.volumes if one.get("persistentVolumeClaim"))
@@ -116,6 +110,12 @@ class Template:
         return [one for one in self.spec.get("volumes") or () if any(one.get(kind) for kind in _VOLUMES)]
 
     __hash__ = object.__hash__
+
+
+class LocalKey:
+    """The identity of the templates of one state that differ in namespace, labels and owner alone."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Pod:
@@ -194,6 +194,7 @@ class Templates:
 
     def __init__(self) -> None:
         self._by_signature: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
+        self._local_keys: WeakValueDictionary[bytes, LocalKey] = WeakValueDictionary()
 
     def of(self, pod: Object, *, names_node: bool = False) -> Template:
         """Return the template of a pod; `names_node` makes spec.nodeName a part of it."""
@@ -202,6 +203,8 @@ class Templates:
         known = self._by_signature.get(signature)
         if known is None:
             known = self._by_signature[signature] = Template(signature, pod, name)
+            local = sign_local(known)
+            known.local_key = self._local_keys.get(local) or self._local_keys.setdefault(local, LocalKey())
         return known
 
     def pod(self, obj: Object, *, names_node: bool = False) -> Pod:
@@ -221,6 +224,15 @@ def sign(pod: Object) -> bytes:
     status = pod.get("status")
     if status and ("containerStatuses" in status or "resources" in status) and resources.has_status_resources(pod):
         parts.append(resources.requests_of(pod))
+    return orjson.dumps(parts)
+
+
+def sign_local(template: Template) -> bytes:
+    """Return bytes that are equal for templates that differ in namespace, labels and owner alone."""
+    spec = template.spec
+    parts: list[object] = [template.node_name, template.requests, template.volumes]
+    parts += [spec.get(name) for name in _SPEC_FIELDS]
+    parts += [[_sign_container(one) for one in spec.get(name) or ()] for name in ("initContainers", "containers")]
     return orjson.dumps(parts)
 
 
