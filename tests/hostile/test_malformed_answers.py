@@ -26,13 +26,13 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.extensions.aggregation.backends import CheckFailed, Connections, HttpBackend
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
+from pinnace.model.slices import SliceQueue
 from pinnace.model.tasks import Tasks
 from pinnace.server.aggregation import forward
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request, StreamingResponse
 from pinnace.server.local import LocalStream, NoTransport
 from pinnace.server.responses import Responses
-from pinnace.server.slices import SliceQueue
 from pinnace.server.streaming.kubelets import Kubelet
 
 ROUND = 500

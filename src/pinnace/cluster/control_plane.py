@@ -27,6 +27,7 @@ from pinnace.cluster.webhook_client import HttpsWebhookClient
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.resources import Registry
+from pinnace.model.slices import SliceQueue
 from pinnace.server.access import AccessControl
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout
@@ -43,7 +44,6 @@ from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.read.reader import ObjectReader
 from pinnace.server.shared_verbs import SharedVerbs
-from pinnace.server.slices import SliceQueue
 from pinnace.server.targets import Targets
 from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.pipeline import Pipeline
@@ -132,7 +132,7 @@ def build_on(
         _build_flow_control(foundation, settings, metrics),
         Health(foundation.store, fanout, foundation.supervisor),
     )
-    slices, addresses = SliceQueue(), AddressRecords(foundation.registry, fanout)
+    slices, addresses = SliceQueue.of_loop(), AddressRecords(foundation.registry, fanout)
     verbs = _build_verbs(foundation, settings, security, admission, nodes, slices, addresses)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
     api = Handler(

@@ -1,15 +1,14 @@
-"""Cuts long work on the event loop into slices, so that no loop over many objects holds up other requests."""
+"""Gives way to other tasks in long work on the event loop, so that no loop over many objects holds up requests."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 
-SLICE_SECONDS = 0.005
+from pinnace.model.slices import SLICE_SECONDS, SliceQueue
 
 
 class Turns:
-    """Gives way to other tasks once work has lasted for a slice of time."""
+    """The slices of one worker. It begins with one, unlike `model.slices.Slices`: most work needs no second."""
 
     __slots__ = ("_since",)
 
@@ -17,7 +16,7 @@ class Turns:
         self._since = time.monotonic()
 
     async def pause(self) -> None:
-        """Return at once within a slice; after it, let every other task that is ready run first."""
+        """Return at once within a slice; after it, wait until the next slice is the caller's."""
         if time.monotonic() - self._since > SLICE_SECONDS:
-            await asyncio.sleep(0)
+            await SliceQueue.of_loop().wait()
             self._since = time.monotonic()

@@ -12,6 +12,7 @@ from pinnace.auth.authentication.impersonation import wanted_user
 from pinnace.auth.authorization.authorizers import Action, Decision, forbidden_error
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.model.slices import SliceQueue
 from pinnace.server.access import AccessControl
 from pinnace.server.aggregation import counted_request, forward
 from pinnace.server.audit.events import Auditor
@@ -25,7 +26,6 @@ from pinnace.server.request.call import Call, requested_action
 from pinnace.server.request.credentials import RequestCredentials, UpgradeCredentials
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.responses import Responses
-from pinnace.server.slices import SliceQueue
 from pinnace.server.targets import Target, Targets, is_object_path
 from pinnace.store import store as stores
 

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
+from pinnace.model.slices import SLICE_SECONDS, SliceQueue
 from pinnace.model.tasks import Tasks
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import (
@@ -27,8 +28,6 @@ from pinnace.server.http.messages import (
 
 log = logging.getLogger(__name__)
 
-STRETCH_SECONDS = 0.02
-"""An answer from memory needs no turn of the loop: a caller of many requests gives way to others this often."""
 PAUSE_SECONDS = 0.001
 """A caller that did something else for longer begins anew."""
 
@@ -93,8 +92,8 @@ class LocalApi:
         now = time.perf_counter()
         if now - self._ended > PAUSE_SECONDS:
             self._began = now
-        elif now - self._began > STRETCH_SECONDS:
-            await asyncio.sleep(0)
+        elif now - self._began > SLICE_SECONDS:
+            await SliceQueue.of_loop().wait()  # An answer from memory needs no turn of the loop: give way to others.
             self._began = time.perf_counter()
         path, query = split_target(target)
         head = _head(tuple(headers.items())) if headers else _NO_HEADERS

@@ -10,6 +10,7 @@ from typing import TypeGuard
 import orjson
 
 from pinnace.model import errors
+from pinnace.model.slices import SliceQueue
 from pinnace.server.http.compression import GzipCache, compress_whole
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
 from pinnace.server.outcome import Outcome
@@ -20,7 +21,6 @@ from pinnace.server.request.negotiation import PLAIN, Accepted, negotiate
 from pinnace.server.request.pretty import indent_json, wants_pretty
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.request.yaml_output import as_yaml
-from pinnace.server.slices import SliceQueue
 
 _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024

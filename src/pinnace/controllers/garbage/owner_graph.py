@@ -49,6 +49,7 @@ class Node:
         self.is_observed = is_observed
         self.owners: tuple[Owner, ...] = ()
         self._by_uid: tuple[tuple[Owner, ...], dict[str, list[Owner]]] | None = None
+        """An index of these owners, kept by objects with many of them."""
         self.unverified = 0
         """How many of its owners are referenced but not observed: they may not exist."""
         self.dependents: dict[str, Node] | None = None
@@ -62,12 +63,33 @@ class Node:
         owners = self.owners
         if len(owners) <= _SCANNED:
             return [owner for owner in owners if owner.uid == uid]
-        if self._by_uid is None or self._by_uid[0] is not owners:
+        return self._index().get(uid, [])
+
+    def _index(self) -> dict[str, list[Owner]]:
+        if self._by_uid is None or self._by_uid[0] is not self.owners:
             index: dict[str, list[Owner]] = {}
-            for owner in owners:
+            for owner in self.owners:
                 index.setdefault(owner.uid, []).append(owner)
-            self._by_uid = owners, index
-        return self._by_uid[1].get(uid, [])
+            self._by_uid = self.owners, index
+        return self._by_uid[1]
+
+    def extend_owners(self, owners: tuple[Owner, ...]) -> list[Owner] | None:
+        """Add owners after those that it has, and return the new ones; None if `owners` do not begin with those.
+
+        The work grows with the new owners only: an object with thousands is observed a part at a time.
+        """
+        count = len(self.owners)
+        if count <= _SCANNED or owners[:count] != self.owners:
+            return None
+        index, fresh, seen = self._index(), list[Owner](), set[Owner]()
+        for owner in owners[count:]:
+            before = index.setdefault(owner.uid, [])
+            if owner not in seen and (not before or owner not in before):
+                fresh.append(owner)
+                seen.add(owner)
+            before.append(owner)
+        self.owners, self._by_uid = owners, (owners, index)
+        return fresh
 
     def blocking(self) -> list[Node]:
         """Return the dependents that block its deletion."""
@@ -241,6 +263,9 @@ class OwnerGraph:
         return not wrong
 
     def _change_owners(self, node: Node, owners: tuple[Owner, ...]) -> None:
+        if (more := node.extend_owners(owners)) is not None:
+            self._add_owners(node, more)
+            return
         before, node.owners = node.owners, owners
         now = {owner.uid: owner for owner in owners}
         for owner in before:
@@ -249,7 +274,9 @@ class OwnerGraph:
                 self._look(owner.uid)
         self._leave_owners(node, [owner for owner in before if owner.uid not in now])
         known = set(before)
-        fresh = [owner for owner in owners if owner not in known]
+        self._add_owners(node, [owner for owner in owners if owner not in known])
+
+    def _add_owners(self, node: Node, fresh: list[Owner]) -> None:
         for owner in fresh:
             above = self._nodes.get(owner.uid)
             if above is None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from pinnace.model.slices import Slices
 from pinnace.server.cache.watch_cache import CachedObject
 from pinnace.server.recent_values import RecentValues
-from pinnace.server.slices import Slices
 
 GROUP_BYTES = 128 << 10
 """The size of the objects of one group: encoding them takes less than a slice."""

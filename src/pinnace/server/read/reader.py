@@ -11,6 +11,7 @@ from typing import Any
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.slices import SliceQueue, Slices
 from pinnace.model.text_cache import LONGEST
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.item_groups import ItemGroups
@@ -31,7 +32,6 @@ from pinnace.server.read.recent_lists import LARGE_SECONDS, PageKey, RecentPage,
 from pinnace.server.read.selection import ListSelection, Matches, keys_named, selection_of
 from pinnace.server.read.watch import Watch, WatchLimits
 from pinnace.server.request.call import Call
-from pinnace.server.slices import SliceQueue, Slices
 from pinnace.store import store as stores
 
 WATCH_SECONDS = 1800.0

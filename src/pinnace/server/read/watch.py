@@ -10,13 +10,13 @@ import orjson
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.slices import SliceQueue
 from pinnace.server.cache.fanout import CacheWatcher, ConvertingWatcher, Fanout, event_line
 from pinnace.server.cache.representations import Representation, TableRepresentation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, restamp, stamp
 from pinnace.server.http.messages import ResponseStream, frame
 from pinnace.server.read.options import WatchOptions, too_large_revision
 from pinnace.server.read.selection import ListSelection, keys_named
-from pinnace.server.slices import SliceQueue
 from pinnace.store import store as stores
 
 MAX_BUFFERED = 8 << 20

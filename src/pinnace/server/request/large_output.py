@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Hashable
 import msgspec
 import orjson
 
+from pinnace.model.slices import Slices
 from pinnace.server.recent_values import RecentValues
 from pinnace.server.request.pretty import indent_json
 from pinnace.server.request.yaml_output import yaml_chunks
-from pinnace.server.slices import Slices
 
 KEPT_BYTES = 32 << 20
 _LARGE_LIST = 64 * 1024

@@ -1,18 +1,31 @@
-"""Cuts the work on large answers into slices. A turn of the event loop has one slice, however many requests wait."""
+"""Cuts long work into slices: large answers, and workers of controllers that find everything in memory.
+
+A turn of the event loop has one slice of such work, however many requests and workers wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
+from weakref import WeakKeyDictionary
 
 SLICE_SECONDS = 0.005
 
 
 class SliceQueue:
-    """Gives each large answer of one server its next slice in turn. Small requests are handled in between."""
+    """Gives each piece of long work its next slice in turn. Small requests are handled in between."""
 
     __slots__ = ("_is_scheduled", "_waiting")
+
+    @staticmethod
+    def of_loop() -> SliceQueue:
+        """Return the queue of the running loop."""
+        loop = asyncio.get_running_loop()
+        queue = _queues.get(loop)
+        if queue is None:
+            queue = _queues[loop] = SliceQueue()
+        return queue
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -34,7 +47,7 @@ class SliceQueue:
     def _release(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting:
             waiter = self._waiting.popleft()
-            if not waiter.done():  # The client may have left.
+            if not waiter.done():  # The client may have left, or the worker been cancelled.
                 waiter.set_result(None)
                 break
         self._is_scheduled = bool(self._waiting)
@@ -42,8 +55,11 @@ class SliceQueue:
             loop.call_soon(self._release, loop)
 
 
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, SliceQueue] = WeakKeyDictionary()
+
+
 class Slices:
-    """The slices of one answer."""
+    """The slices of one piece of work."""
 
     __slots__ = ("_end", "_queue")
 
