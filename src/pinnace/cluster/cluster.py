@@ -34,7 +34,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.key_files import use_key_files
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.memory_trim import MemoryTrim
-from pinnace.cluster.node_process import add_node
+from pinnace.cluster.node_process import add_nodes
 from pinnace.cluster.scheduling import NAME as SCHEDULER
 from pinnace.cluster.scheduling import run_scheduler
 from pinnace.cluster.server_config_maps import add_config_maps
@@ -125,7 +125,7 @@ async def running(
             if settings.scheduler:
                 plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
         if settings.node:
-            add_node(plane, settings.node, directory / "node", access, files)
+            add_nodes(plane, settings.node, settings.agents, directory, access, files)
         yield RunningCluster(plane, access, server)
 
 

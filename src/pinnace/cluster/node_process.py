@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pinnace.auth.certificates.authority import CertificateFiles, issue, load_pair, write_private
@@ -24,11 +25,34 @@ class NodeEnded(Exception):
     """The process of the node has ended; it is started again."""
 
 
-def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAccess, files: CertificateFiles) -> None:
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """A node of this machine: its name, its state directory, and the addresses of its pods."""
+
+    name: str
+    directory: Path
+    pod_network: str
+    links: Path | None = None
+    """The directory that several nodes of this machine share."""
+
+
+def add_nodes(
+    plane: ControlPlane, name: str, count: int, directory: Path, access: ClusterAccess, files: CertificateFiles
+) -> None:
+    """Start nodes and keep them running. Each has a state directory and a certificate of its own."""
+    links = directory / "links" if count > 1 else None
+    for number in range(count):
+        suffix = f"-{number + 1}" if number else ""
+        place = directory / f"node{suffix}"
+        _add_node(plane, OwnNode(name + suffix, place, f"10.244.{number}.0/24", links), access, files)
+
+
+def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: CertificateFiles) -> None:
     """Start a node and keep it running. Its state is in the directory, with a certificate of its own.
 
     Everything happens in the background: the server is ready before its node.
     """
+    name, directory = node.name, node.directory
 
     async def run() -> None:
         connection = await asyncio.to_thread(_prepare, name, directory, access, files)
@@ -36,9 +60,9 @@ def add_node(plane: ControlPlane, name: str, directory: Path, access: ClusterAcc
         for permission in (ROTATION, *NODE_NETWORK):
             with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: another Service has the address.
                 await in_process_client(plane.local()).create(permission)
-        await _run_process(name, directory)
+        await _run_process(node)
 
-    plane.supervisor.add("node", run)
+    plane.supervisor.add(directory.name, run)
 
 
 def _prepare(name: str, directory: Path, access: ClusterAccess, files: CertificateFiles) -> NodeConnection:
@@ -58,8 +82,12 @@ def _prepare(name: str, directory: Path, access: ClusterAccess, files: Certifica
     return SocketConnection(directory / SOCKET)
 
 
-async def _run_process(name: str, directory: Path) -> None:
-    arguments = ("node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent")
+async def _run_process(node: OwnNode) -> None:
+    name, directory = node.name, node.directory
+    arguments = ["node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent"]
+    arguments += ["--pod-network", node.pod_network]
+    if node.links is not None:
+        arguments += ["--links", str(node.links)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _CODE, *arguments, "--kubeconfig", str(directory / "kubeconfig")),
         stdin=asyncio.subprocess.DEVNULL,

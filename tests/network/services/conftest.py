@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,10 @@ class PodCluster:
 
     is_nftables = True
 
-    def __init__(self, cluster: RunningCluster, client: Client, runtime: EmbeddedRuntime) -> None:
+    def __init__(self, cluster: RunningCluster, client: Client) -> None:
         self.cluster = cluster
         self.client = client
-        self.runtime = runtime
+        self.runtimes: list[EmbeddedRuntime] = []
 
     async def create_pod(self, name: str, command: list[str], **fields: Any) -> Object:
         container = {"name": "main", "image": "host", "command": command, **fields.pop("container", {})}
@@ -85,10 +85,16 @@ class PodCluster:
 
     async def run(self, pod: str, *command: str) -> tuple[int, str]:
         """Run a command in a pod, and return its exit code and output."""
-        (sandbox,) = await self.runtime.sandboxes("default", pod)
-        (container,) = [one for one in await self.runtime.containers(sandbox.id) if one.config.name == "main"]
-        result = await self.runtime.exec_sync(container.id, list(command), timeout=30)
-        return result.exit_code, result.output.decode(errors="replace").strip()
+        for runtime in self.runtimes:
+            for sandbox in await runtime.sandboxes("default", pod):
+                (container,) = [one for one in await runtime.containers(sandbox.id) if one.config.name == "main"]
+                result = await runtime.exec_sync(container.id, list(command), timeout=30)
+                return result.exit_code, result.output.decode(errors="replace").strip()
+        raise AssertionError(f"no node has a pod {pod}")
+
+    async def has_nodes(self, names: Sequence[str]) -> bool:
+        account = await self.client.get_or_none("v1/ServiceAccount", "default", namespace="default")
+        return account is not None and all([await self.client.get_or_none("v1/Node", name) for name in names])
 
     async def fetch(self, pod: str, url: str) -> str:
         """Return the page, or curl's exit code as text: 7 is refused, 28 a time-out."""
@@ -131,29 +137,36 @@ def is_ready(pod: Object) -> bool:
 
 
 @asynccontextmanager
-async def run_pod_cluster(*, uses_nftables: bool = True) -> AsyncIterator[PodCluster]:
+async def run_pod_cluster(
+    *, uses_nftables: bool = True, nodes: Sequence[str] = (NODE,), links: Path | None = None
+) -> AsyncIterator[PodCluster]:
     need_namespaces()
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="pinnace-", dir=memory if os.access(memory, os.W_OK) else None))
-    agent = AgentSettings(name=NODE, directory=directory)
-    settings = NodeSettings(agent=agent, is_offline=True, stops_pods=True, uses_nftables=uses_nftables)
     try:
-        async with running(Settings()) as cluster:
-            own = in_process_client(cluster.plane.local(), field_manager="kubelet")
-            async with run_node(own, settings) as runtime:
-                cluster.plane.nodes.register(NODE, AgentConnection(runtime, SystemClock()))
-                made = PodCluster(cluster, in_process_client(cluster.plane.local()), runtime)
-
-                async def is_registered() -> bool:
-                    account = await made.client.get_or_none("v1/ServiceAccount", "default", namespace="default")
-                    return account is not None and await made.client.get_or_none("v1/Node", NODE) is not None
-
-                await made.until(is_registered)
-                made.is_nftables = uses_nftables
-                yield made
+        async with AsyncExitStack() as stack:
+            cluster = await stack.enter_async_context(running(Settings()))
+            made = PodCluster(cluster, in_process_client(cluster.plane.local()))
+            made.is_nftables = uses_nftables
+            for number, name in enumerate(nodes):
+                settings = NodeSettings(
+                    agent=AgentSettings(name=name, directory=directory / name),
+                    pod_network=f"10.244.{number}.0/24",
+                    is_offline=True,
+                    stops_pods=True,
+                    uses_nftables=uses_nftables,
+                    links=links,
+                )
+                own = in_process_client(cluster.plane.local(), field_manager="kubelet")
+                runtime = await stack.enter_async_context(run_node(own, settings))
+                made.runtimes.append(runtime)
+                cluster.plane.nodes.register(name, AgentConnection(runtime, SystemClock()))
+            await made.until(lambda: made.has_nodes(nodes))
+            yield made
     finally:
-        pid = json.loads((directory / "runtime" / "supervisor.json").read_text())["pid"]
-        os.kill(pid, signal.SIGTERM)
+        for name in nodes:
+            pid = json.loads((directory / name / "runtime" / "supervisor.json").read_text())["pid"]
+            os.kill(pid, signal.SIGTERM)
         remove_tree(directory)
 
 

@@ -16,6 +16,8 @@ _NOBODY = 65534
 _NOTES = "../../examples/test_notes.py"
 _NAMES = (
     "test_pods.py",
+    "../nodes/test_links.py",
+    "../policy/test_pods.py",
     f"{_NOTES}::test_a_website_is_served_by_a_controller_that_runs_as_a_pod",
     f"{_NOTES}::test_the_members_of_the_stateful_set_are_found_by_name",
 )

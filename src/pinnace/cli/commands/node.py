@@ -71,6 +71,13 @@ def node(
     eviction_hard: Annotated[
         str, typer.Option(help="Evict pods when a signal of the node falls below its threshold.")
     ] = DEFAULT_THRESHOLDS,
+    links: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory that several nodes of this machine share; their pods reach each other.",
+            show_default=False,
+        ),
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Pull from registries on this machine alone, as PINNACE_OFFLINE=1 does.")
     ] = False,
@@ -106,7 +113,7 @@ def node(
         manifests=pod_manifest_path,
         eviction_hard=eviction_hard,
     )
-    settings = NodeSettings(agent=agent, pod_network=pod_network, is_offline=offline, stops_pods=stop_pods)
+    settings = NodeSettings(agent=agent, pod_network=pod_network, links=links, is_offline=offline, stops_pods=stop_pods)
     if bool(server) != bool(token):
         _fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:

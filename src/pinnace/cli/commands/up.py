@@ -25,6 +25,7 @@ from pinnace.auth.certificates.authority import CertificateError
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
+from pinnace.cli.agent_options import AgentCount
 from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.own_node import NodeFlag, own_node_name
 from pinnace.cli.progress import progress
@@ -116,6 +117,7 @@ def up(
         ),
     ] = False,
     node: NodeFlag = None,
+    agents: AgentCount = 1,
     no_scheduler: Annotated[
         bool, typer.Option("--no-scheduler", help="Run no scheduler: pods wait until another one binds them to nodes.")
     ] = False,
@@ -274,7 +276,6 @@ def up(
     if ephemeral and data_dir is not None:
         _fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
     etcd = _etcd_settings(store, (etcd_cafile, etcd_certfile, etcd_keyfile), etcd_user, etcd_password_file)
-    wanted = _served_minor(kubernetes_version)
     providers = _oidc_providers(
         issuer_url=oidc_issuer_url,
         client_id=oidc_client_id,
@@ -291,13 +292,14 @@ def up(
         etcd=etcd,
         host=host,
         port=port,
-        kubernetes_version=wanted,
+        kubernetes_version=_served_minor(kubernetes_version),
         name=name,
         old_versions=not no_old_versions,
         controllers=not no_controllers,
         scheduler=not no_scheduler,
         nodes=nodes,
-        node=own_node_name(node, is_useful=not nodes and not no_controllers),
+        node=own_node_name(node if agents == 1 else True, is_useful=not nodes and not no_controllers),
+        agents=agents,
         stages=stages,
         auth=AuthSettings(
             token_file=token_auth_file,

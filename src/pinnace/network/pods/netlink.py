@@ -22,7 +22,8 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
-_UP = 1
+_UP, _NO_ARP = 0x1, 0x80
+_NODE_ADDRESS = bytes.fromhex("020000000001")
 _MAIN_TABLE, _BOOT, _UNIVERSE, _LINK, _UNICAST = 254, 3, 0, 253, 1
 _LOCAL_TABLE, _HOST, _LOCAL, _LOOPBACK_INDEX = 255, 254, 2, 1
 
@@ -40,7 +41,13 @@ class Netlink:
 
     def index_of(self, name: str) -> int:
         """Raise OSError if there is no such interface."""
-        return socket.if_nametoindex(name)
+        self._send(_RTM_GETLINK, _REQUEST, _link() + _attribute(_IFLA_IFNAME, _text(name)))
+        for answer, content in _messages(self._socket.recv(65536)):
+            if answer == _ERROR:
+                number = -struct.unpack_from("=i", content)[0]
+                raise OSError(number, os.strerror(number), name)
+            return int(struct.unpack_from("=i", content, 4)[0])
+        raise OSError(errno.EPROTO, "netlink sent no answer")
 
     def add_bridge(self, name: str) -> None:
         """Make a bridge that keeps its hardware address: by default it takes that of a port, and pods lose it."""
@@ -67,11 +74,20 @@ class Netlink:
         )
         self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, here)
 
+    def add_pair(self, name: str, peer: str) -> None:
+        """Make a veth pair whose ends are both here. The first end has an address that is the same on all nodes."""
+        there = _link() + _attribute(_IFLA_IFNAME, _text(peer))
+        kind = _attribute(_INFO_KIND, b"veth") + _attribute(_INFO_DATA, _attribute(_VETH_PEER, there))
+        names = _attribute(_IFLA_IFNAME, _text(name)) + _attribute(_IFLA_ADDRESS, _NODE_ADDRESS)
+        self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, _link() + names + _attribute(_IFLA_LINKINFO, kind))
+
     def delete_link(self, name: str) -> None:
         self._ask(_RTM_DELLINK, 0, _link(index=self.index_of(name)))
 
-    def set_up(self, name: str) -> None:
-        self._ask(_RTM_NEWLINK, 0, _link(index=self.index_of(name), flags=_UP))
+    def set_up(self, name: str, *, resolves_addresses: bool = True) -> None:
+        """Without resolving, the interface sends packets to its own hardware address."""
+        flags = _UP if resolves_addresses else _UP | _NO_ARP
+        self._ask(_RTM_NEWLINK, 0, _link(index=self.index_of(name), flags=flags))
 
     def add_address(self, name: str, address: IPv4Interface) -> None:
         head = struct.pack("=BBBBI", socket.AF_INET, address.network.prefixlen, 0, 0, self.index_of(name))

@@ -13,6 +13,7 @@ from pathlib import Path
 from pinnace.client.client import Client
 from pinnace.model.tasks import Tasks
 from pinnace.network.dns.network import DnsNetwork
+from pinnace.network.nodes.links import NodeLinks
 from pinnace.network.policy.network import PolicyNetwork
 from pinnace.network.services.network import SERVICE_NETWORK, ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
@@ -36,6 +37,8 @@ class NodeSettings:
     service_network: str = SERVICE_NETWORK
     uses_nftables: bool = True
     """Whether Service addresses are rules of the kernel where it allows them; otherwise a proxy serves them."""
+    links: Path | None = None
+    """A directory that the nodes of this machine share, through which their pods reach each other."""
     is_offline: bool = False
     stops_pods: bool = False
     """Whether the pods end with the agent, instead of waiting for the next one."""
@@ -72,6 +75,9 @@ async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[Embe
         async with Tasks(expected=()) as tasks:
             for work in (manager.run, agent.run, socket.run):
                 tasks.start(work())
+            if settings.links is not None:
+                networks = {"pod_network": settings.pod_network, "cluster_network": settings.cluster_network}
+                tasks.start(NodeLinks(runtime, **networks, directory=settings.links).run())
             yield runtime
     finally:
         if settings.stops_pods:

@@ -1,0 +1,183 @@
+"""Leads packets between the pods of several nodes on one machine.
+
+Each node has a veth pair in its network namespace: packets for other nodes leave through `nodes0`, and its peer has a
+packet socket. The agent reads that socket, and writes each packet to the packet socket of the node to which it belongs.
+The sockets are exchanged through a directory that the agents share. This needs neither a route of the machine nor root:
+an ordinary user has no rights that span the namespaces of two nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from pinnace.model.tasks import Tasks
+from pinnace.network.pods.netlink import Netlink
+from pinnace.network.sockets import Sockets
+
+OUTSIDE, INSIDE = "nodes0", "nodes1"
+_ETHERNET_ALL, _ETHERNET_IP = 3, b"\x08\x00"
+_SOL_PACKET, _IGNORE_OUTGOING, _OFFLOAD_HEADER = 263, 23, 15
+_OFFLOAD_BYTES = 10
+"""The bytes before each packet by which large packets and checksums stay with the kernel until they are needed."""
+_KIND = slice(_OFFLOAD_BYTES + 12, _OFFLOAD_BYTES + 14)
+_DESTINATION = slice(_OFFLOAD_BYTES + 30, _OFFLOAD_BYTES + 34)
+_LARGEST = 65536 + 128
+_BATCH = 64
+_log = logging.getLogger(__name__)
+
+
+class NodeLinks:
+    """Connects this node with the others that use the same directory, until cancelled."""
+
+    def __init__(self, sockets: Sockets, *, pod_network: str, cluster_network: str, directory: Path) -> None:
+        self._sockets = sockets
+        self._pod_network = IPv4Network(pod_network)
+        self._cluster_network = IPv4Network(cluster_network)
+        self._directory = directory
+        self._peers: dict[IPv4Network, socket.socket] = {}
+        self._ways: dict[bytes, IPv4Network] = {}
+        self._asked: set[IPv4Network] = set()
+        self._tasks = Tasks()
+
+    async def run(self) -> None:
+        await self._make_pair()
+        packets = await self._open_packets()
+        listener = self._listen()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(packets.fileno(), self._forward, packets)
+        try:
+            while True:
+                asking, _ = await loop.sock_accept(listener)
+                with asking, contextlib.suppress(OSError):
+                    socket.send_fds(asking, [b"packets"], [packets.fileno()])
+        finally:
+            loop.remove_reader(packets.fileno())
+            await self._tasks.close()
+            listener.close()
+            self._path(self._pod_network).unlink(missing_ok=True)
+            for opened in (packets, *self._peers.values()):
+                opened.close()
+
+    async def _make_pair(self) -> None:
+        netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        try:
+            with contextlib.suppress(FileExistsError):  # Made by an earlier agent.
+                netlink.add_pair(OUTSIDE, INSIDE)
+                netlink.set_up(INSIDE)
+                netlink.set_up(OUTSIDE, resolves_addresses=False)
+                netlink.add_link_route(self._cluster_network, name=OUTSIDE)
+        finally:
+            netlink.close()
+
+    async def _open_packets(self) -> socket.socket:
+        packets = await self._sockets.open_socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETHERNET_ALL))
+        packets.setblocking(False)
+        for option in (_IGNORE_OUTGOING, _OFFLOAD_HEADER):
+            packets.setsockopt(_SOL_PACKET, option, 1)
+        packets.bind((INSIDE, _ETHERNET_ALL))
+        return packets
+
+    def _listen(self) -> socket.socket:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._path(self._pod_network)
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _short(path) as name:
+            listener.bind(name)
+        listener.listen(64)
+        listener.setblocking(False)
+        return listener
+
+    def _path(self, network: IPv4Network) -> Path:
+        return self._directory / f"{network.network_address}-{network.prefixlen}"
+
+    def _forward(self, packets: socket.socket) -> None:
+        """Send packets on. One whose node is not known yet is lost, as on any network; its sender tries again."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_BATCH):
+                data = packets.recv(_LARGEST)
+                if data[_KIND] != _ETHERNET_IP:
+                    continue
+                network = self._find(data[_DESTINATION])
+                peer = self._peers.get(network) if network is not None else None
+                if peer is None:
+                    continue
+                try:
+                    peer.send(data)
+                except BlockingIOError:
+                    continue
+                except OSError:  # The network of that node is gone; it may be back.
+                    self._forget(network)
+
+    def _find(self, address: bytes) -> IPv4Network | None:
+        """Return the pod network of an address; find its node if it is new."""
+        network = self._ways.get(address)
+        if network is None:
+            network = self._search(IPv4Address(address))
+            if network is None:
+                return None
+            if len(self._ways) > _LARGEST:
+                self._ways.clear()
+            self._ways[address] = network
+        if network not in self._peers:
+            self._connect(network)
+        return network
+
+    def _search(self, address: IPv4Address) -> IPv4Network | None:
+        for name in os.listdir(self._directory):
+            with contextlib.suppress(ValueError):
+                network = IPv4Network(name.replace("-", "/"))
+                if address in network and network != self._pod_network:
+                    return network
+        return None
+
+    def _connect(self, network: IPv4Network) -> None:
+        """Ask the agent of a node for its packet socket."""
+        if network in self._asked:
+            return
+        asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        asking.setblocking(False)
+        try:
+            with _short(self._path(network)) as name:
+                asking.connect(name)
+        except OSError:  # Its agent does not run.
+            asking.close()
+            return
+        self._asked.add(network)
+        self._tasks.start(self._receive(network, asking))
+
+    async def _receive(self, network: IPv4Network, asking: socket.socket) -> None:
+        with asking:
+            readable = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(asking.fileno(), readable.set)
+            try:
+                await readable.wait()
+            finally:
+                self._asked.discard(network)
+                loop.remove_reader(asking.fileno())
+            _, fds, _, _ = socket.recv_fds(asking, 64, 1)
+        if fds:
+            self._forget(network)
+            self._peers[network] = socket.socket(fileno=fds[0])
+
+    def _forget(self, network: IPv4Network | None) -> None:
+        if network is not None and (known := self._peers.pop(network, None)) is not None:
+            known.close()
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Yield a short name of a path: the address of a unix socket has at most 107 bytes."""
+    place = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{place}/{path.name}"
+    finally:
+        os.close(place)
