@@ -164,3 +164,40 @@ async def test_claims_share_a_device_until_its_capacity_is_consumed(cluster: Clu
     assert [one["consumedCapacity"] for one in shares] == [{"memory": "5Gi"}, {"memory": "3Gi"}]
     assert len({one["shareID"] for one in shares}) == 2
     assert not await bound(cluster, "c"), "2Gi are left"
+
+
+async def taint_device(cluster: Cluster, name: str) -> None:
+    offered = await cluster.client.get(f"{RESOURCE}/ResourceSlice", name)
+    offered["spec"]["devices"][0]["taints"] = [{"key": "broken", "value": "yes", "effect": "NoExecute"}]
+    offered["spec"]["pool"]["generation"] += 1
+    await cluster.client.update(offered)
+    await cluster.settle()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "leaves_after"),
+    [(None, 0), (30, 30)],
+    ids=["without a toleration", "when the toleration ends"],
+)
+async def test_a_tainted_device_evicts_the_pods_that_use_it(
+    cluster: Cluster, seconds: int | None, leaves_after: int
+) -> None:
+    await cluster.add_nodes(1)
+    for obj in (device_class(), device_slice("node-0", "10Gi")):
+        await cluster.client.create(obj)
+    wanted = claim("a")
+    if seconds is not None:
+        toleration = {"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        wanted["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [toleration]
+    await cluster.client.create(wanted)
+    await cluster.client.create(pod("a", "a"))
+    await cluster.settle()
+    assert await bound(cluster, "a")
+    await taint_device(cluster, "slice-node-0")
+    if leaves_after:
+        await cluster.advance(leaves_after - 5)
+        assert await bound(cluster, "a")
+        await cluster.advance(6)
+    assert await cluster.client.get_or_none("v1/Pod", "a") is None
+    events = await cluster.client.list("v1/Event", namespace="default", fields="reason=DeviceTaintManagerEviction")
+    assert [one["message"] for one in events] == ["Marking for deletion"]

@@ -25,6 +25,7 @@ from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
 from pinnace.controllers.garbage.server_leases import ServerLeases
+from pinnace.controllers.nodes.device_taint_eviction import DeviceTaintEviction
 from pinnace.controllers.nodes.ipam import NodeIpam
 from pinnace.controllers.nodes.lifecycle import NodeLifecycle
 from pinnace.controllers.nodes.pod_garbage import PodGarbage
@@ -285,6 +286,12 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ),
     ControllerRow("ttl-controller", "ttl-controller", _plain(Ttl)),
     ControllerRow("taint-eviction-controller", "node-controller", _plain(TaintEviction)),
+    ControllerRow(
+        "device-taint-eviction-controller",
+        "device-taint-eviction-controller",
+        _plain(DeviceTaintEviction),
+        kind=Kind("resource.k8s.io", "v1", "ResourceClaim"),  # Served since 1.34.
+    ),
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
     # policy
     ControllerRow("disruption-controller", "disruption-controller", _plain(Disruption)),

@@ -6,10 +6,9 @@ from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.nodes.pod_disruption import disrupt
 from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_of, toleration_seconds
 from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of, pod_or_none
-from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
@@ -96,23 +95,8 @@ class TaintEviction:
 
     async def _evict(self, key: Key, pod: PodView) -> None:
         self._record(key, f"Marking for deletion Pod {key}")
-        mark = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": to_rfc3339(self._client.clock.now()),
-        }
-        known = pod.condition("DisruptionTarget")
-        try:
-            if known is None or (known.status, known.reason) != (mark["status"], mark["reason"]):
-                patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [mark]}}
-                await self._client.patch(
-                    POD, key.name, patch, namespace=key.namespace, subresource="status", form="strategic"
-                )
-            await self._client.delete(POD, key.name, namespace=key.namespace, uid=pod.metadata.uid)
-        except errors.NotFound:
-            return
+        message = "Taint manager: deleting due to NoExecute taint"
+        await disrupt(self._client, key, pod, reason="DeletionByTaintManager", message=message)
 
     def _record(self, key: Key, message: str) -> None:
         about = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": key.name, "namespace": key.namespace}}
