@@ -91,6 +91,20 @@ def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
         forward.wait(30)
 
 
+def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
+    kubectl("run measured --image=host -- sleep 1000")
+    kubectl("wait --for=condition=Ready --timeout=25s pod measured")
+    summary = json.loads(kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/stats/summary"))
+    assert summary["node"]["nodeName"] == NODE
+    assert summary["node"]["memory"]["workingSetBytes"] > 0
+    (pod,) = [one for one in summary["pods"] if one["podRef"]["name"] == "measured"]
+    assert [one["name"] for one in pod["containers"]] == ["measured"]
+    if os.geteuid() == 0:
+        assert pod["memory"]["workingSetBytes"] > 0
+        assert 'pod="measured"' in kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/resource")
+    assert kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/healthz") == "ok"
+
+
 def test_pods_outlive_a_killed_agent(kubectl: Kubectl, server: ServerProcess) -> None:
     kubectl("run lasting --image=host -- sleep 1000")
     kubectl("wait --for=condition=Ready --timeout=60s pod lasting")

@@ -8,21 +8,33 @@ import signal
 import socket
 import sys
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from pinnace.cli.data_directory import default_data_dir
+from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
+from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
 from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.process import NodeSettings, die_with_parent, run_node
-from pinnace.node.identity.certificates import CLIENT_FILE, CertificateRefused, CertificateRenewal
+from pinnace.node.identity.certificates import (
+    CLIENT_FILE,
+    SERVING_FILE,
+    CertificateRefused,
+    CertificateRenewal,
+    request_serving_certificate,
+    save,
+    self_signed_certificate,
+)
 from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, node_access
 from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, parse_thresholds
 from pinnace.node.runtime.errors import RuntimeFailure
@@ -65,6 +77,20 @@ def node(
         typer.Option(help="The state directory of the node.", show_default="node in the data directory"),
     ] = None,
     pod_network: Annotated[str, typer.Option(help="The network of this node's pods.")] = "10.244.0.0/24",
+    node_ip: Annotated[
+        str, typer.Option(help="The address of this machine that the API server and users of the node reach.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(help="The port of the node's own server for logs and exec; 0 takes a free one.", min=0, max=65535),
+    ] = 0,
+    rotate_server_certificates: Annotated[
+        bool,
+        typer.Option(
+            "--rotate-server-certificates",
+            help="Request the server's certificate from the cluster; otherwise it is self-signed.",
+        ),
+    ] = False,
     pod_manifest_path: Annotated[
         Path | None, typer.Option(help="Run the static pods whose manifests are in this directory.", show_default=False)
     ] = None,
@@ -110,6 +136,7 @@ def node(
     agent = AgentSettings(
         name=name or socket.gethostname().lower(),
         directory=place,
+        address=node_ip,
         manifests=pod_manifest_path,
         eviction_hard=eviction_hard,
     )
@@ -122,16 +149,32 @@ def node(
         if token:
             ca = ca_file.read_bytes() if ca_file is not None else b""
             bootstrap = BootstrapToken(server=server, token=token, ca=ca, ca_hashes=ca_cert_hash or ())
-        asyncio.run(_run(bootstrap, kubeconfig, context, settings))
+        web = None if with_parent else _WebServer(node_ip, port, is_signed=rotate_server_certificates)
+        asyncio.run(_run(bootstrap or _Kubeconfig(kubeconfig, context), settings, web))
     except _EXPECTED as error:
         _fail(str(error))
 
 
-async def _run(bootstrap: BootstrapToken | None, kubeconfig: Path | None, context: str, settings: NodeSettings) -> None:
-    if bootstrap is not None:
-        access = await access_of_token(bootstrap)
+@dataclass(frozen=True, slots=True)
+class _Kubeconfig:
+    path: Path | None
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class _WebServer:
+    """The node's own server: where it listens, and whether the cluster signs its certificate."""
+
+    address: str
+    port: int
+    is_signed: bool
+
+
+async def _run(source: BootstrapToken | _Kubeconfig, settings: NodeSettings, web: _WebServer | None) -> None:
+    if isinstance(source, BootstrapToken):
+        access = await access_of_token(source)
     else:
-        access = find_access(path=kubeconfig, context=context)
+        access = find_access(path=source.path, context=source.context)
     pki = settings.agent.directory / "pki"
     access = await node_access(access, settings.agent.name, pki)
     stop = asyncio.Event()
@@ -141,11 +184,37 @@ async def _run(bootstrap: BootstrapToken | None, kubeconfig: Path | None, contex
         client = await stack.enter_async_context(connect(access, field_manager="kubelet"))
         tasks = await stack.enter_async_context(Tasks(expected=()))
         tasks.start(CertificateRenewal(client, settings.agent.name, pki / CLIENT_FILE).run())
-        runtime = await stack.enter_async_context(run_node(client, settings))
+        listen = None
+        if web is not None:
+            listen = partial(_listen, stack, client, settings.agent, web, access.ca)
+        runtime = await stack.enter_async_context(run_node(client, settings, listen))
         print(f"node {settings.agent.name} runs pods of {access.server}; Ctrl-C stops it", flush=True)
         for sentence in (await runtime.status()).missing:
             print(f"note: {sentence}", flush=True)
         await stop.wait()
+
+
+async def _listen(
+    stack: AsyncExitStack,
+    client: Client,
+    agent: AgentSettings,
+    web: _WebServer,
+    ca: bytes,
+    connection: NodeConnection,
+) -> int:
+    """Start the node's own server, and return its port."""
+    from pinnace.cluster.node_server import NodeServer, NodeServerFiles  # noqa: PLC0415 - the child of `pinnace up` has none.
+
+    files = NodeServerFiles(agent.directory / "pki" / SERVING_FILE, agent.directory / "pki" / "ca.crt")
+    names = [agent.name, web.address]
+    if web.is_signed:
+        save(files.pair, await request_serving_certificate(client, agent.name, names))
+    else:
+        save(files.pair, self_signed_certificate(agent.name, names, client.clock.now()))
+    files.ca.write_bytes(ca)
+    server = NodeServer(client, agent.name)
+    stack.push_async_callback(server.stop)
+    return await server.start(connection, web.address, web.port, files)
 
 
 def _fail(message: str) -> NoReturn:

@@ -36,6 +36,8 @@ class AgentSettings:
     """The state directory of the node."""
     address: str = "127.0.0.1"
     """The address of the node that pods and users see."""
+    port: int = 0
+    """The port of the node's web server, 0 for none."""
     version: str = "v1.37.0"
     capacity: Mapping[str, str] = field(default_factory=capacity_of_machine)
     manifests: Path | None = None
@@ -59,6 +61,7 @@ class NodeAgent:
             address=settings.address,
             capacity=settings.capacity,
             version=settings.version,
+            port=settings.port,
         )
         selection = f"spec.nodeName={settings.name}"
         self._pods = manager.cache("v1/Pod", fields=selection)

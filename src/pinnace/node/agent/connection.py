@@ -10,6 +10,7 @@ from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.clock import AlarmClock
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 from pinnace.node.agent.logs import read_logs
+from pinnace.node.agent.web_pages import WebPages
 from pinnace.node.runtime.errors import RuntimeFailure, StartFailed
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 
@@ -19,7 +20,8 @@ class AgentConnection:
 
     host = ""
 
-    def __init__(self, runtime: Runtime, clock: AlarmClock) -> None:
+    def __init__(self, runtime: Runtime, clock: AlarmClock, pages: WebPages | None = None) -> None:
+        self._pages = pages
         self._runtime = runtime
         self._clock = clock
 
@@ -74,7 +76,9 @@ class AgentConnection:
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
     ) -> ProxyResponse:
-        raise errors.BadRequest("the node has no web server")
+        if self._pages is None or upgrade:
+            raise errors.BadRequest("the node has no such page")
+        return await self._pages.page(method, target)
 
     async def _running(self, pod: PodAddress, container: str) -> ContainerStatus:
         for one in reversed(await self._containers(pod, container)):
@@ -85,12 +89,12 @@ class AgentConnection:
     async def _containers(self, pod: PodAddress, name: str) -> list[ContainerStatus]:
         found = []
         for sandbox in await self._runtime.sandboxes(pod.namespace, pod.name):
-            if sandbox.config.uid == pod.uid:
+            if pod.uid in ("", sandbox.config.uid):
                 found += [one for one in await self._runtime.containers(sandbox.id) if one.config.name == name]
         return sorted(found, key=lambda one: one.config.attempt)
 
     async def _sandbox(self, pod: PodAddress) -> SandboxStatus:
         for sandbox in await self._runtime.sandboxes(pod.namespace, pod.name):
-            if sandbox.config.uid == pod.uid and sandbox.is_ready:
+            if pod.uid in ("", sandbox.config.uid) and sandbox.is_ready:
                 return sandbox
         raise ConnectionRefusedError(f"pod {pod.namespace}/{pod.name} has no sandbox")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pinnace.client.client import Client
+from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
 from pinnace.network.dns.network import DnsNetwork
 from pinnace.network.nodes.links import NodeLinks
@@ -20,6 +21,7 @@ from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
 from pinnace.node.agent.socket_messages import SOCKET
 from pinnace.node.agent.socket_server import AgentSocket
+from pinnace.node.agent.web_pages import WebPages
 from pinnace.node.images.images import Images
 from pinnace.node.runtime.embedded import linux
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
@@ -45,8 +47,13 @@ class NodeSettings:
 
 
 @asynccontextmanager
-async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[EmbeddedRuntime]:
-    """Run a node within a block. A part that fails is logged; the block goes on."""
+async def run_node(
+    client: Client, settings: NodeSettings, listen: Callable[[NodeConnection], Awaitable[int]] | None = None
+) -> AsyncIterator[EmbeddedRuntime]:
+    """Run a node within a block. A part that fails is logged; the block goes on.
+
+    `listen` starts the node's web server and returns its port.
+    """
     directory = settings.agent.directory
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
     lock = _lock(directory)
@@ -58,7 +65,10 @@ async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[Embe
     )
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     manager = Manager(client, name="kubelet")
-    agent = NodeAgent(settings.agent, manager, runtime, images)
+    pages = WebPages(runtime, client.clock, settings.agent.name, directory)
+    connection = AgentConnection(runtime, client.clock, pages)
+    own = replace(settings.agent, port=await listen(connection)) if listen is not None else settings.agent
+    agent = NodeAgent(own, manager, runtime, images)
     manager.add(agent.controller)
     ServiceNetwork(
         manager,
@@ -70,7 +80,7 @@ async def run_node(client: Client, settings: NodeSettings) -> AsyncIterator[Embe
     DnsNetwork(manager, runtime)
     if settings.uses_nftables:
         PolicyNetwork(manager, runtime, node=settings.agent.name)
-    socket = AgentSocket(directory / SOCKET, AgentConnection(runtime, client.clock))
+    socket = AgentSocket(directory / SOCKET, connection)
     try:
         async with Tasks(expected=()) as tasks:
             for work in (manager.run, agent.run, socket.run):

@@ -54,7 +54,11 @@ def capacity_of_machine() -> dict[str, str]:
 class Registration:
     """Keeps the Node ready and its lease renewed."""
 
-    def __init__(self, client: Client, name: str, *, address: str, capacity: Mapping[str, str], version: str) -> None:
+    def __init__(
+        self, client: Client, name: str, *, address: str, capacity: Mapping[str, str], version: str, port: int = 0
+    ) -> None:
+        """`port` is that of the node's web server, 0 for none."""
+        self._port = port
         self._client = client
         self._name = name
         self._address = address
@@ -116,6 +120,7 @@ class Registration:
                 {"type": "InternalIP", "address": self._address},
                 {"type": "Hostname", "address": self._name},
             ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "capacity": self._capacity,
             "allocatable": self._capacity,
             "conditions": ready_conditions((node.get("status") or {}).get("conditions") or [], now=now),

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pinnace.client.status_errors import error_of_status
-from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress, TerminalSize
 from pinnace.model.tasks import Tasks
 from pinnace.node.agent.socket_messages import CallSocket
+from pinnace.node.agent.web_pages import WebPage
 from pinnace.node.runtime.embedded.container_streams import LAST_OUTPUT_SECONDS, CommandPipes
 from pinnace.node.runtime.embedded.descriptors import OpenFile, copy_input, copy_output
 from pinnace.node.runtime.embedded.messages import Message
@@ -69,7 +69,20 @@ class SocketConnection:
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
     ) -> ProxyResponse:
-        raise errors.BadRequest("the node has no web server")
+        call = CallSocket.open(self._path)
+        reading, writing = os.pipe()
+        source = OpenFile(reading)
+        try:
+            pod = PodAddress("", "", "")
+            call.send({"op": "ask", "pod": asdict(pod), "method": method, "target": target}, [writing])
+            os.close(writing)
+            reply = await _result(call)
+            body = b"".join([data async for data in _read_all(source, call)])
+        except BaseException:
+            source.close()
+            call.close()
+            raise
+        return WebPage(reply["page"], reply["content_type"], body)
 
     async def _command(self, request: Message, pod: PodAddress, container: str, streams: CommandStreams) -> int:
         call = CallSocket.open(self._path)

@@ -106,6 +106,8 @@ class AgentSocket:
                     await self._logs(call, request, pod, files[0])
                 case "connect":
                     await self._forward(call, pod, request["port"], files[0])
+                case "ask":
+                    await self._ask(call, request, files[0])
         except errors.ApiError as error:
             call.send({"status": error.status})
         except OSError as error:
@@ -136,6 +138,14 @@ class AgentSocket:
         lines = await self._connection.logs(pod, request["container"], options)
         call.send({})
         async for data in lines:
+            await target.write(data)
+        target.close()
+
+    async def _ask(self, call: CallSocket, request: Message, target: OpenFile) -> None:
+        page = await self._connection.ask(request["method"], request["target"], (), b"")
+        kinds = [value.decode() for name, value in page.headers if name.lower() == b"content-type"]
+        call.send({"page": page.status, "content_type": next(iter(kinds), "")})
+        async for data in page.chunks():
             await target.write(data)
         target.close()
 

@@ -131,6 +131,24 @@ async def request_serving_certificate(client: Client, node: str, names: Sequence
     return await _request(client, node, _SERVING_SIGNER, "server auth", names)
 
 
+def self_signed_certificate(node: str, names: Sequence[str], now: datetime) -> NodeCertificate:
+    """Make the certificate of the node's own server, as kubelets do without an approved one."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=365))
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return NodeCertificate(certificate.public_bytes(serialization.Encoding.PEM), _private_text(key))
+
+
 async def _request(client: Client, node: str, signer: str, usage: str, names: Sequence[str]) -> NodeCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = [
@@ -154,10 +172,13 @@ async def _request(client: Client, node: str, signer: str, usage: str, names: Se
     }
     made = await client.create(request)
     certificate = await _await_certificate(client, made["metadata"]["name"])
-    text = key.private_bytes(
+    return NodeCertificate(certificate, _private_text(key))
+
+
+def _private_text(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return NodeCertificate(certificate, text)
 
 
 async def _await_certificate(client: Client, name: str) -> bytes:

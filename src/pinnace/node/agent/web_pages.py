@@ -1,0 +1,157 @@
+"""The pages of the node's web server: its health, and the use of CPU, memory and disk by its pods."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pinnace.model.clock import AlarmClock, to_rfc3339
+from pinnace.model.objects import Object
+from pinnace.node.runtime.runtime import ContainerState, ContainerStats, ContainerStatus, Runtime, SandboxStatus
+
+_TEXT, _JSON = "text/plain; version=0.0.4", "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class WebPage:
+    """A `ProxyResponse` that is here as a whole."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        return [(b"Content-Type", self.content_type.encode()), (b"Content-Length", str(len(self.body)).encode())]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class WebPages:
+    """Kubelet's paths /healthz, /stats/summary and /metrics/resource."""
+
+    def __init__(self, runtime: Runtime, clock: AlarmClock, node: str, directory: Path) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._node = node
+        self._directory = directory
+        self._samples: dict[str, tuple[int, int]] = {}
+        """The time and CPU time of the last sample of each container, for its present use."""
+
+    async def page(self, method: str, target: str) -> WebPage:
+        path = urlsplit(target).path.rstrip("/")
+        if method not in ("GET", "HEAD"):
+            return WebPage(405, _TEXT, b"the pages of a node are read with GET\n")
+        match path:
+            case "/healthz":
+                return WebPage(200, _TEXT, b"ok")
+            case "/stats/summary":
+                return WebPage(200, _JSON, json.dumps(await self._summary()).encode())
+            case "/metrics/resource":
+                return WebPage(200, _TEXT, _metrics(await self._summary()).encode())
+        return WebPage(404, _TEXT, b"404 page not found\n")
+
+    async def _summary(self) -> Object:
+        now = to_rfc3339(self._clock.now())
+        pods = [await self._pod(sandbox, now) for sandbox in await self._runtime.sandboxes() if sandbox.is_ready]
+        return {"node": self._node_stats(now), "pods": pods}
+
+    async def _pod(self, sandbox: SandboxStatus, now: str) -> Object:
+        containers = [
+            self._container(one, await self._runtime.stats(one.id), now)
+            for one in await self._runtime.containers(sandbox.id)
+            if one.state is ContainerState.RUNNING
+        ]
+        config = sandbox.config
+        return {
+            "podRef": {"name": config.name, "namespace": config.namespace, "uid": config.uid},
+            "startTime": _time(sandbox.created_at),
+            "containers": containers,
+            "cpu": _sum(containers, "cpu", now),
+            "memory": _sum(containers, "memory", now),
+        }
+
+    def _container(self, status: ContainerStatus, stats: ContainerStats, now: str) -> Object:
+        cpu: Object = {"time": now}
+        if stats.cpu_nanoseconds is not None:
+            cpu |= {"usageNanoCores": self._rate(status, stats), "usageCoreNanoSeconds": stats.cpu_nanoseconds}
+        memory: Object = {"time": now}
+        if stats.memory_bytes is not None:
+            memory |= {"usageBytes": stats.memory_bytes, "workingSetBytes": stats.working_set_bytes or 0}
+        return {"name": status.config.name, "startTime": _time(status.started_at), "cpu": cpu, "memory": memory}
+
+    def _rate(self, status: ContainerStatus, stats: ContainerStats) -> int:
+        """The cores that a container uses, in billionths: since the last sample, or since its start."""
+        assert stats.cpu_nanoseconds is not None
+        before, used = self._samples.get(status.id, (status.started_at, 0))
+        self._samples[status.id] = (stats.timestamp, stats.cpu_nanoseconds)
+        passed = stats.timestamp - before
+        return max(0, (stats.cpu_nanoseconds - used) * 1_000_000_000 // passed) if passed > 0 else 0
+
+    def _node_stats(self, now: str) -> Object:
+        ticks = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        busy = (sum(ticks) - ticks[3] - ticks[4]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        before, used = self._samples.get("", (0, 0))
+        sampled = time.monotonic_ns()
+        self._samples[""] = (sampled, busy)
+        rate = (busy - used) * 1_000_000_000 // (sampled - before) if before and sampled > before else 0
+        memory = {
+            line.split(":")[0]: int(line.split()[1]) << 10 for line in Path("/proc/meminfo").read_text().splitlines()
+        }
+        disk = os.statvfs(self._directory)
+        return {
+            "nodeName": self._node,
+            "cpu": {"time": now, "usageNanoCores": rate, "usageCoreNanoSeconds": busy},
+            "memory": {
+                "time": now,
+                "availableBytes": memory["MemAvailable"],
+                "usageBytes": memory["MemTotal"] - memory["MemFree"],
+                "workingSetBytes": memory["MemTotal"] - memory["MemAvailable"],
+            },
+            "fs": {
+                "time": now,
+                "availableBytes": disk.f_frsize * disk.f_bavail,
+                "capacityBytes": disk.f_frsize * disk.f_blocks,
+                "usedBytes": disk.f_frsize * (disk.f_blocks - disk.f_bfree),
+            },
+        }
+
+
+def _sum(containers: Sequence[Object], kind: str, now: str) -> Object:
+    names = ("usageNanoCores", "usageCoreNanoSeconds", "usageBytes", "workingSetBytes")
+    found = [one[kind] for one in containers]
+    sums = {name: sum(one.get(name, 0) for one in found) for name in names if any(name in one for one in found)}
+    return {"time": now, **sums}
+
+
+def _metrics(summary: Object) -> str:
+    """The metrics that metrics-server scrapes."""
+    node = summary["node"]
+    rows = [
+        ("node_cpu_usage_seconds_total", "", node["cpu"]["usageCoreNanoSeconds"] / 1e9),
+        ("node_memory_working_set_bytes", "", node["memory"]["workingSetBytes"]),
+    ]
+    for pod in summary["pods"]:
+        reference = pod["podRef"]
+        labels = f'namespace="{reference["namespace"]}",pod="{reference["name"]}"'
+        for one in pod["containers"]:
+            own = f'{{container="{one["name"]}",{labels}}}'
+            if "usageCoreNanoSeconds" in one["cpu"]:
+                seconds = one["cpu"]["usageCoreNanoSeconds"] / 1e9
+                rows.append(("container_cpu_usage_seconds_total", own, seconds))
+                rows.append(("container_memory_working_set_bytes", own, one["memory"]["workingSetBytes"]))
+    return "".join(f"{name}{labels} {value}\n" for name, labels, value in rows)
+
+
+def _time(nanoseconds: int) -> str:
+    return to_rfc3339(datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC))
