@@ -29,7 +29,7 @@ QUIET_REQUESTS = 300
 SLOWER, SLACK_SECONDS = 20.0, 2.0
 """The p99 under attack is at most `SLOWER` times the quiet one, and `SLACK_SECONDS`: the machine is busy then."""
 MOST_STALL_CPU_SECONDS = 0.3
-"""250 ms, and what the loop did between two beats of the stall watch."""
+"""250 ms, and what the loop did between two samples of the stall watch."""
 MEMORY_WARM = 2.5
 """How much the memory may grow by what the first requests of each kind import, compile and cache."""
 MEMORY_GROWTH, MEMORY_SLACK = 1.2, 16 << 20

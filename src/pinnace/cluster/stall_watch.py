@@ -1,25 +1,30 @@
 """Notices when one piece of work holds the event loop, and names the place in the code.
 
-The loop takes the time every `BEAT_SECONDS`. A thread looks at that time as often and, while it is older than the
-shortest stall, records the stack of the loop's thread. The next beat counts the stall and logs it, once per place. A
-request costs nothing; the whole watch takes less than a thousandth of a CPU.
+A thread looks at the loop's thread every `SAMPLE_SECONDS`. If that runs anything but its wait for events, the thread
+asks the loop for a callback and records stacks until the loop makes it. A late callback counts as a stall, which is
+logged once per place. A request costs nothing, and the watch never wakes an idle loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 
 from pinnace.model.thread_stacks import Frame, Stack, stack_of_thread
 from pinnace.server.metrics import RequestMetrics
 
-BEAT_SECONDS = 0.05
+SAMPLE_SECONDS = 0.05
+IDLE_SAMPLE_SECONDS = 0.1
+"""Between samples while the loop uses no CPU time: a stall of twice this length is always noticed."""
 STALL_SECONDS = 0.1
 """A turn of the loop that takes longer is a stall."""
 WORK = "work"
@@ -27,9 +32,10 @@ WORK = "work"
 WAIT = "wait"
 """The cause of every other stall: a blocking call, or a machine that is busy with other processes."""
 
+_BUSY_SECONDS = 0.001
 _MOST_STACKS = 50
 _PACKAGE = "/pinnace/"
-_LOOP = ("/asyncio/events.py", "/asyncio/base_events.py", "/asyncio/runners.py")
+_LOOP = ("/asyncio/events.py", "/asyncio/base_events.py", "/asyncio/runners.py", "/uvloop/__init__.py", "/selectors.py")
 """The functions of the loop itself, which every stack has at its end."""
 
 log = logging.getLogger(__name__)
@@ -68,8 +74,11 @@ class StallWatch:
         """The CPU time of the stall that took most."""
         self._least = least
         self._on_stall = on_stall
-        self._beaten = 0.0
-        self._beaten_cpu = 0.0
+        self._cpu_time: Callable[[], float] = time.thread_time
+        self._asked: float | None = None
+        """The time at which the thread asked for a callback that has not come yet."""
+        self._free_cpu = 0.0
+        """The CPU time of the loop's thread at the sample before that."""
         self._stacks: list[Stack] = []
         self._logged: set[tuple[str, str]] = set()
 
@@ -92,28 +101,26 @@ class StallWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        stop = threading.Event()
-        self._begin()
-        of_loop = threading.get_ident()
-        threading.Thread(target=self._sample, args=(of_loop, stop), name="stall-watch", daemon=True).start()
+        running, loop, of_loop = threading.Lock(), asyncio.get_running_loop(), threading.get_ident()
+        running.acquire()
+        self._cpu_time = _cpu_clock(of_loop)
+        sample = partial(self._sample, loop, of_loop, running, self._cpu_time())
+        threading.Thread(target=sample, name="stall-watch", daemon=True).start()
         try:
-            while True:
-                await asyncio.sleep(BEAT_SECONDS)
-                self._beat()
+            await loop.create_future()
         finally:
-            self._beat()
-            stop.set()
+            running.release()
+            self._answer()
 
-    def _begin(self) -> None:
-        self._beaten, self._beaten_cpu = time.monotonic(), time.thread_time()
-
-    def _beat(self) -> None:
-        seconds = time.monotonic() - self._beaten - BEAT_SECONDS
+    def _answer(self) -> None:
+        """Count a stall if the thread has asked for this callback long ago. Called by the loop."""
+        if self._asked is None:
+            return
+        seconds = time.monotonic() - self._asked
         if seconds >= self._least:
-            self._count(Stall(seconds, time.thread_time() - self._beaten_cpu, _most_common(self._stacks)))
-        if self._stacks:
-            self._stacks = []
-        self._begin()
+            self._count(Stall(seconds, self._cpu_time() - self._free_cpu, _most_common(self._stacks)))
+        self._stacks = []
+        self._asked = None
 
     def _count(self, stall: Stall) -> None:
         self.counts[stall.cause] += 1
@@ -139,15 +146,38 @@ class StallWatch:
             "\n".join(f"  {frame}" for frame in stall.stack),
         )
 
-    def _sample(self, of_loop: int, stop: threading.Event) -> None:
-        """Record the stack of the loop's thread while the last beat is old. Runs in a thread of its own."""
-        while not stop.wait(BEAT_SECONDS):
-            beaten = self._beaten
-            if time.monotonic() - beaten - BEAT_SECONDS < self._least or len(self._stacks) >= _MOST_STACKS:
-                continue
-            stacks, stack = self._stacks, stack_of_thread(of_loop)
-            if stack and self._beaten == beaten:
-                stacks.append(_within_loop(stack))
+    def _sample(self, loop: asyncio.AbstractEventLoop, of_loop: int, running: threading.Lock, cpu: float) -> None:
+        """Look at the loop's thread until the lock is released. Runs in a thread of its own."""
+        pause = SAMPLE_SECONDS
+        while not running.acquire(timeout=pause):  # An Event would cost three times as much.
+            last_cpu, cpu = cpu, self._look(loop, of_loop, cpu)
+            pause = SAMPLE_SECONDS if self._asked is not None or cpu - last_cpu > _BUSY_SECONDS else IDLE_SAMPLE_SECONDS
+
+    def _look(self, loop: asyncio.AbstractEventLoop, of_loop: int, last_cpu: float) -> float:
+        """Ask a busy loop for a callback, or record its stack while it owes one; return its CPU time."""
+        cpu, stacks = self._cpu_time(), self._stacks
+        if self._asked is not None:
+            if len(stacks) < _MOST_STACKS and (stack := _within_loop(stack_of_thread(of_loop))):
+                stacks.append(stack)
+        elif not _is_waiting(of_loop) or cpu - last_cpu > SAMPLE_SECONDS / 2:  # Compiled code has no frame.
+            self._free_cpu, self._asked = last_cpu, time.monotonic()
+            with contextlib.suppress(RuntimeError):  # The loop has just been closed.
+                loop.call_soon_threadsafe(self._answer)
+        return cpu
+
+
+def _is_waiting(of_loop: int) -> bool:
+    """Whether the innermost function of a loop's thread is one of the loop itself."""
+    # Only the innermost frame may be looked at while the thread runs: see `thread_stacks`.
+    frame = sys._current_frames().get(of_loop)
+    return frame is None or frame.f_code.co_filename.endswith(_LOOP)
+
+
+def _cpu_clock(thread: int) -> Callable[[], float]:
+    """Return a clock of the CPU time of a thread; of the whole process where the system has no such clock."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.process_time
+    return partial(time.clock_gettime, time.pthread_getcpuclockid(thread))
 
 
 def _within_loop(stack: Stack) -> Stack:
