@@ -61,6 +61,7 @@ async def asked() -> tuple[Full, Connection, float]:
             LargeResponseQueue(loop),
             StatusLines(),
             HeaderCache(),
+            lambda: None,
         )
     )
     transport.protocol = connection

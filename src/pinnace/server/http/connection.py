@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, cast
@@ -75,6 +75,10 @@ class ServerContext:
     large_responses: LargeResponseQueue
     status_lines: StatusLines
     header_cache: HeaderCache
+    watch_limits: Callable[[], None]
+    """Starts the timer that checks the deadlines of all connections."""
+    is_watched: bool = False
+    """Whether the timer runs: it stops when there is no connection."""
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -129,6 +133,8 @@ class Connection(asyncio.Protocol):
         # With a limit of one byte, `pause_writing` means that the socket is full, which is when output must pause.
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._context.connections.add(self)
+        if not self._context.is_watched:
+            self._context.watch_limits()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True

@@ -93,7 +93,9 @@ class HttpServer:
             LargeResponseQueue(loop),
             StatusLines(),
             HeaderCache(),
+            self._watch_limits,
         )
+        self._context = context
         if tls is None:
             self._listener = await loop.create_server(
                 lambda: Connection(context), host, port, backlog=BACKLOG, reuse_address=True
@@ -106,8 +108,6 @@ class HttpServer:
                 handshake_time=limits.head_time,
                 closing_time=limits.stall_time,
             )
-        self._context = context
-        self._watch_limits()
 
     async def stop(self, grace: float) -> None:
         """Stop accepting, finish pending requests and end streams; abort the rest after `grace` seconds."""
@@ -137,6 +137,9 @@ class HttpServer:
         now = self._context.loop.time()
         for connection in list(self._context.connections):
             connection.check(now)
+        self._context.is_watched = bool(self._context.connections)
+        if not self._context.is_watched:
+            return  # The next connection starts the timer again.
         limits = self._limits
         shortest = min(limits.head_time, limits.body_time, limits.idle_time, limits.stall_time, limits.linger_time)
         self._timer = self._context.loop.call_later(max(0.01, min(1.0, shortest / 4)), self._watch_limits)
