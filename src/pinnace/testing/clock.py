@@ -12,6 +12,7 @@ from pinnace.model.clock import Alarm
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = 20
+_IDLE_TURNS = 4
 
 
 class _Alarm:
@@ -40,6 +41,10 @@ class ManualClock:
     def now(self) -> datetime:
         """Return the time of the test, in UTC."""
         return self._start + timedelta(seconds=self._passed)
+
+    def set(self, now: datetime) -> None:
+        """Change the time of day without letting time pass: the alarms stay where they are."""
+        self._start = now - timedelta(seconds=self._passed)
 
     def monotonic(self) -> float:
         """Return the seconds that have passed."""
@@ -84,6 +89,11 @@ class ManualClock:
         self._passed = end
 
     async def _turn(self) -> None:
-        # Each turn of the event loop advances a chain of awaits by one step.
+        # Each turn of the event loop advances a chain of awaits by one step. After some turns in which nothing else
+        # was ready, only real time can make something ready. The loops of asyncio tell; for others all turns are made.
+        ready, idle = getattr(asyncio.get_running_loop(), "_ready", None), 0
         for _ in range(_TURNS):
             await asyncio.sleep(0)
+            idle = idle + 1 if ready is not None and not ready else 0
+            if idle == _IDLE_TURNS:
+                return
