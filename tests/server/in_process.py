@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pinnace.auth.users import User
@@ -18,6 +19,7 @@ from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalStream
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Store
+from pinnace.testing.clock import ManualClock
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -154,8 +156,8 @@ def reply_of(answer: Response) -> Reply:
     return Reply(answer.status, [(name.decode().lower(), value.decode()) for name, value in pairs], body)
 
 
-_BOOTSTRAPPED: dict[str, bytes] = {}
-"""The bootstrap objects, kept from the first cluster: the next ones start faster."""
+_BOOTSTRAPPED: dict[datetime | None, dict[str, bytes]] = {}
+"""The bootstrap objects of the first cluster by the start of a manual clock: the next ones start faster."""
 
 
 @asynccontextmanager
@@ -168,16 +170,17 @@ async def control_plane(
     born: bool = True,
 ) -> AsyncIterator[InProcess]:
     """A control plane over a store, with the objects of a new cluster."""
-    is_plain = store is None and settings is None and clock is None and born
+    is_plain = store is None and settings is None and born and (clock is None or isinstance(clock, ManualClock))
+    start = clock.now() if clock is not None else None
     store = store or MemoryStore()
-    if is_plain and _BOOTSTRAPPED:
-        for key, value in _BOOTSTRAPPED.items():
-            await store.put(key, value, expected=0)
+    known = _BOOTSTRAPPED.get(start, {}) if is_plain else {}
+    for key, value in known.items():
+        await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
-    if born and not (is_plain and _BOOTSTRAPPED):
+    if born and not known:
         await bootstrap(plane, address="127.0.0.1", port=6443)
         if is_plain:
-            _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
+            _BOOTSTRAPPED[start] = {record.key: record.value for record in (await store.list("")).records}
     plane.health.is_ready = True
     try:
         async with plane.supervisor.running():

@@ -26,6 +26,7 @@ from pinnace.cluster.version import version_of
 from pinnace.cluster.webhook_client import HttpsWebhookClient
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
 from pinnace.model.slices import SliceQueue
 from pinnace.server.access import AccessControl
@@ -77,6 +78,13 @@ class ControlPlane:
     def local(self, user: User = SYSTEM) -> LocalApi:
         """Return the API for callers in this process."""
         return LocalApi(self.api, user)
+
+    def last_change(self, kind: Kind) -> int | None:
+        """Return the revision of the last change of a kind; None if it is not stored here."""
+        resource = self.registry.of_kind(kind)
+        if resource is None or self.aggregation.api_services.find(kind.group, kind.version) is not None:
+            return None
+        return self.fanout.cache(resource.prefix).changed
 
     async def close(self) -> None:
         """Close the connections to webhooks and aggregated servers. The store stays open."""

@@ -83,6 +83,7 @@ class CallablePlane(Protocol):
     def supervisor(self) -> Supervisor: ...
 
     def local(self, user: User) -> LocalApi: ...
+    def last_change(self, kind: Kind) -> int | None: ...
 
 
 class Unwarned:
@@ -356,6 +357,7 @@ def controllers_of(
     own = client_of(User(f"system:{NAME}", ()))
     leader = LeaderElection(own, NAME, namespace=SYSTEM_NAMESPACE) if leads else None
     manager = Manager(own, name=NAME, leader=leader, supervise=plane.supervisor.keep)
+    manager.last_change = plane.last_change
 
     def client_as(account: str) -> Client:
         if account == OF_SERVER:

@@ -25,6 +25,9 @@ from pinnace.reconcile.supervision import Supervise, run_unsupervised
 Handler = Callable[[Snapshot | None, Snapshot | None], None]
 """Called with the old and the new state: old is None for a new object, new for a deleted one. It must not wait."""
 
+LastChange = Callable[[Kind], int | None]
+"""Returns the revision of the last change of a kind; None if it is not known. Only a server in this process has it."""
+
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 
@@ -107,18 +110,22 @@ class Informer:
             async for event in events:
                 await self._receive(event)
 
-    async def catch_up(self) -> None:
-        """Return when the cache has everything that the server had when this was called. For tests: it lists."""
+    async def catch_up(self, last_change: LastChange | None = None) -> None:
+        """Return when the cache has everything that the server had when this was called.
+
+        For tests: it lists, unless `last_change` says that the watch has reported everything.
+        """
         while True:
             received = self.received
-            if self.is_synced and await self._has_caught_up():
+            if self.is_synced and (self._has_seen(last_change) or await self._has_caught_up()):
                 return
             if self.received == received:
                 if self.error is not None:
                     self._nudge.set()
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), _POLL_SECONDS)
+                    async with asyncio.timeout(_POLL_SECONDS):  # In Python 3.11 wait_for may lose a cancellation.
+                        await self._news.wait()
 
     # Events of the watch
 
@@ -290,6 +297,11 @@ class Informer:
         except Exception:
             # One failing handler must not stop the others, nor the watch.
             _log.exception("a handler of %s failed", self.scope.kind.name)
+
+    def _has_seen(self, last_change: LastChange | None) -> bool:
+        """Whether the watch has reported the last change. False for a part of a kind after a change elsewhere."""
+        last = last_change(self.scope.kind) if last_change is not None else None
+        return last is not None and self._unseen is None and self.version.isdigit() and int(self.version) >= last
 
     async def _has_caught_up(self) -> bool:
         scope = self.scope

@@ -20,10 +20,12 @@ from pinnace.client.reading import Selection
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.informer import Informer, Informers
+from pinnace.reconcile.informer import Informer, Informers, LastChange
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.metrics import Metrics
 from pinnace.reconcile.supervision import Run, Supervise, run_unsupervised
+
+_TURNS = 10
 
 
 class WorkGoesOn(Exception):
@@ -61,6 +63,8 @@ class Manager:
         """The port on which the metrics are served, if they are."""
         self.lingering: Callable[[], list[str]] = list
         """Names work that goes on although the controllers have ended. Set by its owner."""
+        self.last_change: LastChange | None = None
+        """Makes `settle` fast if the server is in this process. Set by its owner."""
         if leader is not None:
             self.metrics.gauge(
                 "leader_election_master_status",
@@ -147,13 +151,16 @@ class Manager:
         Delayed work (a requeue, a retry) does not count. For tests: it waits for the effects of their writes too.
         """
         while True:
+            for _ in range(_TURNS):  # Handlers may spread their work over some turns before they queue a key.
+                await asyncio.sleep(0)
             for controller in self._controllers if not self.is_standby else ():
                 await controller.queue.idle()
             await self.recorder.idle()
             before = self.activity
             for informer in self.informers:
-                await informer.catch_up()
-                if not self.is_idle:
+                received = informer.received
+                await informer.catch_up(self.last_change)
+                if informer.received != received and not self.is_idle:
                     break  # All are checked again after the reconcile.
             if self.activity == before and self.is_idle:
                 return

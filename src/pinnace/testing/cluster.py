@@ -216,6 +216,7 @@ class Cluster:
             task.cancel()
             await asyncio.wait([task])
             raise TimeoutError(f"{name} has not started after {PATIENCE:g} s; its log says what it waits for") from None
+        manager.last_change = self.plane.last_change
         self.managers.append(manager)
         return manager
 
