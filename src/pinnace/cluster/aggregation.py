@@ -9,13 +9,13 @@ from pinnace.auth.certificates.authority import PairFiles
 from pinnace.client.client import Client
 from pinnace.cluster.custom_resources import DEFINITIONS
 from pinnace.cluster.foundation import Foundation
-from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.extensions.aggregation.availability import Availability
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.extensions.aggregation.backends import Connections, ProxyIdentity
 from pinnace.extensions.aggregation.registration import AutoRegistration
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Object
+from pinnace.model.service_addresses import ServiceAddresses
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CacheEvent
 from pinnace.server.metrics import RequestMetrics
@@ -33,8 +33,8 @@ class ReachableAddresses:
     Addresses of a cluster's own network may belong to other machines in the network of the host.
     """
 
-    def __init__(self, fanout: Fanout) -> None:
-        self._served = ServedAddresses(fanout)
+    def __init__(self, fanout: Fanout, served: ServiceAddresses) -> None:
+        self._served = served
         self._fanout = fanout
 
     def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
@@ -69,10 +69,10 @@ class StoredServices:
 class Aggregation:
     """Knows the backends from the start; `run` keeps the conditions of their APIServices, and those of custom kinds."""
 
-    def __init__(self, foundation: Foundation, proxy: PairFiles | None) -> None:
+    def __init__(self, foundation: Foundation, proxy: PairFiles | None, served: ServiceAddresses) -> None:
         fanout, registry = foundation.fanout, foundation.registry
         identity = ProxyIdentity(proxy.certificate, proxy.key) if proxy is not None else None
-        self._connections = Connections(ReachableAddresses(fanout), identity)
+        self._connections = Connections(ReachableAddresses(fanout, served), identity)
         self.api_services = ApiServices(self._connections)
         self._services = StoredServices(fanout)
         self._clock = foundation.clock

@@ -17,6 +17,7 @@ from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.foundation import Foundation, lay_foundation
 from pinnace.cluster.health import Health
 from pinnace.cluster.nodes import LateStreams, Nodes
+from pinnace.cluster.pod_forwards import PodForwards
 from pinnace.cluster.security import Security, build_security
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.settings import Settings
@@ -72,6 +73,7 @@ class ControlPlane:
     webhooks: HttpsWebhookClient
     nodes: Nodes
     """Nodes of this process register here for exec, logs and the like."""
+    forwards: PodForwards
     minor: str
     """The served Kubernetes, such as 1.36."""
 
@@ -90,6 +92,7 @@ class ControlPlane:
         """Close the connections to webhooks and aggregated servers. The store stays open."""
         await self.webhooks.close()
         await self.aggregation.close()
+        await self.forwards.close()
 
 
 async def build(
@@ -128,14 +131,16 @@ def build_on(
 ) -> ControlPlane:
     """Build the control plane on loaded objects: see `build`."""
     fanout = foundation.fanout
-    webhooks = HttpsWebhookClient(ServedAddresses(fanout))
+    nodes, metrics = Nodes(fanout, files), RequestMetrics()
+    forwards = PodForwards(nodes)
+    served = ServedAddresses(fanout, forwards)
+    webhooks = HttpsWebhookClient(served)
     custom_resources = CustomResources(foundation, webhooks)
-    aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None)
+    aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None, served)
     security = build_security(foundation, settings.auth, tokens=tokens, files=files)
     admission = build_admission(
         foundation, security, webhooks, settings.admission, needs_service_accounts=needs_service_accounts
     )
-    nodes, metrics = Nodes(fanout, files), RequestMetrics()
     flows, health = (
         _build_flow_control(foundation, settings, metrics),
         Health(foundation.store, fanout, foundation.supervisor),
@@ -168,6 +173,7 @@ def build_on(
         aggregation=aggregation,
         webhooks=webhooks,
         nodes=nodes,
+        forwards=forwards,
         minor=foundation.definitions.minor,
     )
 

@@ -1,7 +1,8 @@
 """Resolves Services to endpoints that the server's own process can reach, for webhooks and aggregated APIs.
 
 Cluster IPs and pod addresses exist inside the cluster's network alone. The server runs in the host's network, where a
-packet to such an address would leave the machine: it is never dialled.
+packet to such an address would leave the machine: it is never dialled. Pods of this machine are reached through their
+node.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any
 
+from pinnace.cluster.pod_forwards import PodForwards
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 
@@ -19,10 +21,11 @@ _OWNER = "kubernetes.io/service-name"
 
 
 class ServedAddresses:
-    """Finds a ready endpoint of a service outside of the cluster's network."""
+    """Finds a ready endpoint of a service: outside of the cluster's network, or a pod on a node of this machine."""
 
-    def __init__(self, fanout: Fanout) -> None:
+    def __init__(self, fanout: Fanout, forwards: PodForwards | None = None) -> None:
         self._fanout = fanout
+        self._forwards = forwards
 
     def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
         """Return a host and a port. Raise LookupError with a message if the service has no endpoint to dial."""
@@ -48,9 +51,21 @@ class ServedAddresses:
             for endpoint in slice_.get("endpoints") or ():
                 is_ready = (endpoint.get("conditions") or {}).get("ready")
                 address = next(iter(endpoint.get("addresses") or ()), "")
-                if port is not None and is_ready is not False and _is_reachable(address, endpoint):
+                if port is None or is_ready is False:
+                    continue
+                if _is_reachable(address, endpoint):
                     return address, port
+                if (forwarded := self._forward(endpoint, namespace, port)) is not None:
+                    return forwarded
         return None
+
+    def _forward(self, endpoint: Object, namespace: str, port: int) -> tuple[str, int] | None:
+        pod = endpoint.get("targetRef") or {}
+        if self._forwards is None or not pod.get("uid") or not endpoint.get("nodeName"):
+            return None
+        from pinnace.model.node_connections import PodAddress  # noqa: PLC0415 - few clusters have a real node.
+
+        return self._forwards.address_of(endpoint["nodeName"], PodAddress(namespace, pod["name"], pod["uid"]), port)
 
     def _of_endpoints(self, namespace: str, name: str, asked: Object) -> tuple[str, int] | None:
         entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")
