@@ -95,7 +95,7 @@ async def test_the_server_calls_a_webhook_and_an_aggregated_api_that_run_as_pods
                 created = await pods.client.create(made)
             except errors.ApiError:
                 return None  # The endpoints of the Service are not known yet.
-            return created["metadata"].get("labels")
+            return dict(created["metadata"].get("labels") or {})
 
         await pods.until(labels, {"touched": "yes"})
         spec = {"group": "sea.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
