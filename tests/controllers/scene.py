@@ -201,6 +201,9 @@ async def _security(client: Client) -> None:
 async def _policy(client: Client) -> None:
     selector = {"matchLabels": {"app": "web"}}
     await client.create(made("policy/v1/PodDisruptionBudget", "web", spec={"minAvailable": 1, "selector": selector}))
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "deployment"}
+    scaled = {"scaleTargetRef": reference, "minReplicas": 2, "maxReplicas": 5}
+    await client.create(made("autoscaling/v2/HorizontalPodAutoscaler", "deployment", spec=scaled))
     await client.create(made("v1/ResourceQuota", "most", spec={"hard": {"pods": "100", "services": "20"}}))
 
 

@@ -38,6 +38,7 @@ KINDS = (
     "batch/v1/Job",
     "batch/v1/CronJob",
     "discovery.k8s.io/v1/EndpointSlice",
+    "autoscaling/v2/HorizontalPodAutoscaler",
     "policy/v1/PodDisruptionBudget",
     "resource.k8s.io/v1/ResourceClaim",
     "networking.k8s.io/v1/IPAddress",

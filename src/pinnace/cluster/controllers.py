@@ -18,6 +18,7 @@ from pinnace.client.retries import Retries
 from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.supervisor import Supervisor
+from pinnace.controllers.autoscaling.horizontal import HorizontalPodAutoscalers
 from pinnace.controllers.batch.cron_jobs import CronJobs
 from pinnace.controllers.batch.finished_jobs import FinishedJobs
 from pinnace.controllers.batch.jobs import Jobs
@@ -294,6 +295,13 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         kind=Kind("resource.k8s.io", "v1", "ResourceClaim"),  # Served since 1.34.
     ),
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
+    # autoscaling
+    ControllerRow(
+        "horizontal-pod-autoscaler-controller",
+        "horizontal-pod-autoscaler",
+        _plain(HorizontalPodAutoscalers),
+        kind=Kind("autoscaling", "v2", "HorizontalPodAutoscaler"),  # Served since 1.23.
+    ),
     # policy
     ControllerRow("disruption-controller", "disruption-controller", _plain(Disruption)),
     ControllerRow(

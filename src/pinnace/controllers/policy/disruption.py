@@ -10,6 +10,7 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.pods import BY_LABEL, POD, PodOwner, PodView, index_by_label, label_values, pod_of, pod_or_none
 from pinnace.controllers.policy.scales import ControllerScales, ScaleUnknown
+from pinnace.controllers.selector_text import format_selector
 from pinnace.model import selectors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
@@ -307,17 +308,9 @@ def _scale(value: int | str, total: int) -> int:
 
 def _unmanaged_message(budget: Object) -> str:
     selector = (budget.get("spec") or {}).get("selector") or {}
-    labels = "".join(f"{name}: {value}," for name, value in sorted((selector.get("matchLabels") or {}).items()))
-    expressions = "".join(
-        f"{{{one.get('key')} {one.get('operator')} [{' '.join(one.get('values') or ())}]}},"
-        for one in selector.get("matchExpressions") or ()
-    )
-    selector_go = (
-        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
-        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
     return (
-        f"Pods selected by this PodDisruptionBudget (selector: {selector_go}) were found to be unmanaged. "
+        f"Pods selected by this PodDisruptionBudget (selector: {format_selector(selector)}) were found to be "
+        "unmanaged. "
         "As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "
         'To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
     )

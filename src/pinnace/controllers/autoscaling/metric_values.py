@@ -1,0 +1,146 @@
+"""Reads metrics from the resource, custom and external metrics APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from pinnace.client.client import Client
+from pinnace.controllers.autoscaling.recommendation import PodMetric
+from pinnace.controllers.autoscaling.scale_targets import TargetUnknown, find_kind, read_json
+from pinnace.model import errors, quantity
+from pinnace.model.objects import Object
+from pinnace.schema.cel.times import parse_duration
+
+_RESOURCE = "/apis/metrics.k8s.io/v1beta1"
+_CUSTOM = "/apis/custom.metrics.k8s.io"
+_EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
+_WINDOW = 60.0
+"""Seconds over which a custom metric is measured, unless it says otherwise."""
+
+
+class MetricUnavailable(Exception):
+    """A metrics API has no value; the message is Kubernetes' own."""
+
+
+class MetricValues:
+    """The values of metrics, in thousandths."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._version = ""
+        """The version of the custom metrics API; empty until it is needed."""
+
+    async def of_resource(self, resource: str, namespace: str, selector: str, container: str) -> dict[str, PodMetric]:
+        """Return the usage of a resource by pod: of one container, or of all together."""
+        target = f"{_RESOURCE}/namespaces/{namespace}/pods"
+        items = await self._items("resource", target, {"labelSelector": selector}, "pods.metrics.k8s.io")
+        values: dict[str, PodMetric] = {}
+        for item in items:
+            usages = [one.get("usage") or {} for one in item.get("containers") or () if container in ("", one["name"])]
+            if usages and all(resource in usage for usage in usages):
+                total = sum(_milli(usage[resource]) for usage in usages)
+                window = parse_duration(item.get("window") or "0s").nanos / 1e9
+                values[item["metadata"]["name"]] = PodMetric(total, _seconds(item.get("timestamp")), window)
+        return values
+
+    async def of_pods(self, metric: Object, namespace: str, selector: str, labels: str) -> dict[str, PodMetric]:
+        """Return the values of a custom metric by pod. `labels` selects among several series of the metric."""
+        path = f"namespaces/{namespace}/pods/*/{quote(metric['name'], safe='')}"
+        items = await self._custom(path, {"labelSelector": selector, "metricLabelSelector": labels})
+        if not items:
+            raise MetricUnavailable("no metrics returned from custom metrics API")
+        return {item["describedObject"]["name"]: _pod_metric(item) for item in items}
+
+    async def of_object(self, metric: Object, namespace: str, described: Object, labels: str) -> int:
+        """Return the value of a custom metric of one object."""
+        name = quote(metric["name"], safe="")
+        if described["kind"] == "Namespace" and "/" not in described.get("apiVersion", ""):
+            path = f"namespaces/{namespace}/metrics/{name}"
+        else:
+            try:
+                served = await find_kind(self._client, described)
+            except TargetUnknown as error:
+                raise MetricUnavailable(f"unable to fetch metrics from custom metrics API: {error}") from None
+            resource = errors.qualified(served.kind.group, served.plural)
+            path = f"namespaces/{namespace}/{resource}/{quote(described['name'], safe='')}/{name}"
+        items = await self._custom(path, {"metricLabelSelector": labels})
+        if len(items) != 1:
+            raise MetricUnavailable(
+                "unable to fetch metrics from custom metrics API: "
+                f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
+            )
+        return _milli(items[0]["value"])
+
+    async def of_external(self, metric: Object, namespace: str, labels: str) -> list[int]:
+        """Return the values of all series of an external metric that match."""
+        name = metric["name"]
+        target = f"{_EXTERNAL}/namespaces/{namespace}/{quote(name, safe='')}"
+        items = await self._items("external", target, {"labelSelector": labels}, f"{name}.external.metrics.k8s.io")
+        return [_milli(item["value"]) for item in items]
+
+    async def _custom(self, path: str, parameters: Mapping[str, str]) -> list[Object]:
+        try:
+            version = await self._custom_version()
+            return await self._read(f"{_CUSTOM}/{version}/{path}", parameters)
+        except errors.ApiError as error:
+            if isinstance(error, errors.NoSuchPath):
+                self._version = ""
+            raise MetricUnavailable(f"unable to fetch metrics from custom metrics API: {error.message}") from None
+
+    async def _custom_version(self) -> str:
+        if not self._version:
+            try:
+                group = await read_json(self._client, _CUSTOM)
+            except errors.NoSuchPath:
+                raise errors.NoSuchPath("no custom metrics API (custom.metrics.k8s.io) registered") from None
+            self._version = group["preferredVersion"]["version"]
+        return self._version
+
+    async def _items(self, api: str, target: str, parameters: Mapping[str, str], resource: str) -> list[Object]:
+        try:
+            items = await self._read(target, parameters)
+        except errors.ApiError as error:
+            which = f" (get {resource})" if isinstance(error, errors.NoSuchPath) else ""
+            raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {error.message}{which}") from None
+        if not items:
+            raise MetricUnavailable(f"no metrics returned from {api} metrics API")
+        return items
+
+    async def _read(self, target: str, parameters: Mapping[str, str]) -> list[Object]:
+        query = urlencode({name: value for name, value in parameters.items() if value})
+        answer = await read_json(self._client, f"{target}?{query}" if query else target)
+        items = answer.get("items")
+        return [item for item in items if _has_value(item)] if isinstance(items, list) else []
+
+
+def _has_value(item: Any) -> bool:
+    """Return whether an item can be read: a server that sends a bad one must not stop the autoscaler."""
+    try:
+        if "value" in item:
+            quantity.parse(item["value"])
+        for container in item.get("containers") or ():
+            for usage in (container.get("usage") or {}).values():
+                quantity.parse(usage)
+            container["name"]
+        _seconds(item.get("timestamp"))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return True
+
+
+def _pod_metric(item: Object) -> PodMetric:
+    window = item.get("windowSeconds", item.get("window"))  # v1beta2, v1beta1
+    return PodMetric(
+        _milli(item["value"]), _seconds(item.get("timestamp")), _WINDOW if window is None else float(window)
+    )
+
+
+def _milli(value: str) -> int:
+    return quantity.parse(value).milli_value
+
+
+def _seconds(moment: str | None) -> float:
+    return datetime.fromisoformat(moment).timestamp() if moment else 0.0

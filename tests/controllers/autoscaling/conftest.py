@@ -1,0 +1,41 @@
+"""A cluster with ReplicaSets, autoscalers and metrics that the test fills in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.controllers.autoscaling.metrics import FakeMetrics, MetricsTransport
+from tests.controllers.world import World
+from tests.server.in_process import control_plane
+
+from pinnace.auth.users import User
+from pinnace.client.transport import Transport
+from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.in_process import InProcessTransport, in_process_client
+from pinnace.testing.clock import ManualClock
+
+ONLY = ("replicaset-controller", "horizontal-pod-autoscaler-controller")
+
+
+@pytest.fixture
+def metrics(clock: ManualClock) -> FakeMetrics:
+    return FakeMetrics(clock)
+
+
+@pytest.fixture
+async def world(clock: ManualClock, metrics: FakeMetrics) -> AsyncIterator[World]:
+    async with control_plane(clock=clock) as api:
+
+        def transport_of(user: User) -> Transport:
+            return MetricsTransport(InProcessTransport(api.plane.local(user)), metrics)
+
+        manager = controllers_of(api.plane, None, clock=clock, transport_of=transport_of, only=ONLY)
+        definitions = asyncio.create_task(
+            api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock))
+        )
+        async with manager.running():
+            await manager.settle()
+            yield World(transport_of, manager)
+        definitions.cancel()

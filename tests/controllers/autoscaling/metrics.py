@@ -1,0 +1,77 @@
+"""Metrics APIs that a test fills in: answered before the request reaches the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pinnace.client.transport import Answer, Stream, Transport
+from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.objects import Object
+
+CUSTOM = "/apis/custom.metrics.k8s.io"
+
+
+@dataclass(slots=True)
+class FakeMetrics:
+    """The values of metrics: by pod, by object and by name."""
+
+    clock: Clock
+    cpu: dict[str, str] = field(default_factory=dict)
+    """The usage of each pod; of no pod at all, the API is not served."""
+    pods: dict[str, str] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+    external: dict[str, list[str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, target: str) -> Object | None:
+        """Return the answer to a request; None if the API is not served."""
+        parts = urlsplit(target)
+        self.asked.append(unquote(parts.path) + "".join(f" {k}={v[0]}" for k, v in parse_qs(parts.query).items()))
+        now = to_rfc3339(self.clock.now())
+        if parts.path == CUSTOM:
+            served = {"kind": "APIGroup", "preferredVersion": {"version": "v1beta2"}}
+            return served if self.pods or self.objects else None
+        if parts.path.startswith("/apis/metrics.k8s.io/") and self.cpu:
+            return {"items": [_pod(name, usage, now) for name, usage in self.cpu.items()]}
+        name = parts.path.rpartition("/")[2]
+        if parts.path.startswith("/apis/external.metrics.k8s.io/") and name in self.external:
+            return {"items": [{"metricName": name, "timestamp": now, "value": one} for one in self.external[name]]}
+        if parts.path.startswith(CUSTOM) and "/pods/*/" in unquote(parts.path) and self.pods:
+            return {"items": [_value(pod, value, now) for pod, value in self.pods.items()]}
+        if parts.path.startswith(CUSTOM) and name in self.objects:
+            return {"items": [_value("any", self.objects[name], now)]}
+        return None
+
+
+def _pod(name: str, usage: str, now: str) -> Object:
+    containers = [{"name": "main", "usage": {"cpu": usage, "memory": "64Mi"}}]
+    return {"metadata": {"name": name}, "timestamp": now, "window": "15s", "containers": containers}
+
+
+def _value(name: str, value: str, now: str) -> Object:
+    return {"describedObject": {"name": name}, "timestamp": now, "value": value}
+
+
+class MetricsTransport:
+    """Answers requests for metrics, and passes all others on."""
+
+    def __init__(self, inner: Transport, metrics: FakeMetrics) -> None:
+        self._inner = inner
+        self._metrics = metrics
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        if "metrics.k8s.io" not in target:
+            return await self._inner.request(method, target, body, headers)
+        found = self._metrics.answer(target)
+        code = 200 if found is not None else 404
+        text = json.dumps(found).encode() if found is not None else b"404 page not found\n"
+        return Answer(code, {"content-type": "application/json" if found is not None else "text/plain"}, text)
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        return await self._inner.stream(target, headers, silence=silence)
+
+    async def close(self) -> None:
+        await self._inner.close()
