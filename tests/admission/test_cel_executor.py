@@ -92,7 +92,7 @@ async def test_a_mutation_that_takes_long_is_made_as_well(api: InProcess, monkey
     assert len(watched.threads) == 2
 
 
-async def test_what_is_quick_is_evaluated_at_once(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cheap_expression_is_evaluated_at_once(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     await bound(api, {"expression": "object.metadata.name != 'bad'"})
     assert (await api.post(CONFIG_MAPS, config_map("good"))).status == 201
@@ -152,7 +152,7 @@ class Hearing:
         return CelDecision(True)
 
 
-async def test_whoever_is_asked_about_access_is_asked_on_the_event_loop() -> None:
+async def test_authorizers_are_called_on_the_event_loop() -> None:
     hearing, patient = Hearing(), CelExecutor()
 
     def oracles(user: Requester) -> Oracle:

@@ -39,7 +39,7 @@ def test_all_expressions_together_have_a_budget_too() -> None:
         budget.evaluate(long)
 
 
-def test_what_a_variable_costs_is_its_own() -> None:
+def test_the_cost_of_a_variable_is_counted_once() -> None:
     names = [f"variables.v{number}" for number in range(16)]
     budget = Budget({"variables": {}}, dict.fromkeys(names, try_compile(LONG)))
     program = compile_policy_expression(" && ".join(names), dict.fromkeys(names, DYN))
@@ -65,7 +65,7 @@ def test_conditions_have_a_smaller_budget_than_the_rest(count: int) -> None:
     assert all_hold(conditions, {}, fails_closed=False) is False
 
 
-def test_one_condition_alone_is_told_that_it_costs_too_much() -> None:
+def test_one_condition_alone_is_refused_for_its_cost() -> None:
     conditions = read_conditions([{"name": "endless", "expression": ENDLESS}])
     with pytest.raises(ConditionFailed) as failed:
         all_hold(conditions, {}, fails_closed=True)

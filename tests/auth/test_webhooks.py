@@ -74,7 +74,7 @@ async def test_a_token_review_is_sent_and_its_answer_remembered(tmp_path: Path) 
         pytest.param(b" " * (1024 * 1024 + 1), id="too much"),
     ],
 )
-async def test_nonsense_lets_nobody_in_and_tells_nothing(
+async def test_an_invalid_token_is_refused_without_details(
     tmp_path: Path, answered: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with https_server(tmp_path, lambda path, sent: answered) as server:
@@ -84,14 +84,14 @@ async def test_nonsense_lets_nobody_in_and_tells_nothing(
     assert "very-secret" not in str(refused.value) + caplog.text
 
 
-async def test_only_a_plain_true_lets_somebody_in(tmp_path: Path) -> None:
+async def test_only_a_plain_true_authenticates_a_user(tmp_path: Path) -> None:
     answered = {"status": {"authenticated": "true", "user": {"username": "bob"}}}
     with https_server(tmp_path, lambda path, sent: answered) as server:
         tokens = WebhookTokens(read_remote(server.kubeconfig(tmp_path / "config")), HandClock())
         assert await user_of(tokens, "t") is None
 
 
-async def test_a_webhook_with_another_certificate_is_not_told_the_token(tmp_path: Path) -> None:
+async def test_a_webhook_with_another_certificate_does_not_get_the_token(tmp_path: Path) -> None:
     with https_server(tmp_path, lambda path, sent: {}) as server:
         with pytest.raises(BadToken):
             await user_of(WebhookTokens(Remote(server.url), HandClock()), "t")

@@ -20,7 +20,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_what_is_created_can_be_read(client: Client) -> None:
+async def test_a_created_object_can_be_read(client: Client) -> None:
     made = await client.create(config_map("settings", {"colour": "blue"}))
     assert await client.get("v1/ConfigMap", "settings") == made
     assert made["metadata"]["namespace"] == "default"
@@ -97,7 +97,7 @@ async def test_metadata_can_be_had_alone(client: Client) -> None:
     assert "data" not in item
 
 
-async def test_three_forms_of_patches(client: Client) -> None:
+async def test_patches_have_three_forms(client: Client) -> None:
     await client.create(deployment("web"))
     kind = "apps/v1/Deployment"
     assert (await client.patch(kind, "web", {"spec": {"replicas": 3}}))["spec"]["replicas"] == 3

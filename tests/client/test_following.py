@@ -237,7 +237,7 @@ async def test_reads_are_tried_again(scene: Scene, answers: list[Answer | Connec
     assert scene.clock.slept == waits
 
 
-async def test_what_may_have_been_done_is_not_done_twice(scene: Scene) -> None:
+async def test_a_request_that_may_have_been_executed_is_not_repeated(scene: Scene) -> None:
     scene.transport.answers = [ConnectionLost("reset", was_sent=True)]
     with pytest.raises(ConnectionLost):
         await scene.client.create(config_map("a"))

@@ -37,7 +37,7 @@ async def client(cluster: RunningCluster, tmp_path: Path) -> AsyncIterator[Clien
         yield client
 
 
-async def test_what_is_created_over_http_can_be_read_and_followed(client: Client) -> None:
+async def test_an_object_created_over_http_can_be_read_and_followed(client: Client) -> None:
     async with asyncio.timeout(10), aclosing(client.follow("v1/ConfigMap", namespace="default")) as events:
         async for event in events:
             if isinstance(event, Synced):

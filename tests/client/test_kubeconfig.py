@@ -55,7 +55,7 @@ def encoded(text: str) -> str:
     ],
     ids=["token", "password", "certificate", "provider", "nobody"],
 )
-async def test_users_of_every_form(user: dict[str, Any], expected: Identity) -> None:
+async def test_users_of_every_form_are_read(user: dict[str, Any], expected: Identity) -> None:
     assert await identity_of(access_of(config(user=user))) == expected
 
 

@@ -92,7 +92,7 @@ def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
     ],
     ids=["context", "cluster", "user", "authority"],
 )
-def test_what_is_not_there_is_named(kubeconfig: Path, said: dict[str, Any], complaint: str) -> None:
+def test_a_missing_entry_is_named(kubeconfig: Path, said: dict[str, Any], complaint: str) -> None:
     with pytest.raises(KubeconfigError, match=complaint):
         access(kubeconfig, **said)
 

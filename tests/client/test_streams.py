@@ -122,7 +122,7 @@ async def test_characters_and_lines_are_whole_wherever_the_log_is_cut(pods: Pods
     assert [line async for line in pods.client.logs("web")] == ["größer\r", "日本語 🚣", "", "end"]
 
 
-async def test_what_is_no_text_comes_as_it_was_written(pods: Pods) -> None:
+async def test_bytes_that_are_no_text_arrive_unchanged(pods: Pods) -> None:
     written = random.Random(5).randbytes(1 << 16) + b"\xff\n"
     pods.node.lines["main"] = [written]
     assert b"".join([chunk async for chunk in pods.client.log_bytes("web")]) == written
@@ -186,7 +186,7 @@ async def test_a_port_of_a_pod_is_a_port_of_this_machine(pods: Pods) -> None:
             assert await connection.read() == b""
 
 
-async def test_a_port_where_nobody_listens_says_so(pods: Pods) -> None:
+async def test_a_port_without_a_listener_raises_an_error(pods: Pods) -> None:
     async with pods.client.port_forward("web", 1) as forward:
         async with await forward.open() as connection:
             with pytest.raises(ConnectionLost, match="connection refused"):

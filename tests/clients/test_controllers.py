@@ -69,12 +69,12 @@ def test_a_namespace_with_a_finalizer_in_it_waits_and_says_for_what(kubectl: Kub
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
-def test_what_belongs_to_it_goes_with_it(kubectl: Kubectl, owner: dict[str, Any], cascade: str) -> None:
+def test_the_dependents_of_an_owner_go_with_it(kubectl: Kubectl, owner: dict[str, Any], cascade: str) -> None:
     kubectl(f"delete deployment web --cascade={cascade} --timeout=20s")
     kubectl("wait replicaset/one replicaset/two --for=delete --timeout=20s")
 
 
-def test_orphans_stay_and_belong_to_nobody(kubectl: Kubectl, owner: dict[str, Any]) -> None:
+def test_orphans_stay_and_have_no_owner(kubectl: Kubectl, owner: dict[str, Any]) -> None:
     kubectl("delete deployment web --cascade=orphan --timeout=20s")
     left = kubectl.json("get replicasets")["items"]
     assert [one["metadata"]["name"] for one in left] == ["one", "two"]

@@ -148,7 +148,7 @@ def test_the_other_manifests_of_the_notes_are_applied(kubectl: Kubectl, manifest
     kubectl(f"delete -f {NOTES / manifest}.yaml --wait=false")
 
 
-def test_a_manifest_of_the_notes_that_shows_metadata_only_is_told_what_it_lacks(kubectl: Kubectl) -> None:
+def test_a_manifest_of_the_notes_with_metadata_only_is_refused_with_the_missing_fields(kubectl: Kubectl) -> None:
     told = kubectl.failure(f"apply -f {NOTES / 'pod-without-spec'}.yaml")
     assert 'The Pod "nginx" is invalid: spec.containers: Required value' in told
 

@@ -61,7 +61,7 @@ def test_can_i_lists_what_one_may(kubectl: Kubectl) -> None:
     assert not any(row[0] == "*.*" for row in rows)
 
 
-def test_whoami_tells_whom_one_acts_as(kubectl: Kubectl) -> None:
+def test_whoami_prints_the_impersonated_user(kubectl: Kubectl) -> None:
     told = kubectl.json("auth whoami --as bob --as-group devs --as-uid 7")["status"]["userInfo"]
     assert told == {"username": "bob", "uid": "7", "groups": ["devs", "system:authenticated"]}
     account = ROBOT.format(namespace=kubectl.namespace)
@@ -222,7 +222,7 @@ def test_a_proxy_s_certificate_carries_a_name_and_is_none(wire: Wire, tmp_path: 
     assert wire.get(PODS, mallory, tmp_path, **SMUGGLED)[0] == 401
 
 
-def test_a_certificate_that_no_authority_stands_behind_lets_nobody_in(wire: Wire, tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(wire: Wire, tmp_path: Path) -> None:
     masters = ["system:masters"]
     forged = issue(new_ca(), common_name="kubernetes-admin", organizations=masters, client=True)
     for_servers = issue(wire.pair("ca"), common_name="admin", organizations=masters, server_names=["localhost"])
@@ -234,7 +234,7 @@ def test_a_certificate_that_no_authority_stands_behind_lets_nobody_in(wire: Wire
 
 
 @pytest.mark.parametrize("days", [-2, 2], ids=["long ago", "some day"])
-def test_a_certificate_out_of_its_time_is_told_so(wire: Wire, tmp_path: Path, days: int) -> None:
+def test_an_expired_certificate_is_refused_with_the_reason(wire: Wire, tmp_path: Path, days: int) -> None:
     then = datetime.now(UTC) + timedelta(days=days)
     bob = issue(wire.pair("ca"), common_name="bob", client=True, now=then, lifetime=timedelta(days=1))
     status, answer = wire.get(PODS, bob, tmp_path)
@@ -245,7 +245,7 @@ def test_a_certificate_out_of_its_time_is_told_so(wire: Wire, tmp_path: Path, da
     assert wire.get(PODS, admin, tmp_path, between)[0] == 401
 
 
-def test_whoever_the_authority_trusts_to_sign_lets_users_in(wire: Wire, tmp_path: Path) -> None:
+def test_users_of_an_intermediate_authority_are_authenticated(wire: Wire, tmp_path: Path) -> None:
     between = intermediate(wire.pair("ca"))
     bob = issue(between, common_name="bob", client=True)
     status, answer = wire.get(PODS, bob, tmp_path, between, **SMUGGLED)

@@ -101,7 +101,7 @@ def test_a_user_of_the_directory_may_what_the_policy_says(cluster: Reached) -> N
     assert (status, 'User "carol" cannot list resource "pods"' in answer["message"]) == (403, True)
 
 
-def test_a_user_of_the_provider_comes_in_with_his_groups(cluster: Reached) -> None:
+def test_a_user_of_the_provider_has_the_groups_of_the_token(cluster: Reached) -> None:
     claims = {"iss": cluster.elsewhere.url, "aud": "kubernetes", "sub": "erin", "exp": int(time.time()) + 600}
     status, answer = cluster.get(MAPS, jwt.sign(claims, KEY))
     assert (status, 'User "oidc:erin"' in answer["message"]) == (403, True)

@@ -126,7 +126,7 @@ def test_websites_are_applied_got_and_deleted(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_what_is_wrong_is_reported_by_the_api_itself(kubectl: Kubectl) -> None:
+def test_errors_are_reported_by_the_api_itself(kubectl: Kubectl) -> None:
     wrong = SITE.replace("https://github.com/luksa/kubia-website-example.git", "https://example.com/test.git")
     assert 'spec.gitRepo: Invalid value: "https://example.com/test.git": serve something real' in kubectl.failure(
         "apply -f -", stdin=wrong
@@ -149,7 +149,7 @@ def test_kubectl_explains_the_kind_in_both_ways(kubectl: Kubectl) -> None:
         pass
 
 
-def test_what_others_write_into_the_table_is_seen_and_watched(kubectl: Kubectl, table: Path) -> None:
+def test_rows_that_others_write_are_seen_and_watched(kubectl: Kubectl, table: Path) -> None:
     kubectl("apply -f -", stdin=SITE)
     watch = kubectl.start("get ws --watch -o 'jsonpath={.metadata.name}={.spec.replicas}{\"\\n\"}'")
     try:

@@ -51,7 +51,7 @@ async def test_events_are_deleted_an_hour_after_they_were_last_written() -> None
         assert await names(api) == []
 
 
-async def test_an_event_that_claims_to_be_of_the_future_keeps_nobody() -> None:
+async def test_an_event_with_a_time_in_the_future_delays_nothing() -> None:
     clock = MovedClock()
     async with control_plane(clock=clock) as api:
         await api.made(EVENTS, event("liar", lastTimestamp="2099-01-01T00:00:00Z"))

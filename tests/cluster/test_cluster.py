@@ -51,7 +51,7 @@ async def test_a_cluster_on_disk_goes_on_where_it_stopped(tmp_path: Path) -> Non
     assert (tmp_path / "data").stat().st_mode & 0o077 == 0
 
 
-async def test_what_is_done_before_ready_is_done_when_the_cluster_says_ready() -> None:
+async def test_work_before_readiness_is_done_when_the_cluster_is_ready() -> None:
     told: list[ClusterAccess] = []
     async with running(Settings(), before_ready=told.append) as cluster:
         assert told == [cluster.access]

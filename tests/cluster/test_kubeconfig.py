@@ -198,7 +198,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN.keys())
-def test_what_cannot_be_merged_is_said_and_left_as_it_was(path: Path, content: str, message: str) -> None:
+def test_a_file_that_cannot_be_merged_is_reported_and_left_unchanged(path: Path, content: str, message: str) -> None:
     path.write_text(content)
     with pytest.raises(KubeconfigWriteError, match=message):
         merge(path, ACCESS)

@@ -60,7 +60,7 @@ async def test_it_is_ready_when_both_halves_are(cluster: Cluster) -> None:
     assert await status() == ("2/2", "1/1", "AllUp")
 
 
-async def test_the_way_in_goes_when_nobody_wants_it(cluster: Cluster) -> None:
+async def test_the_ingress_goes_when_no_host_is_wanted(cluster: Cluster) -> None:
     client = await start(cluster)
     await client.patch(WEBAPP, "shop", {"spec": {"host": None}})
     await cluster.settle()
@@ -76,7 +76,7 @@ async def test_all_of_it_goes_at_once(cluster: Cluster) -> None:
         assert await names(client, kind) == set()
 
 
-async def test_what_is_changed_by_hand_is_put_right(cluster: Cluster) -> None:
+async def test_changes_by_hand_are_corrected(cluster: Cluster) -> None:
     client = await start(cluster)
     await client.scale(DEPLOYMENT, "shop-backend", 7)
     await client.delete(SERVICE, "shop-backend")

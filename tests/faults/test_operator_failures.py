@@ -76,7 +76,7 @@ async def test_a_token_that_expires_is_read_again_from_its_file(
         await cluster.stop()
 
 
-async def test_what_may_not_be_watched_is_reported_with_the_rule_that_would_allow_it(
+async def test_a_forbidden_watch_is_reported_with_the_rule_that_would_allow_it(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)

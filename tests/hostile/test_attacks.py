@@ -148,7 +148,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         assert "Traceback" not in started.log.read_text()
 
 
-async def test_eight_hostile_clients_and_one_that_behaves(server: Server) -> None:
+async def test_a_client_is_served_beside_eight_hostile_ones(server: Server) -> None:
     for number in range(QUIET_REQUESTS):
         await server.use(number)
     quiet = server.take_p99()

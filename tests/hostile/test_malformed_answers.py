@@ -138,7 +138,9 @@ def request(method: str, target: str, body: bytes = b"") -> Request:
 
 
 @by_seed
-async def test_an_aggregated_server(server: MalformedServer, backend: HttpBackend, seed: int) -> None:
+async def test_malformed_answers_of_an_aggregated_server_are_errors(
+    server: MalformedServer, backend: HttpBackend, seed: int
+) -> None:
     malformed = Malformed(seed)
     valid: list[tuple[str, Any]] = [
         ("check", DISCOVERY),
@@ -194,7 +196,9 @@ async def api() -> AsyncIterator[InProcess]:
 
 
 @by_seed
-async def test_an_admission_webhook(server: MalformedServer, api: InProcess, seed: int) -> None:
+async def test_malformed_answers_of_an_admission_webhook_are_errors(
+    server: MalformedServer, api: InProcess, seed: int
+) -> None:
     malformed = Malformed(1000 + seed)
     for kind in ("Mutating", "Validating"):
         hook = {
@@ -231,7 +235,9 @@ async def test_an_admission_webhook(server: MalformedServer, api: InProcess, see
 
 
 @by_seed
-async def test_a_conversion_webhook(server: MalformedServer, api: InProcess, seed: int) -> None:
+async def test_malformed_answers_of_a_conversion_webhook_are_errors(
+    server: MalformedServer, api: InProcess, seed: int
+) -> None:
     malformed = Malformed(2000 + seed)
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     conversion = {"clientConfig": client_config(server), "conversionReviewVersions": ["v1"]}
@@ -272,7 +278,9 @@ class FixedClock:
 
 
 @by_seed
-async def test_authentication_and_authorization_webhooks(server: MalformedServer, seed: int) -> None:
+async def test_malformed_answers_of_authentication_and_authorization_webhooks_are_errors(
+    server: MalformedServer, seed: int
+) -> None:
     malformed = Malformed(3000 + seed)
     remote = Remote(f"http://127.0.0.1:{server.plain_port}/", timeout=5)
     tokens, authorizer = WebhookTokens(remote, FixedClock()), WebhookAuthorizer(remote, FixedClock())
@@ -357,7 +365,7 @@ def spdy(malformed: Malformed) -> bytes:
 
 
 @by_seed
-async def test_a_kubelet(server: MalformedServer, seed: int) -> None:
+async def test_malformed_answers_of_a_kubelet_are_errors(server: MalformedServer, seed: int) -> None:
     malformed = Malformed(4000 + seed)
     kubelet = Kubelet("127.0.0.1", server.plain_port, lambda: cast(ssl.SSLContext, None))
     pod = PodAddress("default", "web", "uid")

@@ -86,11 +86,11 @@ def test_free_form_values_preserve_what_they_hold(definitions: Definitions, name
     assert definitions.schema(name).preserves_unknown
 
 
-def test_an_unknown_minor_is_told_what_there_is() -> None:
+def test_an_unknown_minor_is_refused_with_the_known_ones() -> None:
     with pytest.raises(NoDefinitions, match=r"no definitions of Kubernetes 1\.7; available are 1\.25, 1\.26"):
         Definitions.load("1.7")
 
 
-def test_an_unbuilt_checkout_is_told_how_to_build(tmp_path: Path) -> None:
+def test_an_unbuilt_checkout_raises_an_error_with_the_command_to_build(tmp_path: Path) -> None:
     with pytest.raises(NoDefinitions, match=r"run `python build_definitions\.py`"):
         Definitions.load("1.36", tmp_path)

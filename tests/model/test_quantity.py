@@ -88,7 +88,7 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(text: str, canonical: str
         ("e-10", NUMBER_ERROR),
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str, message: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidQuantity) as refusal:
         quantity.parse(text)
     assert str(refusal.value) == message
@@ -116,7 +116,7 @@ def test_a_resource_list_holds_nothing_finer_than_a_thousandth(text: str, canoni
 
 
 @given(number=st.integers(-(10**17), 10**17), suffix=st.sampled_from(list(SUFFIXES)))
-def test_what_is_written_means_what_was_read(number: int, suffix: str) -> None:
+def test_a_formatted_quantity_equals_the_parsed_one(number: int, suffix: str) -> None:
     read = quantity.parse(f"{number}{suffix}")
     assert read.amount == Decimal(number).scaleb(SUFFIXES[suffix])
     if abs(read.amount) < Decimal("1e21"):  # Beyond, Kubernetes loses the suffix.

@@ -90,7 +90,7 @@ async def test_every_object_is_looked_at_once_at_the_start(client: Client) -> No
         assert sorted(seen.keys) == ["a", "b", "c"]
 
 
-async def test_what_happens_meanwhile_comes_before_what_was_there(client: Client) -> None:
+async def test_changes_come_before_the_objects_of_the_start(client: Client) -> None:
     seen, manager = Seen(), Manager(client)
     controller = controller_of(seen, manager)
     for number in range(3):
@@ -135,7 +135,9 @@ async def test_a_key_is_never_worked_on_twice_at_once(client: Client) -> None:
     assert calls == 2  # Once, and once more for all that happened meanwhile.
 
 
-async def test_an_error_is_tried_again_told_and_counted_and_stops_no_other(client: Client, clock: ManualClock) -> None:
+async def test_an_error_is_retried_logged_and_counted_and_stops_no_other_object(
+    client: Client, clock: ManualClock
+) -> None:
     manager = Manager(client, name="tester")
     calls: Counter[str] = Counter()
 
@@ -236,7 +238,7 @@ async def test_a_field_that_another_manager_owns_is_reported(client: Client, clo
         assert 'conflict with "kubectl"' in event["message"]
 
 
-async def test_what_is_permanent_is_not_tried_again(client: Client, clock: ManualClock) -> None:
+async def test_a_permanent_error_is_not_retried(client: Client, clock: ManualClock) -> None:
     seen, manager = Seen(), Manager(client)
     seen.error = Permanent("the size must be a number")
     controller = controller_of(seen, manager)

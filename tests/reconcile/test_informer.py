@@ -105,7 +105,7 @@ async def test_a_handler_that_fails_does_not_stop_the_others(client: Client) -> 
         assert told.changes == ["+a", "+b"]
 
 
-async def test_what_is_read_belongs_to_the_reader(client: Client) -> None:
+async def test_an_object_from_the_cache_belongs_to_its_reader(client: Client) -> None:
     informers = Informers(client)
     cache = informers.get(KIND, namespace="default").cache
     await client.create(config_map("a", {"colour": "blue"}))
@@ -219,7 +219,7 @@ async def test_a_watch_that_lags_does_not_bring_back_what_was_before(client: Cli
         assert told.changes == ["+a", "~a"]
 
 
-async def test_what_another_has_deleted_since_does_not_come_back(client: Client) -> None:
+async def test_an_object_that_another_client_has_deleted_does_not_come_back(client: Client) -> None:
     informers = Informers(client)
     informer = informers.get(KIND, namespace="default")
     async with following(informers):
@@ -231,7 +231,7 @@ async def test_what_another_has_deleted_since_does_not_come_back(client: Client)
         assert [key.name for key in informer.cache] == ["last"]
 
 
-async def test_what_was_deleted_and_made_anew_is_there(client: Client) -> None:
+async def test_an_object_that_was_deleted_and_created_again_is_there(client: Client) -> None:
     await client.create(config_map("a", {"life": "first"}))
     async with lagging(client) as (writer, informer, told):
         await writer.delete(KIND, "a")
@@ -245,7 +245,7 @@ async def test_what_was_deleted_and_made_anew_is_there(client: Client) -> None:
         assert informer._own == {}
 
 
-async def test_what_nothing_holds_any_more_is_gone_before_the_watch_tells_of_it(client: Client) -> None:
+async def test_an_object_without_finalizers_is_gone_before_the_watch_reports_it(client: Client) -> None:
     """Who saw it once more, with the finalizer that was just taken off, would clean up after it once more."""
     await client.create(config_map("a", finalizers=["example.com/it"]))
     await client.delete(KIND, "a")
@@ -258,7 +258,7 @@ async def test_what_nothing_holds_any_more_is_gone_before_the_watch_tells_of_it(
         assert informer._own == {}
 
 
-async def test_what_is_given_time_to_end_is_there_meanwhile(client: Client) -> None:
+async def test_an_object_with_a_grace_period_is_there_meanwhile(client: Client) -> None:
     informers = Informers(client)
     informer = informers.get("v1/Pod", namespace="default")
     await client.create(pod("a", nodeName="machine"))
@@ -270,7 +270,7 @@ async def test_what_is_given_time_to_end_is_there_meanwhile(client: Client) -> N
         assert Key("default", "a") in informer.cache
 
 
-async def test_what_has_gone_while_nobody_watched_is_reported(client: Client) -> None:
+async def test_objects_that_were_deleted_during_a_gap_of_the_watch_are_reported(client: Client) -> None:
     informer = Informers(client).get(KIND, namespace="default")
     told = Told(informer)
     events = [Event("ADDED", snapshot_of(await client.create(config_map(name)))) for name in ("one", "two")]

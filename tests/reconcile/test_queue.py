@@ -63,7 +63,7 @@ async def test_an_item_can_become_more_urgent_but_not_less(queue: Queue[str]) ->
     assert await drain(queue) == ["slow", "other"]
 
 
-async def test_what_is_for_later_comes_later_and_the_earlier_wish_counts(queue: Queue[str], clock: ManualClock) -> None:
+async def test_a_delayed_item_comes_later_and_the_shorter_delay_counts(queue: Queue[str], clock: ManualClock) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 5)
     queue.add_after("a", 20)
@@ -90,7 +90,7 @@ def test_delays_have_chance_in_them() -> None:
     assert backoff.delay(10_000) == 6.0
 
 
-async def test_whoever_waits_is_woken_by_the_next_item(queue: Queue[str]) -> None:
+async def test_a_waiting_worker_is_woken_by_the_next_item(queue: Queue[str]) -> None:
     takers = [asyncio.create_task(queue.take()) for _ in range(3)]
     await asyncio.sleep(0)
     for item in ("a", "b", "c"):

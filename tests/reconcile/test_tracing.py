@@ -94,7 +94,7 @@ async def test_metrics_have_the_names_types_and_labels_of_controller_runtime(cli
     assert samples["leader_election_master_status", ("name", "tester")] == 1
 
 
-def test_who_does_not_trace_does_not_load_it() -> None:
+def test_tracing_is_not_imported_unless_it_is_used() -> None:
     code = "import sys, pinnace.sdk, pinnace.reconcile.manager; print('opentelemetry' in sys.modules)"
     paths = {"PYTHONPATH": ":".join(sys.path)}
     ran = subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True, check=True)

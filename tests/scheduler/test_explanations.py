@@ -101,7 +101,7 @@ PORT = [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 
     ],
     ids=["cpu", "taint", "cordon", "selector", "spread", "anti-affinity", "port", "fewest changes", "two changes"],
 )
-def test_the_smallest_change_that_makes_a_pod_fit(
+def test_the_smallest_change_that_makes_a_pod_fit_is_found(
     obj: Object, nodes: list[Object], pods: list[Object], expected: tuple[str, str]
 ) -> None:
     found = report(obj, nodes, pods).smallest

@@ -79,6 +79,6 @@ def test_null_and_an_empty_list_mean_the_same_as_nothing(one: Any, other: Any, s
         pytest.param({"a": [1]}, {"a": [1, 2]}, False, id="a shorter list differs"),
     ],
 )
-def test_what_is_empty_makes_no_difference(new: Any, old: Any, same: bool) -> None:
+def test_empty_values_make_no_difference(new: Any, old: Any, same: bool) -> None:
     assert equal_ignoring_empty(new, old) is same
     assert equal_ignoring_empty(old, new) is same

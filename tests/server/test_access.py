@@ -72,7 +72,7 @@ async def test_a_refusal_names_user_verb_and_resource(bob: InProcess, method: st
         ("POST", "/api/v1/pods", 'cannot create resource "pods" in API group ""'),
     ],
 )
-async def test_what_is_served_is_reported_only_to_those_who_may_ask(
+async def test_unknown_paths_are_reported_only_to_users_with_access(
     api: InProcess, bob: InProcess, method: str, target: str, what: str
 ) -> None:
     refused = await bob.call(method, target)

@@ -31,7 +31,7 @@ def owned(obj: dict[str, Any], manager: str = "unknown") -> Any:
     return next((entry["fieldsV1"] for entry in entries if entry["manager"] == manager), None)
 
 
-async def test_fields_that_go_always_writes_are_there_and_belong_to_nobody(api: InProcess) -> None:
+async def test_fields_that_go_always_writes_are_there_and_have_no_manager(api: InProcess) -> None:
     quota = await api.made("/api/v1/namespaces/default/resourcequotas", {"metadata": {"name": "q"}})
     assert quota["spec"] == {}
     assert quota["status"] == {}
@@ -57,7 +57,7 @@ async def test_empty_values_are_left_out_where_go_cannot_tell_them_from_nothing(
     assert spec["containers"][0]["env"] == [{"name": "A"}]
 
 
-async def test_an_object_with_errors_is_told_those_even_if_its_name_is_taken(api: InProcess) -> None:
+async def test_an_invalid_object_gets_its_errors_even_if_its_name_is_taken(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     assert (await api.post(CONFIG_MAPS, config_map(data={"not a key": ""}))).status == 422
     again = await api.post(CONFIG_MAPS, config_map())
@@ -84,7 +84,7 @@ async def test_an_update_must_say_its_name(api: InProcess) -> None:
     assert (reply.status, reply.message) == (400, expected)
 
 
-async def test_a_job_leaves_its_pods_behind_unless_told_otherwise(api: InProcess) -> None:
+async def test_a_job_leaves_its_pods_behind_unless_the_request_says_otherwise(api: InProcess) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/web:1"}]}}
     await api.made(JOBS, {"metadata": {"name": "once"}, "spec": {"template": template}})
     reply = await api.delete(f"{JOBS}/once")
@@ -119,7 +119,7 @@ async def test_labels_of_a_deployment_do_not_change_with_its_status(api: InProce
     assert "labels" not in changed.json["metadata"]
 
 
-async def test_who_applies_a_scale_is_held_to_it(api: InProcess) -> None:
+async def test_an_applied_scale_conflicts_and_must_be_a_scale(api: InProcess) -> None:
     await api.made(DEPLOYMENTS, deployment(replicas=2))
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": 5}}
     refused = await api.patch(f"{DEPLOYMENTS}/web/scale?fieldManager=scaler", scale, APPLY)
@@ -236,7 +236,7 @@ async def test_the_generation_of_a_daemon_sets_template_is_no_annotation_of_its_
     assert [row["object"]["metadata"].get("annotations") for row in rows] == [None, {"c": "d"}]
 
 
-async def test_what_an_old_version_says_in_annotations_is_not_in_the_rows_of_a_table(api: InProcess) -> None:
+async def test_annotations_of_an_old_version_are_not_in_the_rows_of_a_table(api: InProcess) -> None:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     metric = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "Value", "averageValue": "1"}}}
     spec = {"maxReplicas": 3, "scaleTargetRef": target, "metrics": [metric]}
@@ -266,7 +266,7 @@ async def test_an_address_has_an_age_that_no_column_tells_of(api: InProcess) -> 
     assert len(table["rows"][0]["cells"]) == 3
 
 
-async def test_nobody_owns_what_the_server_gave_the_first_namespaces(api: InProcess) -> None:
+async def test_the_first_namespaces_have_no_field_managers(api: InProcess) -> None:
     default = (await api.get("/api/v1/namespaces/default")).json
     assert (default["spec"], default["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
     (entry,) = default["metadata"]["managedFields"]

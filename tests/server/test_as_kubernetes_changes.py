@@ -92,7 +92,7 @@ async def test_a_strategic_patch_of_null_says_nothing_and_a_merge_patch_of_null_
         ({"cpu": True}, "unable to convert unstructured object to /v1, Kind=Pod: "),
     ],
 )
-async def test_what_cannot_be_applied_is_reported_without_quoting_the_whole(
+async def test_a_patch_that_fails_is_reported_without_the_whole_object(
     api: InProcess, asked: dict[str, Any], told: str
 ) -> None:
     applied = {**pod(), "apiVersion": "v1", "kind": "Pod"}
@@ -111,7 +111,7 @@ async def test_an_error_found_twice_is_reported_once_in_words_and_twice_among_th
     assert refused["message"].count("metadata.taints[0].effect") == 1
 
 
-async def test_who_finalizes_a_namespace_does_not_own_its_status(api: InProcess) -> None:
+async def test_finalizing_a_namespace_does_not_take_its_status(api: InProcess) -> None:
     await api.made("/api/v1/namespaces", {"metadata": {"name": "team", "finalizers": ["example.com/wait"]}})
     await api.delete("/api/v1/namespaces/team")
     wanted = {"metadata": {"name": "team", "finalizers": ["example.com/wait"]}, "spec": {"finalizers": []}}
@@ -120,7 +120,7 @@ async def test_who_finalizes_a_namespace_does_not_own_its_status(api: InProcess)
     assert all("f:status" not in entry["fieldsV1"] for entry in left["metadata"]["managedFields"])
 
 
-async def test_the_spec_of_a_request_for_a_certificate_belongs_to_nobody(api: InProcess) -> None:
+async def test_the_spec_of_a_certificate_request_has_no_manager(api: InProcess) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "jane")])
     signed = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
@@ -188,7 +188,7 @@ async def test_a_flow_schema_says_whether_its_priority_level_exists(api: InProce
     watch.close()
 
 
-async def test_who_creates_owns_the_defaults_whatever_was_applied_before(api: InProcess) -> None:
+async def test_a_creator_owns_the_defaults_whatever_was_applied_before(api: InProcess) -> None:
     await api.patch(f"{DEPLOYMENTS}/applied?fieldManager=me", deployment("applied"), APPLY)
     made = await api.made(DEPLOYMENTS, deployment("made"))
     assert owned(made)["f:spec"]["f:strategy"]["f:type"] == {}
@@ -210,7 +210,7 @@ async def test_a_patch_of_a_kind_that_is_strict_about_it_must_have_seen_somethin
     assert (refused.status, refused.json["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
 
 
-async def test_nobody_deletes_by_setting_the_time_of_deletion(api: InProcess) -> None:
+async def test_a_deletion_timestamp_that_a_client_sets_is_ignored(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     refused = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert refused.message.endswith(
@@ -232,7 +232,7 @@ async def test_an_empty_list_of_managers_is_one_that_is_reset(api: InProcess, sa
     assert "managedFields" not in reset.json["metadata"]
 
 
-async def test_who_scales_owns_the_replicas_since_no_time_that_is_reported(api: InProcess) -> None:
+async def test_scaling_owns_the_replicas_without_a_reported_time(api: InProcess) -> None:
     await api.made(DEPLOYMENTS, deployment())
     await api.patch(f"{DEPLOYMENTS}/web/scale?fieldManager=scaler", {"spec": {"replicas": 3}})
     entries = (await api.get(f"{DEPLOYMENTS}/web")).json["metadata"]["managedFields"]
@@ -303,7 +303,7 @@ async def test_an_operation_with_fields_that_none_has_is_reported(api: InProcess
     assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{one}"' for one in told]
 
 
-async def test_what_is_applied_must_say_its_name_to_be_made_and_need_not_to_be_changed(api: InProcess) -> None:
+async def test_an_applied_object_needs_a_name_to_be_created_and_none_to_be_changed(api: InProcess) -> None:
     maps, nameless = (
         "/api/v1/namespaces/default/configmaps",
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}},
@@ -328,9 +328,7 @@ async def test_a_service_that_is_a_name_shows_no_policy_of_traffic(api: InProces
 
 @pytest.mark.parametrize("facet", ["", "/status", "/scale"])
 @pytest.mark.parametrize("form", [MERGE, STRATEGIC, OPERATIONS, APPLY])
-async def test_who_patches_nothing_is_told_that_before_what_is_wrong_with_the_patch(
-    api: InProcess, form: str, facet: str
-) -> None:
+async def test_a_missing_object_is_reported_before_errors_of_the_patch(api: InProcess, form: str, facet: str) -> None:
     refused = await api.patch(f"{DEPLOYMENTS}/nothing{facet}?fieldManager=me", b"{a", form)
     assert refused.status == (400 if form == APPLY and not facet else 404), "an apply would have made it"
     await api.made(DEPLOYMENTS, deployment())
@@ -369,7 +367,7 @@ async def test_a_collection_is_deleted_as_of_a_revision_which_is_a_precondition_
     assert (await api.get(CONFIG_MAPS)).names == left
 
 
-async def test_what_is_deleted_can_be_held_to_an_identity_in_the_query(api: InProcess) -> None:
+async def test_a_deletion_can_have_its_preconditions_in_the_query(api: InProcess) -> None:
     made = (await api.made(CONFIG_MAPS, config_map()))["metadata"]
     assert (await api.delete(f"{CONFIG_MAPS}/settings?uid=other")).status == 409
     assert (await api.delete(f"{CONFIG_MAPS}/settings?resourceVersion=1")).status == 409

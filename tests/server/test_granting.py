@@ -33,7 +33,7 @@ NOT_HELD = (
 )
 
 
-async def test_nobody_grants_what_he_does_not_hold(api: InProcess, bob: InProcess) -> None:
+async def test_a_user_cannot_grant_more_than_the_user_holds(api: InProcess, bob: InProcess) -> None:
     await lets_bob_write_roles(api)
     secrets = rule("get", "secrets")
     made = await bob.post(ROLES, role("r", secrets))
@@ -49,7 +49,7 @@ async def test_nobody_grants_what_he_does_not_hold(api: InProcess, bob: InProces
     assert (await bob.get("/api/v1/namespaces/default/secrets/x")).status == 403
 
 
-async def test_what_is_held_can_be_granted(api: InProcess, bob: InProcess) -> None:
+async def test_a_user_can_grant_permissions_that_the_user_holds(api: InProcess, bob: InProcess) -> None:
     await lets_bob_write_roles(api, rule("get list", "configmaps"))
     await bob.made(ROLES, role("r", rule("get", "configmaps")))
     await bob.made(BINDINGS, binding("r", "r", user="alice", kind="Role"))
@@ -57,7 +57,7 @@ async def test_what_is_held_can_be_granted(api: InProcess, bob: InProcess) -> No
 
 
 @pytest.mark.parametrize(("verb", "resource"), [("escalate", "roles"), ("bind", "clusterroles")])
-async def test_who_may_escalate_or_bind_may_grant_more(
+async def test_the_verbs_escalate_and_bind_allow_to_grant_more(
     api: InProcess, bob: InProcess, verb: str, resource: str
 ) -> None:
     await lets_bob_write_roles(api, rule(verb, resource, groups="rbac.authorization.k8s.io"))

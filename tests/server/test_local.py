@@ -171,7 +171,7 @@ async def test_an_object_of_more_than_a_mebibyte_is_a_matter_of_its_kind(cluster
     assert (reply.status, "Too long" in reply.message) == (422, True)
 
 
-async def test_a_token_that_nobody_knows_is_refused_and_no_token_is_nobody(cluster: RunningCluster) -> None:
+async def test_an_unknown_token_is_refused_and_no_token_is_anonymous(cluster: RunningCluster) -> None:
     wire = await Wire.to(cluster)
     stranger = Wire(wire.reader, wire.writer, "wrong")
     refused = await stranger.call("GET", "/api/v1/namespaces")

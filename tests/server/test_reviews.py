@@ -85,7 +85,7 @@ async def test_a_token_says_who_asked_for_it(api: InProcess) -> None:
     assert without_times(reply.json["metadata"])["managedFields"] == expected
 
 
-async def test_what_is_said_about_oneself_is_not_said_back(api: InProcess) -> None:
+async def test_reviews_of_oneself_return_no_metadata_of_the_request(api: InProcess) -> None:
     metadata = {"name": "x", "labels": {"a": "b"}}
     rules = question("SelfSubjectRulesReview", {"namespace": "default"}, metadata=metadata)
     assert (await api.made(f"{AUTHORIZATION}/selfsubjectrulesreviews", rules))["metadata"] == {}
@@ -173,7 +173,7 @@ async def test_selectors_that_make_no_sense_are_refused(
         ("labelSelector", {"rawSelector": "a in (b,c),!d"}, ""),
     ],
 )
-async def test_who_asks_is_told_what_was_not_understood_of_a_selector(
+async def test_an_invalid_selector_is_refused_with_the_part_that_is_wrong(
     api: InProcess, name: str, selector: Object, told: str
 ) -> None:
     body = question("SubjectAccessReview", {"user": "bob", "resourceAttributes": {**PODS, name: selector}})

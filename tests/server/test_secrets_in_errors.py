@@ -35,7 +35,7 @@ async def test_a_patch_that_breaks_a_secret_is_refused_without_quoting_it(api: I
     assert STORED not in said and SENT not in said
 
 
-async def test_what_was_expected_is_still_said(api: InProcess) -> None:
+async def test_the_error_still_names_the_expected_type(api: InProcess) -> None:
     applied = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"p": [SENT]}}
     reply = await api.patch(f"{SECRETS}/a?fieldManager=me", applied, APPLY)
     assert ".data.p: expected string, got <secret contents redacted>" in reply.json["message"]

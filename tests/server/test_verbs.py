@@ -42,7 +42,7 @@ async def test_a_created_object_is_answered_with_what_the_server_adds(api: InPro
     assert (await api.get(f"{CONFIG_MAPS}/settings")).json == reply.json
 
 
-async def test_what_only_the_server_decides_cannot_be_brought_along(api: InProcess) -> None:
+async def test_a_client_cannot_set_fields_of_the_server(api: InProcess) -> None:
     brought: dict[str, Any] = {
         "uid": "mine",
         "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -407,7 +407,7 @@ async def test_a_field_that_is_given_twice_is_reported_and_the_last_one_counts(a
     assert reply.json["data"] == {"a": "2"}
 
 
-async def test_a_way_of_field_validation_that_nobody_knows_is_refused(api: InProcess) -> None:
+async def test_an_unknown_field_validation_is_refused(api: InProcess) -> None:
     reply = await api.post(f"{CONFIG_MAPS}?fieldValidation=Foo", UNKNOWN)
     assert reply.status == 422
     assert "fieldValidation: Unsupported value" in reply.message
@@ -453,7 +453,7 @@ async def test_a_field_manager_has_a_printable_name(api: InProcess, manager: str
     ["/api/v1/namespaces/default/bindings/web", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/web"],
     ids=["bindings", "reviews"],
 )
-async def test_what_is_never_stored_has_no_paths_of_its_own(api: InProcess, method: str, path: str) -> None:
+async def test_kinds_that_are_never_stored_have_no_paths_of_objects(api: InProcess, method: str, path: str) -> None:
     reply = await api.call(method, path, {})
     assert (reply.status, reply.message) == (404, "the server could not find the requested resource")
 

@@ -347,7 +347,7 @@ class StoreConformance(ABC):
         assert change.revision == revision
         assert change.previous is not None and change.previous.value == b"/a"
 
-    async def test_what_replaced_a_compacted_change_still_shows_what_it_replaced(self, store: Store) -> None:
+    async def test_a_change_after_compaction_still_shows_the_value_it_replaced(self, store: Store) -> None:
         await fill(store, ["/a", "/b"])
         horizon = store.revision
         state = await store.list("")
@@ -377,7 +377,7 @@ class StoreConformance(ABC):
         await store.put("/a/1", b"", expected=None)
         assert [change.key for change in await waiting] == ["/a/1"]
 
-    async def test_a_watch_that_falls_behind_the_compaction_is_told(self, store: Store) -> None:
+    async def test_a_watch_that_falls_behind_the_compaction_gets_an_error(self, store: Store) -> None:
         await fill(store, ["/a"])
         watch = store.watch("", since=0)
         await anext(watch)

@@ -79,7 +79,7 @@ async def test_after_a_rotation_the_old_key_is_needed_until_all_is_sealed_anew()
     assert await value_of(EncryptedStore(inner, EncryptionKeys({"new": NEW}))) == PLAIN
 
 
-async def test_what_was_written_in_the_clear_can_be_read_and_is_sealed_and_leaves_the_file(tmp_path: Path) -> None:
+async def test_plain_values_can_be_read_and_are_encrypted_and_leave_the_file(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     inner = await SqliteStore.open(path)
     for number in range(50):

@@ -321,7 +321,7 @@ async def test_a_node_gets_tokens_for_its_own_pods_alone(api: InProcess) -> None
     assert (await answer(kind="Pod", name="there", uid=other)).endswith("pod scheduled on a different node")
 
 
-async def test_a_node_gets_tokens_only_for_those_whom_the_pods_volumes_name(api: InProcess) -> None:
+async def test_a_node_gets_tokens_only_for_accounts_that_the_volumes_of_its_pods_name(api: InProcess) -> None:
     node = InProcess(api.plane, User("system:node:n1", ("system:nodes", "system:authenticated")))
     await api.made(SERVICE_ACCOUNTS, named("ServiceAccount", "v1", "robot"))
     for audience in ("inline", "claimed", "ephemeral"):

@@ -52,7 +52,7 @@ GATE = AdmissionChain([NamespaceLifecycle(PHASES.get)])
     ],
     ids=lambda one: f"{one.operation} {one.resource.plural} in {one.namespace or 'the cluster'}",
 )
-async def test_what_may_pass_passes(one: Review) -> None:
+async def test_allowed_requests_pass(one: Review) -> None:
     assert GATE.mutate(one) is None
 
 

@@ -37,7 +37,7 @@ async def test_a_workload_is_warned_of_what_its_pods_will_be_refused_for(api: In
     assert (await api.post(PODS, pod())).status == 201
 
 
-async def test_who_makes_a_namespace_stricter_hears_of_the_pods_in_it(api: InProcess) -> None:
+async def test_a_stricter_namespace_causes_warnings_about_its_pods(api: InProcess) -> None:
     await api.made(PODS, pod("one", hostPID=True))
     await api.made(PODS, pod("two", hostPID=True))
     reply = await api.patch(DEFAULT, {"metadata": {"labels": {ENFORCE: "baseline"}}})

@@ -115,7 +115,7 @@ async def test_only_who_may_bind_everywhere_says_whose_a_device_is(claims: Claim
     assert await claims.write("binder", {}) == []
 
 
-async def test_what_else_is_wrong_is_told_afterwards(claims: Claims) -> None:
+async def test_other_errors_come_after_those_of_permissions(claims: Claims) -> None:
     unallocated = "status.reservedFor: Forbidden: may not be specified when `allocated` is not set"
     assert await claims.write("joe", {"reservedFor": RESERVED}) == [_binding("joe"), unallocated]
     wanted = {"allocation": {"devices": {"results": [_result("d.example.com", adminAccess=True)]}}}

@@ -209,7 +209,7 @@ async def test_many_at_once_never_get_more_than_there_is(api: InProcess) -> None
     await used(api, configmaps="7")
 
 
-async def test_what_comes_to_nothing_is_given_back(api: InProcess) -> None:
+async def test_a_write_that_stores_nothing_uses_no_quota(api: InProcess) -> None:
     await api.made(QUOTAS, quota(hard={"configmaps": "2"}))
     await api.made(CONFIG_MAPS, config_map("one"))
     assert (await api.post(CONFIG_MAPS, config_map("one"))).status == 409
@@ -218,7 +218,7 @@ async def test_what_comes_to_nothing_is_given_back(api: InProcess) -> None:
     assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map("three"))).status == 403
 
 
-async def test_a_status_that_somebody_writes_is_put_right(api: InProcess) -> None:
+async def test_a_status_that_a_user_writes_is_corrected(api: InProcess) -> None:
     await api.made(QUOTAS, quota(hard={"configmaps": "2"}))
     await used(api, configmaps="0")
     await api.patch(f"{QUOTAS}/q/status", {"status": {"used": {"configmaps": "9"}}})

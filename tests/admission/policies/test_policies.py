@@ -183,7 +183,7 @@ async def test_a_policy_can_ask_what_the_user_may_do(api: InProcess) -> None:
     assert (await joe.post(CONFIG_MAPS, config_map("joes"))).status == 422
 
 
-async def test_nobody_is_asked_about_policies(api: InProcess) -> None:
+async def test_policies_are_exempt_from_policies(api: InProcess) -> None:
     await bind(
         api,
         {"matchConstraints": rules("*", "*"), "validations": [{"expression": "false"}]},
@@ -293,7 +293,7 @@ WRONG_ALL_OVER = {
 UNDECLARED = "compilation failed: ERROR: <input>:1:1: undeclared reference to"
 
 
-async def test_what_is_wrong_with_expressions_is_told_together_with_the_rest_and_in_its_place(api: InProcess) -> None:
+async def test_errors_of_expressions_are_reported_with_the_others_and_in_order(api: InProcess) -> None:
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
     reply = await api.post(
         f"{GROUP}/validatingadmissionpolicies", {**kind, "metadata": {"name": "p"}, "spec": WRONG_ALL_OVER}
@@ -387,7 +387,7 @@ async def test_patches_are_known_by_their_type(api: InProcess, expression: str, 
     assert status == 201 or "must evaluate to list(JSONPatch) but got" in reply.message
 
 
-async def test_a_policy_is_told_what_it_gets_wrong_about_its_kinds(api: InProcess) -> None:
+async def test_a_policy_has_warnings_about_wrong_types_in_its_expressions(api: InProcess) -> None:
     await validate(api, {"expression": "object.spec.replicaz > 1"}, matchConstraints=rules("deployments", "apps"))
     async with asyncio.timeout(5):
         while "typeChecking" not in (status := (await _policy(api)).get("status") or {}):

@@ -69,7 +69,7 @@ async def test_a_question_without_an_answer_comes_before_no_validating_webhook(
         assert (reply.status, said in reply.message, server.asked) == (code, True, [])
 
 
-async def test_what_a_webhook_makes_of_a_question_is_answered(api: InProcess, tmp_path: Path) -> None:
+async def test_a_review_is_answered_as_a_webhook_has_changed_it(api: InProcess, tmp_path: Path) -> None:
     def ask_about_masters(request: Object) -> Object:
         return patched(request, {"op": "add", "path": "/spec/groups", "value": ["system:masters"]})
 

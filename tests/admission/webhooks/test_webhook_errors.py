@@ -102,7 +102,7 @@ async def test_a_webhook_that_fails_closes_or_opens_the_door(
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
 
 
-async def test_nobody_at_the_door_is_reported_as_go_tells_it(api: InProcess) -> None:
+async def test_a_refused_connection_is_reported_in_the_words_of_go(api: InProcess) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

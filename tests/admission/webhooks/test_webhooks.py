@@ -48,7 +48,7 @@ async def test_a_webhook_changes_what_is_stored(api: InProcess, tmp_path: Path) 
     assert (await api.get(f"{CONFIG_MAPS}/a")).json["metadata"]["labels"] == {"seen": "yes"}
 
 
-async def test_what_a_webhook_leaves_is_defaulted_and_validated(api: InProcess, tmp_path: Path) -> None:
+async def test_an_object_is_defaulted_and_validated_after_a_webhook(api: InProcess, tmp_path: Path) -> None:
     sidecar = {"name": "sidecar", "image": "example.com/side:latest"}
     pods = {**CONFIG_MAPS_ONLY, "resources": ["pods"], "operations": ["CREATE"]}
 

@@ -140,7 +140,7 @@ def chained(ca: KeyPair, name: str) -> tuple[bytes, tuple[bytes, ...]]:
     return leaf, (leaf, *(one.certificate.public_bytes(serialization.Encoding.DER) for one in rest))
 
 
-def test_whoever_an_authority_trusts_to_sign_is_believed(everyone: FirstOf) -> None:
+def test_certificates_of_an_intermediate_authority_are_accepted(everyone: FirstOf) -> None:
     assert who(everyone, Shown(*chained(CA, "bob"))).name == "bob"
     leaf, _ = chained(CA, "bob")
     assert is_refused(everyone, Shown(leaf))
@@ -244,7 +244,7 @@ def test_smuggled_headers_mean_nothing(everyone: FirstOf, shown: Shown, name: st
     assert is_refused(everyone, Shown(der(PROXY_CA, "mallory"), remote_headers=SMUGGLED))
 
 
-def test_who_shows_nothing_is_anonymous(everyone: FirstOf) -> None:
+def test_a_request_without_credentials_is_anonymous(everyone: FirstOf) -> None:
     assert who(everyone, Shown()) == ANONYMOUS
 
 
@@ -254,10 +254,10 @@ def test_an_unknown_token_is_refused_and_not_anonymous(everyone: FirstOf) -> Non
     assert "guess" not in refused.value.message
 
 
-def test_a_certificate_without_a_name_is_nobody_s(everyone: FirstOf) -> None:
+def test_a_certificate_without_a_name_authenticates_no_user(everyone: FirstOf) -> None:
     assert who(everyone, Shown(named((NameOID.ORGANIZATION_NAME, "system:masters")))) == ANONYMOUS
 
 
-def test_what_is_no_certificate_is_refused() -> None:
+def test_an_invalid_certificate_is_refused() -> None:
     with pytest.raises(errors.Unauthorized):
         CertificateAuthenticator().authenticate(Shown(b"not a certificate"))

@@ -107,7 +107,7 @@ async def refused(impersonator: Impersonator, wanted: User, asker: User = ASKER)
     return found.value.message
 
 
-async def test_who_may_be_bob_to_list_pods_may_do_nothing_else_as_bob() -> None:
+async def test_constrained_impersonation_allows_nothing_but_its_verb() -> None:
     impersonator = Impersonator(Allowing(ON_PODS, BE_BOB))
     way = await impersonator.become(ASKER, User("bob"), LIST_PODS)
     assert (way.user, way.constraint) == (User("bob", ("system:authenticated",)), "impersonate:user-info")
@@ -141,7 +141,7 @@ async def test_a_refusal_tells_of_the_first_way(wanted: User, told: str) -> None
     assert f'User "alice" cannot {told}' in await refused(Impersonator(Allowing()), wanted)
 
 
-async def test_whoever_may_simply_impersonate_still_may() -> None:
+async def test_the_verb_impersonate_still_allows_everything() -> None:
     allowing = Allowing("impersonate users bob", "impersonate groups system:masters")
     impersonator = Impersonator(allowing)
     way = await impersonator.become(ASKER, User("bob", ("system:masters",)), LIST_PODS)
@@ -162,7 +162,7 @@ async def test_whoever_may_simply_impersonate_still_may() -> None:
         (User("bob", extra={"acme.com/x": ("",)}), "impersonating the empty string value in extra is not allowed"),
     ],
 )
-async def test_nobody_becomes_a_master_in_a_constrained_way(wanted: User, why: str) -> None:
+async def test_constrained_impersonation_never_gives_the_group_of_masters(wanted: User, why: str) -> None:
     class Yes(Allowing):
         def decide(self, user: User, action: Action) -> Decision:
             return NO_OPINION if action.verb == "impersonate" else ALLOWED

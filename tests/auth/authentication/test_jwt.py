@@ -33,7 +33,7 @@ def verified(text: str, keys: dict[str, jwt.PublicKey] = KEYS, **options: Any) -
     return token.claims
 
 
-def test_what_was_signed_is_verified() -> None:
+def test_a_signed_token_is_verified() -> None:
     assert verified(jwt.sign({"sub": "bob"}, KEY)) == {"sub": "bob"}
 
 
@@ -141,7 +141,7 @@ def test_extensions_that_must_be_understood_are_refused(extension: list[str]) ->
         "x" * 70000,
     ],
 )
-def test_what_is_no_token_is_not_read(text: str) -> None:
+def test_a_malformed_token_is_not_parsed(text: str) -> None:
     assert jwt.read(text) is None
 
 

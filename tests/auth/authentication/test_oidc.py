@@ -68,7 +68,7 @@ async def user_of(tokens: OidcTokens, token: str) -> User | None:
     return bearer.user if bearer is not None else None
 
 
-async def test_a_user_is_reported_with_his_issuer_unless_a_prefix_is_set(idp: Idp) -> None:
+async def test_a_user_has_the_issuer_as_prefix_unless_another_is_set(idp: Idp) -> None:
     names = []
     for prefix in ("", "-", "oidc:"):
         user = await user_of(idp.tokens(username_prefix=prefix), idp.token())
@@ -96,7 +96,7 @@ async def test_keys_are_fetched_once_and_again_when_they_change(idp: Idp) -> Non
     assert await user_of(tokens, idp.token()) is not None
 
 
-async def test_those_who_come_together_wait_for_the_same_keys(idp: Idp) -> None:
+async def test_concurrent_requests_wait_for_the_same_keys(idp: Idp) -> None:
     tokens = idp.tokens()
     users = await asyncio.gather(*(user_of(tokens, idp.token(sub=f"user-{number}")) for number in range(5)))
     assert all(user is not None for user in users)

@@ -170,7 +170,7 @@ def test_requests_are_refused_in_kubernetes_words(request_: Object, error: type[
     assert refused.value.message == message
 
 
-def test_there_is_no_token_for_nobody() -> None:
+def test_a_token_for_a_missing_account_is_refused() -> None:
     with pytest.raises(errors.NotFound, match='serviceaccounts "nobody" not found'):
         Shop().issuer.issue("shop", "nobody", {})
 

@@ -62,12 +62,12 @@ def test_a_bootstrap_token_stands_for_a_bootstrapper() -> None:
         pytest.param(bootstrap_secret(auth_extra_groups="system:masters"), id="a group of others"),
     ],
 )
-def test_a_bootstrap_token_that_is_not_in_order_is_nobody_s(secret: Object) -> None:
+def test_a_malformed_bootstrap_token_authenticates_no_user(secret: Object) -> None:
     assert BootstrapTokens(Kept(secret), Still()).find(TOKEN) is None
 
 
 @pytest.mark.parametrize("token", ["abcdef", "abcdef.0123", "ABCDEF.0123456789abcdef", f"{TOKEN}\n", "../../x.y"])
-def test_what_does_not_look_like_a_bootstrap_token_is_not_looked_up(token: str) -> None:
+def test_a_token_of_another_form_is_not_looked_up_as_a_bootstrap_token(token: str) -> None:
     assert BootstrapTokens(Kept(bootstrap_secret()), Still()).find(token) is None
 
 
@@ -127,7 +127,7 @@ async def test_a_token_without_audiences_is_for_this_api_alone() -> None:
     assert await found(tokens, "t", "there") is None
 
 
-def test_tokens_that_nobody_knows_take_no_memory_however_long_they_are() -> None:
+def test_unknown_tokens_take_no_memory_however_long_they_are() -> None:
     tokens, size = StaticTokens({"t": User("bob")}), 1 << 20
     tracemalloc.start()
     try:

@@ -30,7 +30,7 @@ def cluster() -> Rbac:
     )
 
 
-def test_what_is_held_what_could_be_joined_and_what_could_be_bound_are_named() -> None:
+def test_the_report_names_held_roles_joinable_groups_and_bindable_roles() -> None:
     explanation = explain(cluster(), BOB, DELETE_POD)
     assert explanation.allowed_by == ""
     assert [grant.binding for grant in explanation.held] == ["readers"]
@@ -41,7 +41,7 @@ def test_what_is_held_what_could_be_joined_and_what_could_be_bound_are_named() -
     assert str(explanation.rule) == '{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}'
 
 
-def test_who_may_is_told_why() -> None:
+def test_an_allowed_user_gets_the_reason() -> None:
     explanation = explain(cluster(), User("carol", ("ops",)), DELETE_POD)
     assert explanation.allowed_by == 'RoleBinding "cleaners/shop" of Role "cleaner" to Group "ops"'
 

@@ -37,7 +37,7 @@ class Cluster:
         )
 
 
-def test_who_is_bound_to_nothing_may_nothing() -> None:
+def test_a_user_without_bindings_may_do_nothing() -> None:
     assert Cluster().rbac().decide(BOB, LIST_PODS) == Decision("no opinion")
 
 
@@ -165,9 +165,7 @@ ACTIONS = st.one_of(
 @settings(max_examples=500, deadline=None)
 @example([[], [rule("get", "*/log")]], [Action("get", resource="pods", subresource="log", namespace="n")])
 @given(st.lists(st.lists(st.one_of(RULES, PATHS), max_size=3), max_size=5), st.lists(ACTIONS, max_size=8))
-def test_what_is_found_quickly_is_what_reading_every_rule_finds(
-    rules: list[list[Object]], actions: list[Action]
-) -> None:
+def test_the_index_finds_the_same_as_reading_every_rule(rules: list[list[Object]], actions: list[Action]) -> None:
     """The first half of the roles is bound everywhere, the rest in one namespace."""
     everywhere = len(rules) // 2
     user = User("bob", ("devs",))

@@ -88,7 +88,7 @@ def test_a_rule_allows_what_it_says(given: Object, action: Action, allowed: bool
         ),
     ],
 )
-def test_what_is_not_held_is_reported_as_kubernetes_tells_it(
+def test_permissions_that_are_not_held_are_reported_in_kubernetes_words(
     held: list[Object], wanted: list[Object], missing: list[str]
 ) -> None:
     found = missing_from([Rule.of(one) for one in held], [Rule.of(one) for one in wanted])

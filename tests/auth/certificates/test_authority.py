@@ -81,13 +81,13 @@ def test_proxies_have_an_authority_of_their_own(files: CertificateFiles) -> None
         proxy.verify_directly_issued_by(load_pair(files.ca).certificate)
 
 
-def test_what_is_there_is_kept(files: CertificateFiles, directory: Path) -> None:
+def test_existing_certificates_are_kept(files: CertificateFiles, directory: Path) -> None:
     before = contents(directory)
     assert ensure_certificates(directory) == files
     assert contents(directory) == before
 
 
-def test_what_expires_within_thirty_days_is_renewed_by_the_same_authority(
+def test_certificates_that_expire_within_thirty_days_are_renewed_by_the_same_authority(
     files: CertificateFiles, directory: Path
 ) -> None:
     before = contents(directory)

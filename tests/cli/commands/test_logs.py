@@ -69,7 +69,7 @@ async def site(cluster: RunningCluster, node: ProcessNode, kubectl: Kubectl) -> 
     assert (await kubectl("create", "-f", "-", stdin=DEPLOYMENT)).code == 0
 
 
-async def test_what_is_no_text_is_printed_byte_for_byte(ours: Pinnace, kubectl: Kubectl, node: ProcessNode) -> None:
+async def test_bytes_that_are_no_text_are_printed_unchanged(ours: Pinnace, kubectl: Kubectl, node: ProcessNode) -> None:
     node.lines["main"] = [b"gr\xc3", b"\xb6n\r\n\n\x00\xff\xfe\n", b"no end"]
     for command in ("logs web", "logs web --prefix", "logs web --limit-bytes=3"):
         theirs, mine = await kubectl(*command.split()), await ours(*command.split())

@@ -56,7 +56,7 @@ def test_a_project_is_never_written_over_another(project: Path) -> None:
     assert result.exit_code == 1
 
 
-def test_an_operator_runs_in_a_cluster_of_its_own_and_stops_when_told(project: Path, tmp_path: Path) -> None:
+def test_an_operator_runs_in_a_cluster_of_its_own_and_stops_on_a_signal(project: Path, tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     command = [sys.executable, "-m", "pinnace.cli.main", "run", "greeter_controller.py", "--dev"]
     command += ["--kubeconfig", str(kubeconfig)]

@@ -109,7 +109,7 @@ async def test_a_port_of_a_pod_is_reached_through_one_of_this_machine(ours: Pinn
     ],
     ids=["named port", "local port", "no pod", "no container", "exec", "duration", "nothing", "no command"],
 )
-async def test_what_makes_no_sense_is_refused_with_the_reason(
+async def test_invalid_arguments_are_refused_with_the_reason(
     ours: Pinnace, arguments: tuple[str, ...], complaint: bytes
 ) -> None:
     ended = await ours(*arguments)

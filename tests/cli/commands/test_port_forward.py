@@ -95,7 +95,7 @@ async def forwarding(ours: Pinnace, *arguments: str) -> AsyncIterator[tuple[int,
         ("pod/runs", ":http"),
     ],
 )
-async def test_what_is_sent_gets_to_the_pod_that_runs(
+async def test_data_reaches_the_pod_that_runs(
     target: str, port: str, ours: Pinnace, node: ProcessNode, site: None, echo: int
 ) -> None:
     async with forwarding(ours, target, port.replace("ECHO", str(echo))) as (local, remote):
@@ -130,9 +130,7 @@ REFUSED = [
 ]
 
 
-async def test_what_makes_no_sense_is_refused_as_kubectl_refuses_it(
-    ours: Pinnace, kubectl: Kubectl, site: None
-) -> None:
+async def test_invalid_arguments_are_refused_as_by_kubectl(ours: Pinnace, kubectl: Kubectl, site: None) -> None:
     differing = []
     for command in REFUSED:
         differing += await differences(kubectl, ours, *command.split())
@@ -140,7 +138,7 @@ async def test_what_makes_no_sense_is_refused_as_kubectl_refuses_it(
 
 
 @pytest.mark.parametrize("target", ["svc/loose", "configmap/kube-root"])
-async def test_what_leads_to_no_pod_is_refused(
+async def test_a_target_without_a_pod_is_refused(
     target: str, ours: Pinnace, cluster: RunningCluster, node: ProcessNode, site: None
 ) -> None:
     named = {"metadata": {"name": "kube-root"}}

@@ -106,7 +106,7 @@ def test_an_operator_of_some_namespaces_gets_roles_there(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("form", ["yaml", "kustomize", "helm"])
-def test_the_same_manifests_in_three_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_manifests_have_three_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     root = write_project(tmp_path, f"shop_{form}")
     out = root / "deploy"
     result = manifests(root, monkeypatch, "-m", f"shop_{form}.operators:operator", "--out", str(out), "--format", form)

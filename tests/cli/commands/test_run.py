@@ -120,7 +120,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
         started.process.kill()
 
 
-def test_what_is_saved_takes_the_place_of_what_ran_and_the_cluster_stays(run: Run) -> None:
+def test_a_saved_file_replaces_the_running_operator_and_the_cluster_stays(run: Run) -> None:
     assert run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "2")) == "site.twin.example.com/blog created\n"
     operator = run.directory / "site.py"
 

@@ -48,7 +48,7 @@ def test_a_service_account_is_bound_as_one(kubeconfig: Path) -> None:
     assert "--clusterrole=edit --serviceaccount=shop:robot" in told
 
 
-def test_who_may_is_reported_by_what(kubeconfig: Path) -> None:
+def test_an_allowed_action_is_reported_with_its_rule(kubeconfig: Path) -> None:
     code, told, _ = why_denied(kubeconfig, "bob", "get", "/api")
     binding = 'ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"'
     assert (code, told.strip()) == (0, f"bob may get /api: {binding}.")
@@ -59,7 +59,7 @@ def test_a_group_makes_the_difference(kubeconfig: Path) -> None:
     assert (code, "system:masters" in told) == (0, True)
 
 
-def test_a_resource_that_nobody_serves_is_named(kubeconfig: Path) -> None:
+def test_a_resource_that_is_not_served_is_named(kubeconfig: Path) -> None:
     code, _, complaint = why_denied(kubeconfig, "bob", "get", "podz")
     assert (code, 'no resource "podz"' in complaint) == (2, True)
 

@@ -127,7 +127,7 @@ Events:       <none>
 
 
 @pytest.mark.parametrize("named", NEWER)
-def test_what_older_kubectls_cannot_describe_is_described_as_newer_ones_do(named: str, twin: Twin) -> None:
+def test_kinds_unknown_to_older_kubectls_are_described_as_by_newer_ones(named: str, twin: Twin) -> None:
     """Older ones ask for beta versions, which are not served any more."""
     theirs = twin.kubectl.outcome(f"describe {named}")
     told = twin(f"describe {named}").stdout

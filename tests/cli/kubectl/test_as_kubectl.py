@@ -290,7 +290,7 @@ def _steady(value: Any) -> Any:
     return [_steady(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_what_both_apply_and_delete_is_stored_the_same(kubectl: Kubectl) -> None:
+def test_both_store_the_same_after_apply_and_delete(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=DEFINITION)
     kubectl("wait --for=condition=Established crd/widgets.twin.example.com")
     kubectl(f"create namespace {kubectl.namespace}-twin")
@@ -309,7 +309,7 @@ def _here(outcome: Outcome) -> Outcome:
     return Outcome(outcome.code, outcome.stdout.replace("-twin", ""), outcome.stderr.replace("-twin", ""))
 
 
-def test_what_another_has_made_is_warned_of_and_taken_over(twin: Twin) -> None:
+def test_apply_warns_of_an_object_without_its_annotation_and_takes_it_over(twin: Twin) -> None:
     twin.kubectl("create configmap bare")
     ours = twin("apply -f -", stdin="{apiVersion: v1, kind: ConfigMap, metadata: {name: bare}, data: {a: b}}")
     assert ours.stdout == "configmap/bare configured\n"

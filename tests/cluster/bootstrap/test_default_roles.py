@@ -100,7 +100,7 @@ def test_every_bound_role_exists(roles: dict[tuple[str, str], Object]) -> None:
             assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in roles
 
 
-def test_what_is_missing_is_added_and_what_was_added_stays(roles: dict[tuple[str, str], Object]) -> None:
+def test_missing_rules_are_added_and_added_ones_stay(roles: dict[tuple[str, str], Object]) -> None:
     wanted = roles["ClusterRole", "system:basic-user"]
     own = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
     present = copy.deepcopy(wanted)
@@ -118,7 +118,7 @@ def test_a_lost_subject_comes_back(roles: dict[tuple[str, str], Object]) -> None
     assert completed is not None and completed["subjects"] == [{"kind": "User", "name": "bob"}, *wanted["subjects"]]
 
 
-def test_who_says_so_is_left_alone(roles: dict[tuple[str, str], Object]) -> None:
+def test_a_role_without_auto_update_is_left_unchanged(roles: dict[tuple[str, str], Object]) -> None:
     wanted = roles["ClusterRole", "system:basic-user"]
     present = {**wanted, "rules": [], "metadata": {**wanted["metadata"], "annotations": {AUTOMATIC: "false"}}}
     assert completion(present, wanted) is None

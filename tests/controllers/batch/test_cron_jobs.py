@@ -221,7 +221,7 @@ async def test_a_run_whose_status_was_lost_is_not_started_again(cluster: Cluster
         pytest.param({"timeZone": "Mars/Olympus"}, "UnknownTimeZone", id="no time zone"),
     ],
 )
-async def test_what_cannot_be_scheduled_is_reported_in_an_event(
+async def test_an_invalid_schedule_is_reported_in_an_event(
     cluster: Cluster, hand: Hand, spec: dict[str, Any], reason: str
 ) -> None:
     """Stored by an older server that let it pass."""

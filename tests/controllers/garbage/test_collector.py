@@ -68,7 +68,7 @@ async def test_orphans_live_on_without_their_owner(world: World) -> None:
     assert "ownerReferences" in (await world.client.get(KIND, "c", namespace="default"))["metadata"]
 
 
-async def test_orphans_that_nobody_has_heard_of_yet_are_kept_too(world: World) -> None:
+async def test_orphans_that_the_collector_has_not_seen_yet_are_kept_too(world: World) -> None:
     owner = await world.client.create(config_map("owner"))
     for number in range(20):
         await world.client.create(config_map(f"late-{number}", owner))
@@ -77,7 +77,7 @@ async def test_orphans_that_nobody_has_heard_of_yet_are_kept_too(world: World) -
     assert len(await world.names(KIND)) == 20
 
 
-async def test_an_orphan_that_goes_while_it_is_set_free_keeps_nobody(
+async def test_an_orphan_that_goes_while_it_is_released_delays_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await world.client.create(config_map("owner"))

@@ -105,7 +105,7 @@ async def test_a_group_that_could_not_be_read_is_asked_for_again_alone(
     assert monitors.informer(kind_from(WIDGET)) is not None
 
 
-async def test_what_is_stored_once_comes_once_after_a_group_is_read_again(world: World) -> None:
+async def test_an_object_comes_once_after_its_group_is_read_again(world: World) -> None:
     discovery = Discovery(world.client)
     before = await discovery.reread()
     after = await discovery.reread("networking.k8s.io")

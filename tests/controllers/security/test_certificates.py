@@ -81,7 +81,7 @@ def conditions_of(request: Object) -> dict[str, Object]:
     return {one["type"]: one for one in request["status"].get("conditions") or ()}
 
 
-async def test_what_is_approved_is_signed_by_the_cluster_s_authority(
+async def test_an_approved_request_is_signed_by_the_cluster_s_authority(
     world: World, clock: ManualClock, files: CertificateFiles
 ) -> None:
     names = [x509.DNSName("bob.example"), x509.RFC822Name("bob@example.com")]
@@ -177,7 +177,7 @@ async def test_nothing_is_signed_unless_it_is_approved(world: World) -> None:
         ),
     ],
 )
-async def test_what_a_signer_does_not_sign_is_said_to_have_failed(
+async def test_a_request_that_the_signer_refuses_has_the_condition_failed(
     world: World, signer: str, pem: bytes, usages: Sequence[str], why: str
 ) -> None:
     request = await decided(world, signing_request(pem, signer=signer, usages=usages))
@@ -193,7 +193,7 @@ async def test_a_node_gets_a_certificate_to_serve_with(world: World) -> None:
     assert [str(name.value) for name in names.value] == ["one"]
 
 
-async def test_nobody_gets_a_certificate_that_signs_others_or_has_two_names(world: World) -> None:
+async def test_a_request_for_an_authority_or_for_two_names_is_not_signed(world: World) -> None:
     pem = pem_request(("admin", "bob"), wants_to_sign=True)
     request = await decided(world, signing_request(pem))
     certificate = certificate_of(request)
@@ -330,7 +330,7 @@ async def test_old_requests_are_removed(
     assert await world.client.get_or_none(KIND, "wanted") is None
 
 
-async def test_what_has_failed_is_removed_too(world: World, clock: ManualClock) -> None:
+async def test_failed_requests_are_removed_too(world: World, clock: ManualClock) -> None:
     request = signing_request(pem_request(), usages=("code signing",))
     later = to_rfc3339(clock.now() + timedelta(days=1))
     await decided(world, request, lastUpdateTime=later)

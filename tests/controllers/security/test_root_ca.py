@@ -25,7 +25,7 @@ async def test_every_namespace_has_the_ca(world: World, files: CertificateFiles)
     [{"data": {"ca.crt": "mine"}}, {"data": None}, {"data": {"more": "of it"}}, {"metadata": {"annotations": None}}],
     ids=["changed", "emptied", "added to", "not described"],
 )
-async def test_what_is_changed_is_put_right(world: World, patch: dict[str, object]) -> None:
+async def test_a_changed_config_map_is_corrected(world: World, patch: dict[str, object]) -> None:
     before = await world.client.get(KIND, NAME, namespace="default")
     await world.client.patch(KIND, NAME, patch, namespace="default")
     await world.settle()
@@ -34,7 +34,7 @@ async def test_what_is_changed_is_put_right(world: World, patch: dict[str, objec
     assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
-async def test_what_is_deleted_comes_back(world: World) -> None:
+async def test_a_deleted_config_map_comes_back(world: World) -> None:
     await world.client.delete(KIND, NAME, namespace="default")
     await world.settle()
     assert await world.client.get_or_none(KIND, NAME, namespace="default") is not None

@@ -82,7 +82,7 @@ async def test_a_secret_is_filled_with_a_token_that_works(keyed: World, files: C
     assert await user_of(keyed, token_in(secret)) == ""
 
 
-async def test_what_is_taken_out_is_put_back_and_the_rest_is_kept(keyed: World) -> None:
+async def test_removed_data_of_a_secret_is_restored_and_the_rest_is_kept(keyed: World) -> None:
     await keyed.client.create(holder(data={"more": "bW9yZQ=="}))
     before = await filled(keyed)
     await keyed.client.patch(SECRET, "robot-token", {"data": {"token": None, "ca.crt": None}}, namespace="default")
@@ -104,7 +104,7 @@ async def test_a_secret_goes_with_its_account(keyed: World) -> None:
 
 
 @pytest.mark.parametrize(("of", "uid"), [("nobody", ""), ("robot", "of-a-former-robot")])
-async def test_a_secret_for_nobody_is_removed(keyed: World, of: str, uid: str) -> None:
+async def test_a_secret_of_a_missing_account_is_removed(keyed: World, of: str, uid: str) -> None:
     await keyed.client.create(holder(of=of, uid=uid))
     await keyed.settle()
     assert await keyed.client.get_or_none(SECRET, "robot-token", namespace="default") is None
@@ -129,7 +129,7 @@ async def test_an_account_forgets_a_secret_that_is_gone(keyed: World) -> None:
     assert (await keyed.client.get(ACCOUNT, "old", namespace="default"))["secrets"] == [{"name": "kept"}]
 
 
-async def test_a_secret_marked_as_invalid_lets_nobody_in(keyed: World) -> None:
+async def test_a_secret_marked_as_invalid_authenticates_no_user(keyed: World) -> None:
     await keyed.client.create(holder())
     token = token_in(await filled(keyed))
     label = {"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}

@@ -87,7 +87,7 @@ async def test_a_claim_that_was_made_for_a_pod_is_used_by_it_alone(world: World)
     assert again["metadata"]["uid"] != made["metadata"]["uid"], "it is not the pod's, which has a new one"
 
 
-async def test_who_takes_the_protection_away_from_what_stays_gets_it_back(world: World) -> None:
+async def test_a_removed_protection_finalizer_comes_back(world: World) -> None:
     await world.client.create(claim())
     await world.client.patch(CLAIM, "data", {"metadata": {"finalizers": None}}, namespace="default")
     await world.settle()

@@ -270,7 +270,7 @@ async def test_with_surge_the_old_pod_stays_until_the_new_one_is_available(
     assert await placed(world) == {"a": ["2"], "b": ["2"], "c": ["2"]}
 
 
-async def test_on_delete_updates_only_what_somebody_deletes(world: World, kubelet: Kubelet) -> None:
+async def test_on_delete_updates_only_pods_that_a_user_deletes(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a", "b")
     await world.client.create(workload(DAEMON_SET, updateStrategy={"type": "OnDelete"}))
     await kubelet.run_all()

@@ -387,7 +387,7 @@ async def test_a_quota_of_replica_sets_shows_why_nothing_is_rolled_out(world: Wo
     assert await sizes(world) == {"web:1": 1}
 
 
-async def test_what_belongs_to_a_deployment_goes_with_it(world: World, kubelet: Kubelet, clock: ManualClock) -> None:
+async def test_the_dependents_of_a_deployment_go_with_it(world: World, kubelet: Kubelet, clock: ManualClock) -> None:
     await world.client.create(workload(DEPLOYMENT, replicas=2))
     await kubelet.run_all()
     await world.client.delete(DEPLOYMENT, "web", namespace="default", propagation="Foreground")

@@ -230,7 +230,7 @@ async def test_pods_below_the_partition_keep_their_revision_even_when_recreated(
     assert await images(world) == ["web:2", "web:2", "web:2"]
 
 
-async def test_on_delete_updates_only_what_somebody_deletes(world: World, kubelet: Kubelet) -> None:
+async def test_on_delete_updates_only_pods_that_a_user_deletes(world: World, kubelet: Kubelet) -> None:
     await world.client.create(stateful_set(replicas=2, updateStrategy={"type": "OnDelete"}))
     await kubelet.run_all()
     await set_image(world, STATEFUL_SET, "web:2")

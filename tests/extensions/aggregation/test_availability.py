@@ -158,7 +158,7 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
         pytest.param({"spec": {"type": "ExternalName"}}, [], None, id="outside the cluster"),
     ],
 )
-def test_what_can_be_reported_without_asking_the_server(
+def test_an_availability_is_known_without_a_request_where_a_service_lacks_something(
     service: Json | None, slices: list[Json], found: CheckResult | None
 ) -> None:
     assert error_of_service(PLACE, service, slices) == found

@@ -21,7 +21,7 @@ from tests.extensions.definitions import DEFINITIONS, definition, reached, versi
 from pinnace.cluster.in_process import in_process_client
 
 
-async def test_what_is_local_stays_so_until_an_api_service_leads_elsewhere(cluster: Aggregating) -> None:
+async def test_a_local_group_stays_local_until_an_api_service_leads_elsewhere(cluster: Aggregating) -> None:
     local = api_service(cluster.port, cluster.ca, service=None, caBundle=None)
     await cluster.made(API_SERVICES, local)
     found = await cluster.available("True")

@@ -38,7 +38,7 @@ async def test_requests_reach_the_server_and_its_answers_come_back(cluster: Aggr
     assert (await cluster.delete(f"{RECIPES}/soup")).status == 200
 
 
-async def test_the_server_is_told_who_is_calling_by_a_proxy_that_it_knows(cluster: Aggregating) -> None:
+async def test_the_server_gets_the_user_in_the_headers_of_a_known_proxy(cluster: Aggregating) -> None:
     await cluster.register()
     user = User("ada", ("cooks", "system:masters"), "7", {"example.com/shift": ("late",)})
     api = LocalApi(cluster.plane.api, user)
@@ -64,7 +64,7 @@ async def test_the_server_is_told_who_is_calling_by_a_proxy_that_it_knows(cluste
     assert not {"authorization", "x-remote-extra-crown", "x-hop"} & set(headers)
 
 
-async def test_whoever_may_not_is_refused_before_the_server_is_asked(cluster: Aggregating) -> None:
+async def test_an_unauthorized_request_is_refused_before_the_server_is_called(cluster: Aggregating) -> None:
     await cluster.register()
     asked = list(cluster.kitchen.asked)
     answer = await LocalApi(cluster.plane.api, User("mallory")).request("GET", f"{RECIPES}?watch=1")

@@ -36,7 +36,7 @@ async def rewrite(cluster: Cluster, schema: Object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("before", "after", "told"), BREAKS, ids=BREAK_IDS)
-async def test_what_breaks_is_reported(cluster: Cluster, before: Object, after: Object, told: str) -> None:
+async def test_an_incompatible_schema_is_reported(cluster: Cluster, before: Object, after: Object, told: str) -> None:
     await cluster.define(boats(version(schema=before)))
     status, text = await rewrite(cluster, after)
     assert status == 200
@@ -44,7 +44,7 @@ async def test_what_breaks_is_reported(cluster: Cluster, before: Object, after: 
 
 
 @pytest.mark.parametrize(("before", "after", "told"), BREAKS, ids=BREAK_IDS)
-async def test_what_breaks_is_refused_where_the_definition_asks(
+async def test_a_breaking_change_is_refused_where_the_definition_asks_for_it(
     cluster: Cluster, before: Object, after: Object, told: str
 ) -> None:
     await cluster.define(boats(version(schema=before), metadata=STRICT))
@@ -67,7 +67,7 @@ async def test_it_takes_a_write_of_its_own_to_open_the_gate(cluster: Cluster, ed
         assert reply.status == 200 and "v1 spec.name: the field is removed" in " ".join(reply.header("warning"))
 
 
-async def test_what_only_widens_is_not_reported(cluster: Cluster) -> None:
+async def test_a_widening_change_is_not_reported(cluster: Cluster) -> None:
     narrow = shape(size={**NUMBER, "maximum": 3}, kind={**TEXT, "enum": ["a"]})
     await cluster.define(boats(version(schema=narrow), metadata=STRICT))
     status, text = await rewrite(cluster, shape(size={"type": "number"}, kind=TEXT, name=TEXT))

@@ -42,7 +42,7 @@ async def test_rules_that_cost_much_are_asked_in_a_thread(cluster: Cluster, aske
     assert askers.count(threading.main_thread()) < len(COSTLY)  # It was given up there.
 
 
-async def test_what_such_rules_say_is_what_they_would_have_said_at_once(cluster: Cluster) -> None:
+async def test_costly_rules_give_the_same_errors_as_immediate_ones(cluster: Cluster) -> None:
     await cluster.define(boats(version(schema=shape(sizes=SIZES))))
     refused = await cluster.post(BOATS, boat("large", sizes=[*range(100, 199), 1]))
     assert (refused.status, refused.json["details"]["causes"][0]["message"]) == (422, "Invalid value: no 2")

@@ -239,7 +239,7 @@ async def test_a_scale_that_is_not_there_can_be_made_but_not_read(cluster: Clust
     assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"] == {"size": 0}
 
 
-async def test_who_scales_does_not_come_to_own_defaults(cluster: Cluster) -> None:
+async def test_scaling_does_not_take_defaults(cluster: Cluster) -> None:
     paths = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.count"}}
     schema = shape(size=NUMBER, crew={"type": "integer", "default": 4})
     await cluster.define(boats(version("v1", storage=True), version("v2", schema, subresources=paths)))
@@ -250,7 +250,7 @@ async def test_who_scales_does_not_come_to_own_defaults(cluster: Cluster) -> Non
     assert [one["fieldsV1"] for one in entries if one["manager"] == "scaler"] == [{"f:spec": {"f:size": {}}}]
 
 
-async def test_what_was_made_for_replaced_kinds_is_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compiled_parts_of_replaced_kinds_are_dropped(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "_LOOKED_THROUGH", 8)
     found = boats()
     await cluster.define(found)
@@ -367,7 +367,7 @@ async def test_a_deprecated_version_says_so(cluster: Cluster) -> None:
     ],
     ids=["no kind", "another version", "labels that are numbers"],
 )
-async def test_what_is_no_object_of_the_kind_is_refused(cluster: Cluster, body: object, message: str) -> None:
+async def test_a_body_that_is_no_object_of_the_kind_is_refused(cluster: Cluster, body: object, message: str) -> None:
     await cluster.define(boats())
     reply = await cluster.post(BOATS, body)
     assert reply.status == 400
@@ -396,7 +396,7 @@ async def test_paths_that_lead_nowhere_are_refused_by_the_kind_itself(cluster: C
     assert (unnamed.status, unnamed.message) == (400, "name must be provided")
 
 
-async def test_what_cannot_be_shown_or_selected_is_reported_as_of_any_custom_kind(cluster: Cluster) -> None:
+async def test_errors_of_tables_and_selectors_are_those_of_any_custom_kind(cluster: Cluster) -> None:
     await cluster.define(boats())
     assert (await cluster.get(f"{BOATS}?fieldSelector=spec.size%3D9")).message == "field label not supported: spec.size"
     one = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"

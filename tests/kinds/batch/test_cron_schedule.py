@@ -35,7 +35,7 @@ def at(text: str) -> datetime:
         pytest.param("@hourly", "UTC", "2026-01-01T00:00:10", "2026-01-01T01:00", id="hourly"),
     ],
 )
-def test_the_next_time(schedule: str, zone: str, after: str, expected: str) -> None:
+def test_a_schedule_has_a_next_time(schedule: str, zone: str, after: str, expected: str) -> None:
     assert parse_schedule(schedule).next(at(after), ZoneInfo(zone)) == at(expected)
 
 

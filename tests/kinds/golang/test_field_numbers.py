@@ -106,7 +106,7 @@ def _everything() -> set[str]:
 
 
 @pytest.mark.parametrize("minor", minors())
-def test_whatever_is_served_can_be_sent(minor: str) -> None:
+def test_every_served_kind_can_be_sent_as_protobuf(minor: str) -> None:
     served = list(resources(Definitions.load(minor)))
     kinds = {resource.kind for resource in served} | {sub.kind for found in served for sub in found.subresources}
     unknown = {kind for kind in kinds if message_of(kind) is None and not kind.name.endswith("Options")}

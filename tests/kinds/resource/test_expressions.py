@@ -37,13 +37,13 @@ def test_it_may_ask_for_all_that_a_device_has(expression: str) -> None:
         ("device", "must evaluate to bool or the unknown type, not kubernetes.DRADevice"),
     ],
 )
-def test_what_means_nothing_is_refused_in_the_compilers_words(expression: str, message: str) -> None:
+def test_an_invalid_expression_is_refused_in_the_words_of_the_compiler(expression: str, message: str) -> None:
     (err,) = validate_expression(expression, "expression")
     assert (err.field, err.reason) == ("expression", "FieldValueInvalid")
     assert message in err.message
 
 
-def test_what_costs_too_much_is_refused() -> None:
+def test_an_expression_that_costs_too_much_is_refused() -> None:
     all_of_all = "device.attributes.all(d, device.attributes[d].all(k, device.attributes.all(e, e == k || e == d)))"
     dear = f"device.attributes.all(x, device.attributes[x].all(y, {all_of_all}))"
     (err,) = validate_expression(dear, "expression")

@@ -69,7 +69,7 @@ def test_the_creator_owns_all_but_what_says_who_the_object_is() -> None:
     ]
 
 
-def test_structs_that_are_always_there_are_owned_by_nobody() -> None:
+def test_structs_that_are_always_there_have_no_manager() -> None:
     pod = {
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "a"}], "securityContext": {}},
@@ -89,7 +89,7 @@ def test_in_a_custom_kind_nothing_is_there_before_it_is_set() -> None:
     }
 
 
-def test_what_changes_changes_its_owner_and_what_goes_has_none() -> None:
+def test_a_changed_field_changes_its_manager_and_a_removed_one_has_none() -> None:
     live = created(config_map(a="1", b="2", c="3"))
     new = updated(live, "b", data={"a": "1", "b": "other", "d": "4"})
     assert owners(new) == {
@@ -115,7 +115,7 @@ def test_only_removing_makes_no_entry_and_an_entry_without_fields_goes() -> None
     ],
     ids=["another place", "emptiness", "lists", "depth"],
 )
-def test_what_the_maker_of_an_object_owns_does_not_depend_on_what_was_made_before(objects: tuple[Object, ...]) -> None:
+def test_the_fields_of_a_creator_do_not_depend_on_earlier_objects(objects: tuple[Object, ...]) -> None:
     schema = Schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
     met = Ownership(schema=schema, api_version="v1")
     for spec in (*objects, *objects):
@@ -124,7 +124,7 @@ def test_what_the_maker_of_an_object_owns_does_not_depend_on_what_was_made_befor
         assert created(copy.deepcopy(obj), ownership=met) == fresh
 
 
-def test_what_is_remembered_of_objects_that_were_made_is_bounded() -> None:
+def test_the_cache_of_created_objects_is_bounded() -> None:
     ownership = Ownership(schema=CONFIG_MAP, api_version="v1")
     for number in range(300):
         created(config_map(**{f"key{number}": "x"}), ownership=ownership)
@@ -326,7 +326,7 @@ def test_force_takes_what_is_contested() -> None:
     assert owners(obj) == {"x": {"f:data": {"f:a": {}}}, "a": {"f:data": {".": {}, "f:b": {}}}}
 
 
-def test_what_is_no_longer_applied_is_removed_unless_another_owns_it() -> None:
+def test_a_field_that_is_no_longer_applied_is_removed_unless_another_manager_owns_it() -> None:
     live = applied(None, config_map(a="1", b="2", c="3"), "x", T1)
     live = applied(live, config_map(b="2"), "y", T2)
     obj = applied(live, config_map(a="1"), "x", T3)
@@ -358,7 +358,7 @@ def test_dropping_everything_drops_the_entry() -> None:
     assert list(owners(obj)) == ["a"]
 
 
-def test_the_first_apply_finds_an_owner_for_what_nobody_tracked() -> None:
+def test_the_first_apply_finds_a_manager_for_untracked_fields() -> None:
     live = config_map(a="1")
     with pytest.raises(ApplyConflict, match=r'conflict with "before-first-apply" using v1: \.data\.a'):
         applied(live, config_map(a="2"), "x")

@@ -99,7 +99,7 @@ def test_an_operation_that_does_not_apply_is_refused_without_a_word_about_why(op
         ([5], "number into Go value of type handlers.jsonPatchOp"),
     ],
 )
-def test_what_is_no_json_patch_is_a_bad_request(patch: Any, message: str) -> None:
+def test_an_invalid_json_patch_is_a_bad_request(patch: Any, message: str) -> None:
     with pytest.raises(BadRequest) as refusal:
         json_patch({}, patch)
     assert refusal.value.message == f"error decoding patch: json: cannot unmarshal {message}"
@@ -192,7 +192,7 @@ def test_json_patches_agree_with_plain_changes_to_a_copy(case: tuple[Any, list[d
     assert (document, operations) == before
 
 
-def test_what_a_json_patch_does_not_touch_is_shared() -> None:
+def test_a_json_patch_shares_the_values_that_it_does_not_touch() -> None:
     document: dict[str, Any] = {"spec": {"a": [1]}, "metadata": {"labels": {}}}
     patched = json_patch(document, [{"op": "add", "path": "/metadata/labels/x", "value": "y"}])
     assert patched["spec"] is document["spec"]
@@ -229,7 +229,7 @@ def test_a_merge_patch_merges(document: Any, patch: Any, merged: Any) -> None:
         (5, "error decoding patch: json: cannot unmarshal number into Go value of type map[string]interface {}"),
     ],
 )
-def test_what_is_no_merge_patch_is_a_bad_request(patch: Any, message: str) -> None:
+def test_an_invalid_merge_patch_is_a_bad_request(patch: Any, message: str) -> None:
     with pytest.raises(BadRequest) as refusal:
         merge_patch({}, patch)
     assert refusal.value.message == message

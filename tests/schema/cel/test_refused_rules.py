@@ -85,7 +85,7 @@ def test_old_values_can_be_compared_only_where_items_have_keys() -> None:
     ],
     ids=["type of message", "fault in message", "optional old that is not used"],
 )
-def test_what_stands_beside_a_rule_is_checked_too(words: dict[str, Any], err: str) -> None:
+def test_message_and_field_path_of_a_rule_are_checked_too(words: dict[str, Any], err: str) -> None:
     (found,) = errors_of(ruled(ITEM, "self.n > 0", **words))
     assert err in found[1]
 

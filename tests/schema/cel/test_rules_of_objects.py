@@ -199,7 +199,7 @@ def test_transition_rules_compare_with_what_was_there(changes: dict[str, Any], e
     assert told(new, old) == expected
 
 
-def test_what_did_not_change_is_only_warned_of() -> None:
+def test_an_unchanged_invalid_value_causes_only_a_warning() -> None:
     old = resource(at=["x"], s="bad")
     warnings: list[str] = []
     assert RULES.errs(resource(at=["x"], s="bad", once="o", n=1), old, warnings=warnings) == []

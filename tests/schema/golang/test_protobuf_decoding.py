@@ -163,7 +163,7 @@ def test_a_message_becomes_json(data: bytes, obj: dict[str, Any]) -> None:
         (b"\x61" + struct.pack("<d", float("nan")), "json: unsupported value: NaN"),
     ],
 )
-def test_what_is_no_message_is_refused(data: bytes, err: str) -> None:
+def test_an_invalid_message_is_refused(data: bytes, err: str) -> None:
     with pytest.raises(MalformedProtobuf) as caught:
         BOATS.read("Boat", data)
     assert str(caught.value) == err
@@ -197,7 +197,7 @@ def test_messages_nest_within_bounds(field: int) -> None:
         (PREFIX + b"\xff", "unexpected EOF"),
     ],
 )
-def test_what_is_no_envelope_is_refused(body: bytes, err: str) -> None:
+def test_an_invalid_envelope_is_refused(body: bytes, err: str) -> None:
     with pytest.raises(MalformedProtobuf) as caught:
         read_envelope(body)
     assert str(caught.value) == err

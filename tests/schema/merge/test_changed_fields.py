@@ -95,7 +95,7 @@ CHANGED: list[Any] = [
 
 
 @pytest.mark.parametrize(("old", "new", "changes"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED])
-def test_between_two_values(old: Any, new: Any, changes: Any) -> None:
+def test_changes_between_two_values_are_found(old: Any, new: Any, changes: Any) -> None:
     assert tuple(find_changes(old, new, CONFIG_MAP)) == changes
 
 
@@ -137,7 +137,9 @@ LISTS = [
 @pytest.mark.parametrize(
     ("old", "new", "added", "modified", "removed"), [c[1:] for c in LISTS], ids=[c[0] for c in LISTS]
 )
-def test_between_two_lists(old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet) -> None:
+def test_changes_between_two_lists_are_found(
+    old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
     expected = tuple(map(at_containers, (added, modified, removed)))
     assert tuple(find_changes(pod(*old), pod(*new), POD)) == expected
 

@@ -81,7 +81,7 @@ def test_paths_are_shown_as_messages_show_them(path: tuple[str, ...], shown: str
 
 
 @pytest.mark.parametrize("sent", [[], {"f": {}}, {"fa": {}}, {"f:a": 1}, {"k:{": {}}])
-def test_what_is_no_set_is_refused(sent: Any) -> None:
+def test_an_invalid_field_set_is_refused(sent: Any) -> None:
     with pytest.raises(ValueError):
         field_sets.parse(sent)
 

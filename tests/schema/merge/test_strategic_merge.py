@@ -69,7 +69,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("patch", "expected"), [case[1:] for case in NAMES], ids=[case[0] for case in NAMES])
-def test_in_a_list_with_a_merge_key(patch: dict[str, Any], expected: str) -> None:
+def test_a_list_with_a_merge_key_is_merged_by_it(patch: dict[str, Any], expected: str) -> None:
     assert names(patch) == expected
 
 
@@ -101,7 +101,7 @@ METADATA = [
 
 
 @pytest.mark.parametrize(("patch", "key", "expected"), [case[1:] for case in METADATA], ids=[c[0] for c in METADATA])
-def test_in_metadata(patch: dict[str, Any], key: str, expected: Any) -> None:
+def test_directives_work_in_metadata(patch: dict[str, Any], key: str, expected: Any) -> None:
     assert patched({"metadata": patch})["metadata"][key] == expected
 
 

@@ -32,7 +32,7 @@ MERGED = [
 
 
 @pytest.mark.parametrize(("live", "applied", "data"), [case[1:] for case in MERGED], ids=[case[0] for case in MERGED])
-def test_maps(live: Any, applied: Any, data: Any) -> None:
+def test_maps_are_merged_by_key(live: Any, applied: Any, data: Any) -> None:
     assert merge(live, applied, CONFIG_MAP)["data"] == data
 
 
@@ -99,7 +99,7 @@ def test_fields_are_removed_and_what_loses_everything_below_is_null() -> None:
 
 
 @given(custom_objects, st.data())
-def test_what_is_removed_is_gone_and_the_rest_stays(value: dict[str, Any], data: st.DataObject) -> None:
+def test_removed_fields_are_gone_and_the_rest_stays(value: dict[str, Any], data: st.DataObject) -> None:
     owned = members(of(value, CUSTOM))
     removable = [path for path in owned if path[-1] != "f:id"]  # An item without its key is none.
     if not removable:

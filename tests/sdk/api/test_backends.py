@@ -51,7 +51,7 @@ async def test_a_class_with_get_and_list_is_enough_to_be_read(cluster: Cluster) 
     assert refused.value.code == 405
 
 
-async def test_what_others_change_is_noticed_when_it_is_looked_at_again(cluster: Cluster) -> None:
+async def test_changes_by_others_are_noticed_at_the_next_poll(cluster: Cluster) -> None:
     catalogue = Catalogue()
     operator = Operator("kitchen")
     operator.serves(Recipe, catalogue, refresh=5)
@@ -158,7 +158,7 @@ async def test_a_watch_ends_when_its_client_leaves(cluster: Cluster, monkeypatch
         await asyncio.sleep(0)
 
 
-async def test_whoever_served_it_before_serves_it_again_afterwards(cluster: Cluster) -> None:
+async def test_the_former_api_service_is_restored_afterwards(cluster: Cluster) -> None:
     service = {"namespace": "prod", "name": "kitchen", "port": 443}
     spec = {"group": "kitchen.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
     obj: Object = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService"}
@@ -178,6 +178,6 @@ async def test_whoever_served_it_before_serves_it_again_afterwards(cluster: Clus
         pytest.param(Scaled, Memory(), "Scaled cannot be scaled", id="a scale"),
     ],
 )
-def test_what_cannot_be_served_is_said_where_it_is_declared(kind: Any, backend: Any, told: str) -> None:
+def test_a_kind_that_cannot_be_served_raises_an_error_at_its_declaration(kind: Any, backend: Any, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         Operator("kitchen").serves(kind, backend)

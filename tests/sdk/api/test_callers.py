@@ -60,7 +60,7 @@ def proxy(name: str = "front-proxy-client") -> KeyPair:
     return issue(load_pair(certificates().front_proxy_ca), common_name=name, client=True)
 
 
-async def test_whoever_only_claims_to_be_somebody_is_nobody(direct: Direct) -> None:
+async def test_a_user_in_headers_of_an_unknown_proxy_is_anonymous(direct: Direct) -> None:
     status, told = await direct.get(headers=FORGED)
     assert status == 403
     assert told["message"].startswith('recipes.kitchen.example.com is forbidden: User "system:anonymous" cannot list')

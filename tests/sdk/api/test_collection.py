@@ -109,7 +109,7 @@ async def test_nothing_is_reported_what_has_not_changed() -> None:
         assert await watcher.next() == []
 
 
-async def test_whoever_follows_the_changes_has_what_a_list_has() -> None:
+async def test_following_the_changes_gives_the_same_as_a_list() -> None:
     """Writes in any order; a watch from any moment leads to the same state as a list, and lists of the past agree."""
     seed = random.randrange(10**6)
     chance = random.Random(seed)
@@ -150,7 +150,7 @@ async def test_whoever_follows_the_changes_has_what_a_list_has() -> None:
     assert followed == state, f"seed {seed}, since {since}"
 
 
-async def test_what_is_longer_ago_than_is_remembered_is_gone() -> None:
+async def test_a_revision_older_than_the_history_is_gone() -> None:
     collection, _ = over(Memory())
     begun = collection.revision
     obj: Object = {**recipe(), "metadata": {"name": "soup", "namespace": "default"}}

@@ -62,7 +62,7 @@ async def test_a_watch_from_before_all_that_is_remembered_has_to_begin_anew(clie
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
 
 
-async def test_what_no_longer_is_chosen_has_gone_for_those_who_chose(client: Client) -> None:
+async def test_an_object_that_no_longer_matches_is_deleted_for_selective_watches(client: Client) -> None:
     async with aclosing(client.lines(f"{ROOT}/recipes?watch=1&fieldSelector=spec.dish%3Dbowl")) as lines:
         await client.create(recipe(dish="bowl"))
         assert orjson.loads(await anext(lines))["type"] == "ADDED"

@@ -189,7 +189,7 @@ async def test_an_object_is_only_in_the_namespace_that_it_says(cluster: Cluster,
     assert await cluster.client.get_or_none(KIND, "soup") is not None
 
 
-async def test_whoever_overtakes_a_write_loses_nothing(cluster: Cluster, shop: Shop) -> None:
+async def test_a_write_that_overtakes_another_loses_nothing(cluster: Cluster, shop: Shop) -> None:
     shop.dishes = {"soup": {"name": "soup", "time": 5}}
     operator = kitchen(dishes(shop))
 
@@ -210,7 +210,7 @@ async def test_whoever_overtakes_a_write_loses_nothing(cluster: Cluster, shop: S
     assert shop.dishes["soup"]["time"] == 50
 
 
-async def test_one_that_somebody_else_made_meanwhile_exists_already(cluster: Cluster, shop: Shop) -> None:
+async def test_an_object_that_another_client_made_meanwhile_exists_already(cluster: Cluster, shop: Shop) -> None:
     async def nothing_yet(request: web.Request) -> web.StreamResponse:
         return web.Response(status=404 if request.method == "GET" else 409)
 
@@ -235,7 +235,7 @@ async def test_one_that_is_gone_before_it_is_changed_is_not_found(cluster: Clust
     await cluster.client.delete(KIND, "soup")  # That is what was wanted.
 
 
-async def test_what_the_service_refuses_is_reported_in_its_words(cluster: Cluster, shop: Shop) -> None:
+async def test_a_refusal_of_the_service_is_reported_in_its_words(cluster: Cluster, shop: Shop) -> None:
     shop.dishes = {"soup": {"name": "soup", "time": 5}}
     await cluster.run(kitchen(dishes(shop)))
     with pytest.raises(errors.BadRequest, match="the service behind it refuses it: the oven is needed"):
@@ -317,7 +317,7 @@ ASTRAY = {"Link": '<http://elsewhere.example/dishes>; rel="next"'}
     ],
     ids=str,
 )
-async def test_a_service_that_answers_something_else_is_told_what_was_expected(
+async def test_an_unexpected_answer_of_the_service_is_reported_with_the_expected_one(
     shop: Shop, answer: tuple[int, str, dict[str, str]], told: str
 ) -> None:
     shop.mood = answering(*answer)
@@ -374,7 +374,7 @@ async def test_rows_may_be_whole_objects_and_lie_deeper(shop: Shop) -> None:
         assert await backend.list("other") == []
 
 
-async def test_what_the_service_has_no_method_for_the_api_cannot_do(cluster: Cluster, shop: Shop) -> None:
+async def test_the_api_lacks_verbs_that_the_service_has_no_method_for(cluster: Cluster, shop: Shop) -> None:
     await cluster.run(kitchen(dishes(shop, methods=["DELETE"])))
     found = (await read(cluster.client, ROOT))["resources"][0]
     assert found["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
@@ -383,7 +383,7 @@ async def test_what_the_service_has_no_method_for_the_api_cannot_do(cluster: Clu
     assert refused.value.code == 405
 
 
-async def test_what_others_change_is_noticed_by_asking_again(cluster: Cluster, shop: Shop) -> None:
+async def test_changes_by_others_are_noticed_by_polling(cluster: Cluster, shop: Shop) -> None:
     operator = Operator("kitchen")
     operator.serves(Recipe, dishes(shop), refresh=5)
     await cluster.run(operator)
@@ -400,7 +400,7 @@ async def test_what_others_change_is_noticed_by_asking_again(cluster: Cluster, s
     assert seen == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
 
 
-async def test_what_others_change_is_reported_if_somebody_tells(
+async def test_changes_by_others_are_reported_after_a_notification(
     cluster: Cluster, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: asyncio.Queue[Key | None] = asyncio.Queue()
@@ -441,6 +441,6 @@ async def test_what_others_change_is_reported_if_somebody_tells(
         ("http://shop", {"timeout": 0}, "within 0 seconds"),
     ],
 )
-def test_what_cannot_be_a_service_is_said_where_it_is_declared(url: str, options: Object, told: str) -> None:
+def test_an_invalid_service_raises_an_error_at_its_declaration(url: str, options: Object, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         RestCollection(url, **options)

@@ -37,7 +37,7 @@ async def test_an_object_is_made_once(client: Client) -> None:
         await client.create(recipe())
 
 
-async def test_whoever_has_seen_an_older_object_does_not_overwrite_it(client: Client) -> None:
+async def test_a_write_with_an_older_revision_conflicts(client: Client) -> None:
     first = await client.create(recipe())
     await client.update({**first, "spec": {"minutes": 1}})
     with pytest.raises(errors.Conflict, match="the object has been modified"):
@@ -91,7 +91,7 @@ async def test_the_status_is_changed_through_its_own_url_alone(client: Client) -
         pytest.param({"dish": "dirty"}, 'spec.dish: Invalid value: "dirty": wash it first', id="the class itself"),
     ],
 )
-async def test_what_does_not_fit_is_refused_with_the_field(client: Client, spec: Object, told: str) -> None:
+async def test_an_invalid_object_is_refused_with_the_field(client: Client, spec: Object, told: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
         await client.create(recipe(**spec))
     assert told in refused.value.message
@@ -121,7 +121,7 @@ async def test_odd_changes_are_refused_and_nothing_is_changed(client: Client, pa
     assert await client.get(KIND, "soup") == made
 
 
-async def test_what_only_the_server_says_cannot_be_changed(client: Client) -> None:
+async def test_fields_of_the_server_cannot_be_changed(client: Client) -> None:
     made = await client.create({**recipe(), "metadata": {"name": "soup", "uid": "mine", "generation": 9}})
     assert made["metadata"]["uid"] != "mine" and made["metadata"]["generation"] == 1
     forged = {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 5, "deletionTimestamp": "2001-01-01T00:00:00Z"}

@@ -64,7 +64,7 @@ def test_a_rule_of_one_value_names_its_field() -> None:
         type("Thing", (CustomResource[Ruled, None],), {}, group="example.com", version="v1")
 
 
-def test_groups_of_kubernetes_are_taken_if_somebody_else_installs_them() -> None:
+def test_groups_of_kubernetes_are_accepted_for_external_kinds() -> None:
     options: dict[str, Any] = {"group": "things.k8s.io", "version": "v1", "external": True}
     kind: Any = type("Thing", (CustomResource[Spec, None],), {}, **options)
     operator = Operator("user", kinds=[kind])

@@ -208,7 +208,7 @@ def test_an_archive_of_the_same_file_is_the_same(tmp_path: Path) -> None:
     ],
     ids=["no description", "no https"],
 )
-def test_what_krew_would_refuse_is_refused(plugin: Plugin, uri: str, complaint: str) -> None:
+def test_an_archive_that_krew_refuses_is_refused(plugin: Plugin, uri: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         krew_manifest(plugin, archive=b"", uri=uri)
 
@@ -220,7 +220,7 @@ def test_a_file_without_a_plugin_says_what_to_write(tmp_path: Path) -> None:
     assert 'write: plugin = Plugin("empty")' in result.output
 
 
-def test_what_was_installed_can_be_removed(tmp_path: Path) -> None:
+def test_an_installed_plugin_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "keys.py").write_text(FILE)
     for action, left in (("install", {"kubectl-keys", "kubectl_complete-keys"}), ("uninstall", set())):
         result = CliRunner().invoke(

@@ -71,7 +71,7 @@ async def test_an_operator_for_the_kind_of_another_works_in_a_test(
         await cluster.client.create({**certificate(), "metadata": {"name": "bad"}, "spec": {"host": 5}})
 
 
-async def test_what_is_there_already_is_left_alone(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_installed_definition_is_left_unchanged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     theirs = Certificate.crd()
     theirs["spec"]["names"]["shortNames"] = ["cert"]
@@ -116,7 +116,7 @@ async def test_groups_of_kubernetes_need_no_approval_there(cluster: Cluster) -> 
     assert await cluster.client.list(Gateway) == []
 
 
-async def test_what_handlers_need_is_there_too(cluster: Cluster) -> None:
+async def test_kinds_that_handlers_need_are_installed_too(cluster: Cluster) -> None:
     operator = Operator("router")
     operator.needs(Certificate, "create")
     await cluster.run(operator, client=cluster.client_as("robot"))  # Who may install nothing.

@@ -20,7 +20,7 @@ class Bottle(CustomResource[BottleSpec, None], group="cellar.example.com", versi
     """What lies in a cellar."""
 
 
-async def test_what_others_change_meanwhile_is_no_reason_to_do_it_again(cluster: Cluster) -> None:
+async def test_concurrent_changes_by_others_cause_no_second_call(cluster: Cluster) -> None:
     operator = Operator("cleaner")
     cleaned: list[str] = []
 

@@ -32,7 +32,7 @@ async def test_a_website_becomes_a_deployment_and_a_service_that_belong_to_it(cl
     assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 0}
 
 
-async def test_what_happens_to_an_owned_object_reaches_its_owner(cluster: Cluster) -> None:
+async def test_a_change_of_an_owned_object_reaches_its_owner(cluster: Cluster) -> None:
     await cluster.run(website_operator())
     await cluster.client.create(website())
     await cluster.settle()
@@ -57,7 +57,7 @@ async def test_a_status_that_has_not_changed_is_not_written(cluster: Cluster) ->
     ]
 
 
-async def test_an_exception_is_shown_retried_and_holds_up_nobody_else(cluster: Cluster) -> None:
+async def test_an_exception_is_shown_and_retried_and_delays_no_other_object(cluster: Cluster) -> None:
     operator = Operator("flaky")
     calls: list[str] = []
 
@@ -144,7 +144,7 @@ async def test_a_handler_is_called_again_when_it_asks_for_it(cluster: Cluster) -
     assert len(calls) == before + 1
 
 
-async def test_a_change_elsewhere_concerns_whom_the_mapping_says(cluster: Cluster) -> None:
+async def test_a_change_elsewhere_concerns_the_objects_that_the_mapping_names(cluster: Cluster) -> None:
     operator = Operator("mapper")
     seen: list[str | None] = []
 
@@ -288,7 +288,7 @@ async def test_the_rules_that_are_reported_for_an_apply_are_enough_for_it(cluste
     assert await cluster.client.get_or_none("v1/ConfigMap", "blog") is not None
 
 
-async def test_who_may_make_an_object_but_not_own_it_is_told_that_rule(cluster: Cluster) -> None:
+async def test_a_missing_permission_to_set_owners_is_named_in_the_error(cluster: Cluster) -> None:
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}
     await allow(cluster, "too-little", [*TOO_LITTLE, rule])
     await cluster.client.apply(Website.crd())
@@ -318,7 +318,7 @@ async def test_a_refused_apply_is_a_refusal_like_others(cluster: Cluster) -> Non
     assert await cluster.client.list("v1/Event", namespace="default") == []
 
 
-async def test_what_the_schema_forbids_the_server_refuses(cluster: Cluster) -> None:
+async def test_the_server_refuses_objects_that_the_schema_forbids(cluster: Cluster) -> None:
     await cluster.run(website_operator())
     with pytest.raises(errors.Invalid, match=r"spec\.gitRepo"):
         await cluster.client.create(website(gitRepo="ftp://example.com"))
@@ -326,7 +326,7 @@ async def test_what_the_schema_forbids_the_server_refuses(cluster: Cluster) -> N
         await cluster.client.create(website(replicas=101))
 
 
-async def test_what_belongs_to_an_object_goes_when_it_goes(cluster: Cluster) -> None:
+async def test_the_dependents_of_an_object_go_when_it_goes(cluster: Cluster) -> None:
     await cluster.run(website_operator())
     await cluster.client.create(website())
     await cluster.settle()
@@ -350,7 +350,7 @@ async def test_the_status_of_a_plain_kind_is_stored_too(cluster: Cluster) -> Non
     assert (await cluster.client.get(DEPLOYMENT, "blog"))["status"]["replicas"] == 4
 
 
-async def test_what_a_handler_found_out_is_stored_although_it_fails(cluster: Cluster) -> None:
+async def test_the_status_of_a_handler_is_stored_although_it_fails(cluster: Cluster) -> None:
     operator = Operator("half-done")
 
     @operator.reconcile(Website)

@@ -190,7 +190,7 @@ def server_v1() -> Object:
     }
 
 
-async def test_a_kind_that_nobody_converts_any_more_is_served_only_as_it_is_stored(cluster: Cluster) -> None:
+async def test_a_kind_without_a_converter_is_served_only_as_it_is_stored(cluster: Cluster) -> None:
     async with converter().running(cluster.client):
         await cluster.client.create(server_v1())
     definition = await cluster.client.get(DEFINITION, SERVERS)
@@ -204,7 +204,7 @@ async def test_a_kind_that_nobody_converts_any_more_is_served_only_as_it_is_stor
 
 
 @pytest.mark.parametrize("make", [gatekeeper, converter])
-async def test_what_a_deployed_operator_did_it_does_again_after_a_run_by_hand(
+async def test_a_deployed_operator_gets_its_webhooks_back_after_a_run_by_hand(
     cluster: Cluster, make: Callable[[], Operator]
 ) -> None:
     await deploy(cluster, make())
@@ -226,7 +226,7 @@ async def asked(client: Client) -> list[Object]:
     return reached
 
 
-async def test_what_a_killed_run_has_left_behind_is_reported_and_replaced(
+async def test_webhooks_of_a_killed_run_are_reported_and_replaced(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -247,6 +247,6 @@ async def test_what_a_killed_run_has_left_behind_is_reported_and_replaced(
 
 
 @pytest.mark.parametrize("text", ["gatekeeper", "/gatekeeper", "default/", "a/b/c", "a/b:", "a/b:x"])
-def test_what_is_no_service_is_refused(text: str) -> None:
+def test_an_invalid_service_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write namespace/name"):
         ServiceName.parse(text)

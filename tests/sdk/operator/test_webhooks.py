@@ -91,7 +91,7 @@ async def test_a_change_comes_back_as_a_patch_of_only_what_changed(cluster: Clus
     ]
 
 
-async def test_what_is_no_review_is_refused_as_a_bad_request(cluster: Cluster) -> None:
+async def test_an_invalid_review_is_a_bad_request(cluster: Cluster) -> None:
     await cluster.run(gatekeeper())
     reached = (await cluster.client.get(MUTATING, "gatekeeper"))["webhooks"][0]["clientConfig"]
     trust = ssl.create_default_context(cadata=base64.b64decode(reached["caBundle"]).decode())
@@ -194,7 +194,7 @@ async def test_the_server_asks_the_operator_before_it_stores(cluster: Cluster) -
 
 
 @pytest.mark.parametrize("make", [gatekeeper, converter])
-async def test_in_a_cluster_the_operator_says_itself_whom_to_trust(
+async def test_in_a_cluster_the_operator_publishes_its_own_authority(
     cluster: Cluster, make: Callable[[], Operator]
 ) -> None:
     operator = make()

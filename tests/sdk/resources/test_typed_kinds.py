@@ -90,7 +90,7 @@ async def test_many_come_at_once_or_one_by_one_over_pages(cluster: Cluster) -> N
     assert await cluster.client.list(Website, namespace="kube-system") == []
 
 
-async def test_what_happens_comes_with_instances(cluster: Cluster) -> None:
+async def test_events_of_a_watch_have_instances(cluster: Cluster) -> None:
     await install(cluster)
     await cluster.client.create(site("old"))
     async with aclosing(cluster.client.changes(Website)) as changes:
@@ -161,7 +161,7 @@ async def test_built_in_kinds_are_reconciled_indexed_and_judged_by_class(cluster
     assert made.metadata is not None and made.metadata.labels == {"by": "CREATE"}
 
 
-async def test_what_is_no_object_or_no_kind_says_what_to_give(cluster: Cluster) -> None:
+async def test_a_wrong_argument_raises_an_error_with_the_right_one(cluster: Cluster) -> None:
     with pytest.raises(TypeError, match="give a dict, an instance of a CustomResource, or one of lightkube's"):
         await cluster.client.create("a pod")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="WebsiteSpec is no class of a kind: it needs a group and a version"):

@@ -91,7 +91,7 @@ async def test_the_old_are_forgotten(tmp_path: Path) -> None:
     assert aside(tmp_path) == []
 
 
-async def test_what_is_put_aside_can_be_compressed(tmp_path: Path) -> None:
+async def test_rotated_logs_can_be_compressed(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", Rotation(most_bytes=100, compresses=True), clock=ManualClock())
     await written(log, 3)
     await log.close()

@@ -67,7 +67,7 @@ async def test_events_wait_for_each_other_but_not_for_long() -> None:
     await webhook.close()
 
 
-async def test_what_is_refused_comes_again_later_each_time() -> None:
+async def test_a_failed_item_comes_again_later_each_time() -> None:
     clock, receiving = ManualClock(), Receiving(refusals=3)
     webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=1, first_pause=10))
     webhook.write(line(1))

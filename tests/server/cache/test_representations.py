@@ -97,7 +97,7 @@ async def test_large_answers_are_compressed_for_those_who_accept_it(alone: InPro
     assert small.header("content-encoding") == []
 
 
-async def test_what_is_large_is_compressed_beside_the_loop_whatever_pieces_it_comes_in(
+async def test_a_large_answer_is_compressed_beside_the_loop_in_any_number_of_pieces(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: set[threading.Thread] = set()
@@ -135,7 +135,7 @@ async def test_answers_are_indented_for_people(api: InProcess) -> None:
     assert b"\n  " in refused.body
 
 
-async def test_what_is_empty_is_null_where_kubernetes_has_no_list_for_it(api: InProcess) -> None:
+async def test_an_empty_table_has_null_where_kubernetes_has_no_list(api: InProcess) -> None:
     assert (await api.get(PODS, accept=METADATA_LIST)).json["items"] is None
     assert (await api.get(PODS)).json["items"] == []
     assert (await api.get(PODS, accept=TABLE)).json["rows"] == []

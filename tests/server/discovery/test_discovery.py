@@ -89,7 +89,7 @@ def test_a_version_lists_resources_and_subresources_by_name(registry: Registry) 
     }
 
 
-def test_what_is_not_stored_has_no_storage_hash(registry: Registry) -> None:
+def test_a_resource_that_is_not_stored_has_no_storage_hash(registry: Registry) -> None:
     binding, pod = _read(DiscoveryPages(registry).page("/api/v1"))["resources"]
     assert "storageVersionHash" not in binding
     assert pod["storageVersionHash"] == storage_version_hash(Kind("", "v1", "Pod"))

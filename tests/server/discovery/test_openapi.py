@@ -219,7 +219,7 @@ def test_every_text_that_is_one_of_a_few_has_them_listed_at_the_end_of_its_descr
         ("core.v1.PodCondition", "lastProbeTime", None),
     ],
 )
-def test_what_go_makes_of_silence_is_a_default(openapi: OpenApi, kind: str, field: str, default: Any) -> None:
+def test_zero_values_of_go_are_defaults(openapi: OpenApi, kind: str, field: str, default: Any) -> None:
     schemas = (
         _read(openapi.v3("apis/apps/v1"))["components"]["schemas"]
         | _read(openapi.v3("api/v1"))["components"]["schemas"]
@@ -283,7 +283,7 @@ def test_a_document_is_packed_once(openapi: OpenApi) -> None:
     assert gzip.decompress(first.gzipped) == first.body
 
 
-def test_what_is_not_served_has_no_document(openapi: OpenApi) -> None:
+def test_a_group_that_is_not_served_has_no_document(openapi: OpenApi) -> None:
     assert openapi.v3("apis/nothing/v1") is None
 
 

@@ -135,7 +135,7 @@ async def test_a_level_that_rejects_has_no_queue() -> None:
     assert (await tasks[0]).status == 200
 
 
-async def test_who_waits_too_long_or_leaves_takes_no_seat_along() -> None:
+async def test_a_request_that_times_out_or_leaves_takes_no_seat() -> None:
     flow, work = control(queue_seconds=0.01), Work()
     first, late = work.start(flow, User("a")), work.start(flow, User("b"))
     assert (await late).status == 429
@@ -151,7 +151,7 @@ async def test_who_waits_too_long_or_leaves_takes_no_seat_along() -> None:
     assert (await last).status == 200 and work.begun == ["a", "d"]
 
 
-async def test_who_leaves_makes_room_in_the_queue() -> None:
+async def test_a_request_that_leaves_makes_room_in_the_queue() -> None:
     flow, work = control(queue_seconds=0.3), Work()
     tasks = [work.start(flow, User("a")) for _ in range(5)]
     await turn()
@@ -236,7 +236,7 @@ def two_levels(*, lendable: int = 50, **borrower: Any) -> FlowControl:
     return FlowControl(schemas, levels, seats=20)
 
 
-async def test_what_is_not_used_is_lent_and_what_is_kept_is_not() -> None:
+async def test_unused_seats_are_lent_and_guaranteed_ones_are_not() -> None:
     flow, work = two_levels(), Work()
     tasks = [work.start(flow, User("busy")) for _ in range(18)]
     await turn()
@@ -290,7 +290,7 @@ async def test_limits_that_change_count_at_once() -> None:
     assert [answer.status for answer in await asyncio.gather(*tasks)] == [200] * 6
 
 
-async def test_what_is_counted_is_reported_under_kubernetes_names() -> None:
+async def test_metrics_have_the_names_of_kubernetes() -> None:
     flow, work = control(), Work()
     tasks = [work.start(flow, User("a")) for _ in range(6)]
     await turn()
@@ -370,7 +370,7 @@ async def test_a_request_that_gets_no_turn_is_counted_as_that_and_as_nothing_els
     assert 'resource="configmaps"' in lines[0] and 'verb="LIST"' in lines[0] and lines[0].endswith(" 1")
 
 
-async def test_who_counts_refusals_is_reported_those_who_waited_in_vain_too() -> None:
+async def test_requests_that_waited_in_vain_are_counted_as_rejected() -> None:
     told: list[Any] = []
     limited = {"nominalConcurrencyShares": 10, "limitResponse": QUEUE}
     levels, schemas = (

@@ -41,7 +41,7 @@ def test_a_beginning_and_pieces_make_a_whole(begin: bytes, rest: list[bytes]) ->
     assert gzip.decompress(b"".join(compressed)) == begin + b"".join(rest)
 
 
-async def test_what_came_before_is_not_packed_again_though_another_answer_begins_with_it(packings: list[int]) -> None:
+async def test_an_answer_is_not_compressed_again_though_another_begins_with_it(packings: list[int]) -> None:
     zipper = GzipCache()
     assert await unzipped(zipper.compress([b"first,", LIST])) == b"first," + LIST
     again = zipper.compress([b"second,", LIST])
@@ -50,7 +50,7 @@ async def test_what_came_before_is_not_packed_again_though_another_answer_begins
     assert packings == [len(LIST)]
 
 
-async def test_those_who_ask_at_once_wait_for_the_same_and_one_who_leaves_spoils_nothing(packings: list[int]) -> None:
+async def test_concurrent_requests_share_one_result_and_one_that_leaves_spoils_nothing(packings: list[int]) -> None:
     zipper = GzipCache()
     asking = [asyncio.ensure_future(unzipped(zipper.compress([b"%d," % number, LIST]))) for number in range(5)]
     await asyncio.sleep(0)

@@ -60,7 +60,7 @@ async def hasty(tmp_path: Path) -> AsyncIterator[Slow]:
         yield server
 
 
-async def test_what_takes_too_long_is_answered_with_504(hasty: Slow) -> None:
+async def test_a_request_that_takes_too_long_is_answered_with_504(hasty: Slow) -> None:
     api, asked = hasty.api, hasty.asked
     reply = await api.post(CONFIG_MAPS, config_map("late"))
     assert asked.is_set()
@@ -145,7 +145,7 @@ async def test_one_timer_stands_for_all() -> None:
     assert list(outcomes) == [True, False, True, True, True]
 
 
-async def test_who_is_cancelled_by_others_stays_cancelled(hasty: Slow) -> None:
+async def test_a_task_that_others_cancel_stays_cancelled(hasty: Slow) -> None:
     api, asked = hasty.api, hasty.asked
     posting = asyncio.create_task(api.post(f"{CONFIG_MAPS}?timeout=30s", config_map("left")))
     await asked.wait()

@@ -123,7 +123,7 @@ def test_neither_the_body_nor_what_is_asked_for_makes_a_difference(other: bytes)
         FIRST.replace(b"Host: here\r\n", b"Host: here\r\n \r\n"),
     ],
 )
-def test_what_is_not_the_same_is_read_by_the_parser(other: bytes) -> None:
+def test_a_head_that_differs_is_read_by_the_parser(other: bytes) -> None:
     assert read(knowing(FIRST), other) == read(HeaderCache(), other)
 
 
@@ -195,7 +195,7 @@ def test_two_requests_that_came_together_are_not_taken_for_one_another() -> None
 
 
 @pytest.mark.parametrize("body", [b"\r\n", b"Content-Length: 12\r\n\r\nhello, there"], ids=["none", "some"])
-def test_what_came_in_pieces_is_not_taken_for_a_part_of_it(body: bytes) -> None:
+def test_a_head_in_pieces_is_not_taken_for_one_of_its_pieces(body: bytes) -> None:
     request = b"GET / HTTP/1.1\r\nHost: here\r\nX: yes\r\n" + body
     for at in range(1, len(request)):
         header_cache = HeaderCache()
@@ -222,7 +222,7 @@ def test_nothing_is_answered_after_the_last_request_though_its_headers_are_known
     ("authorization", "token"),
     [(b"Bearer t", "t"), (b"bEARER  t ", "t"), (b"Bearer ", None), (b"Basic t", None), (b"Bearert", None), (b"", None)],
 )
-def test_who_shows_a_token_is_known_by_it(authorization: bytes, token: str | None) -> None:
+def test_a_token_authenticates_its_user(authorization: bytes, token: str | None) -> None:
     assert RequestHead({b"authorization": authorization}).bearer == token
 
 
@@ -230,7 +230,7 @@ def test_who_shows_a_token_is_known_by_it(authorization: bytes, token: str | Non
     ("name", "does"),
     [(b"impersonate-user", True), (b"impersonate-extra-scopes", True), (b"x-impersonate-user", False)],
 )
-def test_who_wants_to_be_somebody_else_says_so_by_any_of_these_headers(name: bytes, does: bool) -> None:
+def test_each_impersonation_header_alone_is_an_impersonation(name: bytes, does: bool) -> None:
     assert RequestHead({name: b"bob"}).impersonates is does
 
 
@@ -239,7 +239,7 @@ def test_one_that_a_body_is_too_large_for_is_refused_though_its_headers_are_know
     assert read(knowing(FIRST), FIRST, limits=limits) == read(HeaderCache(), FIRST, limits=limits)
 
 
-def test_what_came_with_an_earlier_request_is_not_taken_for_the_first() -> None:
+def test_bytes_behind_an_earlier_request_are_not_taken_for_the_first() -> None:
     get = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
     assert not is_known(knowing(get + FIRST), FIRST)
     assert read(knowing(get + FIRST), get, FIRST, get) == read(HeaderCache(), get, FIRST, get)

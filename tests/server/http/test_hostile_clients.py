@@ -79,7 +79,7 @@ NO_METHOD = [HOSTILE[name] for name in ("an unknown method", "TLS to a plain por
 
 @pytest.mark.parametrize("step", [1, 7, 10_000], ids=["byte by byte", "in bits", "at once"])
 @pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_what_is_doubtful_is_refused_and_nothing_after_it_is_interpreted(sent: bytes, step: int) -> None:
+async def test_an_ambiguous_request_is_refused_and_nothing_after_it_is_interpreted(sent: bytes, step: int) -> None:
     seen: list[str] = []
 
     def handler(request: Request) -> Response:
@@ -204,7 +204,9 @@ async def test_a_slow_handler_is_not_an_idle_connection() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-async def test_a_client_that_stops_reading_is_cut_off_and_blocks_nobody(files: CertificateFiles, secure: bool) -> None:
+async def test_a_client_that_stops_reading_is_cut_off_and_blocks_no_other(
+    files: CertificateFiles, secure: bool
+) -> None:
     tls: dict[str, Any] = {"server_tls": server_context(files), "client_tls": client_context(files)} if secure else {}
     body = b"x" * 20_000_000
 

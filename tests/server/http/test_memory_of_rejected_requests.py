@@ -68,7 +68,7 @@ class Silent:
 
 
 @pytest.mark.parametrize("begun", UNFINISHED.values(), ids=UNFINISHED)
-async def test_what_was_read_is_forgotten_when_the_client_leaves(begun: bytes) -> None:
+async def test_input_is_dropped_when_the_client_leaves(begun: bytes) -> None:
     loop = asyncio.get_running_loop()
     tracemalloc.start()
     try:

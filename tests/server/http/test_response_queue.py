@@ -49,7 +49,7 @@ async def test_others_get_their_turn_though_a_client_takes_everything_at_once() 
     assert b"".join(transport.taken) == whole + b", and more"
 
 
-async def test_what_is_lost_between_two_turns_is_not_written() -> None:
+async def test_output_dropped_between_two_turns_is_not_written() -> None:
     transport = Bottomless()
     output = _output(transport)
     output.write_all([bytes(2 * TURN)])
@@ -58,7 +58,7 @@ async def test_what_is_lost_between_two_turns_is_not_written() -> None:
     assert len(transport.taken) == TURN // SLICE
 
 
-async def test_what_is_small_goes_together_and_takes_what_fills_a_record_of_what_is_large() -> None:
+async def test_small_writes_are_joined_and_filled_up_from_a_large_one() -> None:
     transport = Bottomless()
     output = _output(transport)
     pieces = [b"head", b"begin", b"x" * LARGE, b"y" * (SLICE + LARGE), b"end", b"."]
@@ -67,7 +67,7 @@ async def test_what_is_small_goes_together_and_takes_what_fills_a_record_of_what
     assert b"".join(transport.taken) == b"".join(pieces)
 
 
-async def test_what_is_held_goes_out_when_it_is_let_go_with_its_first_record_filled() -> None:
+async def test_held_output_is_sent_on_release_with_its_first_record_filled() -> None:
     transport = Bottomless()
     output = _output(transport)
     large = bytes(range(256)) * (LARGE // 128)
@@ -86,7 +86,7 @@ async def test_what_is_held_goes_out_when_it_is_let_go_with_its_first_record_fil
         transport.taken.clear()
 
 
-async def test_what_is_written_behind_something_held_stays_behind_it() -> None:
+async def test_output_behind_held_output_stays_behind_it() -> None:
     transport = Bottomless()
     output = _output(transport)
     assert output.hold(b"one", bytes(LARGE))
@@ -98,7 +98,7 @@ async def test_what_is_written_behind_something_held_stays_behind_it() -> None:
     assert b"".join(transport.taken) == b"one" + bytes(LARGE) + b"twothree" + bytes(LARGE)
 
 
-async def test_what_is_held_and_very_large_takes_turns() -> None:
+async def test_a_very_large_held_answer_is_sent_in_turns() -> None:
     transport = Bottomless()
     output = _output(transport)
     assert output.hold(b"head", bytes(2 * TURN))
@@ -132,7 +132,7 @@ class Full(Bottomless):
         self.output.is_paused = True
 
 
-def test_what_is_large_waits_if_the_client_takes_no_more_than_what_is_before_it() -> None:
+def test_a_large_answer_waits_while_the_client_reads_only_the_one_before() -> None:
     transport = Full()
     output = transport.output
     output.hold(b"head", bytes(LARGE))

@@ -83,7 +83,7 @@ async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> N
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-async def test_who_sends_a_byte_now_and_then_is_cut_off(files: CertificateFiles, secure: bool) -> None:
+async def test_a_client_that_sends_too_slowly_is_cut_off(files: CertificateFiles, secure: bool) -> None:
     server_tls, client_tls = (server_context(files), client_context(files)) if secure else (None, None)
     async with serving(hello, limits=LIMITS, server_tls=server_tls, client_tls=client_tls) as served:
         await attacked(served, list(DRIPS.values()) * EACH)

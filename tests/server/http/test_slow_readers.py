@@ -71,7 +71,7 @@ async def asked() -> tuple[Full, Connection, float]:
     return transport, connection, loop.time()
 
 
-async def test_who_takes_nothing_is_cut_off() -> None:
+async def test_a_client_that_reads_nothing_is_cut_off() -> None:
     transport, connection, now = await asked()
     connection.check(now + LIMITS.stall_time - 1)
     assert not transport.is_cut
@@ -79,7 +79,7 @@ async def test_who_takes_nothing_is_cut_off() -> None:
     assert transport.is_cut
 
 
-async def test_who_takes_a_little_each_time_is_waited_for_and_cut_off_when_that_ends() -> None:
+async def test_a_slow_reader_is_waited_for_and_cut_off_when_it_stops() -> None:
     transport, connection, now = await asked()
     for _ in range(5):
         now += LIMITS.stall_time

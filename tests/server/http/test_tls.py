@@ -66,7 +66,7 @@ async def test_the_request_for_a_certificate_names_the_cas_of_clients_and_of_pro
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")
-async def test_what_is_older_than_tls_1_2_is_not_spoken(files: CertificateFiles) -> None:
+async def test_versions_before_tls_1_2_are_refused(files: CertificateFiles) -> None:
     context = client_context(files)
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion.TLSv1_1
@@ -87,7 +87,7 @@ async def test_tls_1_2_is_spoken(files: CertificateFiles) -> None:
 
 
 @pytest.mark.parametrize("garbage", [GET, b"\x16\x03\x01\x00\x05hello", b"\x00" * 5000, b"\x80" + os.urandom(300)])
-async def test_who_does_not_speak_tls_is_cut_off_and_others_are_served(files: CertificateFiles, garbage: bytes) -> None:
+async def test_a_client_without_tls_is_cut_off_and_others_are_served(files: CertificateFiles, garbage: bytes) -> None:
     async with serving(hello, server_tls=server_context(files), client_tls=client_context(files)) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
         writer.write(garbage)

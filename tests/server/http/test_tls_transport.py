@@ -142,7 +142,7 @@ async def test_the_goodbye_is_said_even_though_the_socket_is_full(files: Certifi
             assert await asyncio.to_thread(_everything, client) == PIECE * pieces
 
 
-async def test_what_was_written_is_sent_though_its_buffer_is_used_again(files: CertificateFiles) -> None:
+async def test_written_bytes_are_sent_though_their_buffer_is_used_again(files: CertificateFiles) -> None:
     async with listening(files) as it:
         client = await it.connect()
         transport = it.known[-1].transport
@@ -173,7 +173,7 @@ async def test_a_client_that_takes_a_part_is_distinguished_from_one_that_takes_n
 
 
 @pytest.mark.parametrize("act", ["write", "close"])
-async def test_what_is_wrong_with_one_connection_is_not_said_of_the_next(files: CertificateFiles, act: str) -> None:
+async def test_an_error_of_one_connection_is_not_left_for_the_next(files: CertificateFiles, act: str) -> None:
     async with listening(files) as it:
         client = await it.connect()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
@@ -190,7 +190,7 @@ async def test_what_is_wrong_with_one_connection_is_not_said_of_the_next(files: 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
 @pytest.mark.parametrize("lingers", [b"\x00" * 8, b"\x01" + b"\x00" * 7], ids=["closes", "resets"])
-async def test_who_leaves_during_the_handshake_is_forgotten(
+async def test_a_client_that_leaves_during_the_handshake_is_forgotten(
     files: CertificateFiles, begun: bytes, lingers: bytes
 ) -> None:
     told: list[dict[str, Any]] = []
@@ -207,9 +207,7 @@ async def test_who_leaves_during_the_handshake_is_forgotten(
 
 
 @pytest.mark.parametrize("said", [b"well", b"well" * (100 << 10)], ids=["little", "much"])
-async def test_who_has_taken_a_connection_hears_that_it_was_reset_after_the_last_words(
-    files: CertificateFiles, said: bytes
-) -> None:
+async def test_a_takeover_learns_of_a_reset_after_the_last_bytes(files: CertificateFiles, said: bytes) -> None:
     async with listening(files) as it:
         client = await it.connect()
         protocol = it.known[-1]
@@ -229,7 +227,7 @@ async def test_who_has_taken_a_connection_hears_that_it_was_reset_after_the_last
 
 @pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.parametrize("when", ["known", "just shaken hands", "closing"])
-async def test_who_resets_right_after_the_last_words_is_heard_and_forgotten(
+async def test_a_request_before_a_reset_is_handled_and_its_connection_forgotten(
     files: CertificateFiles, records: int, when: str
 ) -> None:
     async with listening(files) as it:
@@ -249,7 +247,7 @@ async def test_who_resets_right_after_the_last_words_is_heard_and_forgotten(
         assert len(protocol.losses) == 1
 
 
-async def test_who_is_not_read_learns_of_a_reset_once_it_is(files: CertificateFiles) -> None:
+async def test_a_reset_is_reported_once_reading_resumes(files: CertificateFiles) -> None:
     async with listening(files) as it:
         client = await it.connect()
         protocol = it.known[-1]
@@ -294,7 +292,7 @@ async def test_a_protocol_that_fails_loses_its_connection(files: CertificateFile
         client.close()
 
 
-async def test_who_speaks_plain_http_is_told_so(files: CertificateFiles) -> None:
+async def test_plain_http_on_a_tls_port_is_answered_with_an_error(files: CertificateFiles) -> None:
     async with listening(files) as it:
         client = it.plain()
         client.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
@@ -316,7 +314,7 @@ class Scarce(socket.socket):
         return super().accept()
 
 
-async def test_a_lack_of_files_is_told_when_it_begins_and_when_it_is_over(
+async def test_a_lack_of_files_is_logged_when_it_begins_and_when_it_ends(
     files: CertificateFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "PAUSE", 0.001)

@@ -263,7 +263,7 @@ async def test_field_selectors_choose_by_name_and_by_what_the_kind_offers(api: I
     assert await chosen("/api/v1/pods", "metadata.name=a,metadata.name=b") == []
 
 
-async def test_who_takes_any_state_gets_it_whole(api: InProcess) -> None:
+async def test_a_list_at_any_revision_is_never_paged(api: InProcess) -> None:
     names = await fill(api, 3)
     whole = (await api.get(f"{CONFIG_MAPS}?limit=1&resourceVersion=0")).json
     assert {item["metadata"]["name"] for item in whole["items"]} >= set(names)
@@ -325,12 +325,12 @@ async def test_a_number_that_is_left_out_is_none(api: InProcess, option: str) ->
 
 
 @pytest.mark.parametrize("said", ["0", "false", "FALSE", "False", "fAlSe"])
-async def test_what_is_not_to_be_watched_is_listed(api: InProcess, said: str) -> None:
+async def test_an_explicit_watch_of_false_is_a_list(api: InProcess, said: str) -> None:
     assert (await api.get(f"{CONFIG_MAPS}?watch={said}")).json["kind"] == "ConfigMapList"
 
 
 @pytest.mark.parametrize("said", ["", "1", "f", "F", "no", "true"])
-async def test_whatever_else_is_said_of_watching_means_to_watch(api: InProcess, said: str) -> None:
+async def test_any_other_value_of_watch_is_a_watch(api: InProcess, said: str) -> None:
     await api.made(CONFIG_MAPS, config_map("one"))
     watch = await api.watch(f"{CONFIG_MAPS}?watch={said}")
     assert (await watch.next())["type"] == "ADDED"

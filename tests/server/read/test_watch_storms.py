@@ -108,7 +108,7 @@ async def test_a_watch_that_begins_with_a_list_misses_nothing_of_a_storm(alone: 
         assert known == final
 
 
-async def test_a_watcher_that_does_not_read_is_cut_off_and_hurts_nobody(
+async def test_a_watcher_that_does_not_read_is_cut_off_and_delays_no_other(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MAX_BUFFERED", 20_000)

@@ -179,7 +179,7 @@ async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: 
             watch.close()
 
 
-async def test_what_is_written_while_history_is_read_is_neither_lost_nor_told_twice(
+async def test_writes_during_a_read_of_the_history_are_reported_exactly_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 5)
@@ -210,7 +210,7 @@ async def test_a_watch_list_marks_where_its_beginning_ends(alone: InProcess) -> 
 
 
 @pytest.mark.parametrize("beginning", ["", "&resourceVersion=", "&resourceVersion=0"])
-async def test_a_watch_that_says_nothing_of_its_beginning_is_told_where_it_ends(
+async def test_a_watch_without_a_revision_gets_a_bookmark_after_the_initial_events(
     alone: InProcess, beginning: str
 ) -> None:
     await fill(alone, 1)
@@ -270,7 +270,7 @@ async def test_a_watch_by_its_path_alone_is_asked_for_as_a_list_is(alone: InProc
         ("resourceVersion=18446744073709551616", 500),
     ],
 )
-async def test_what_is_no_use_to_a_watch_must_still_be_valid(alone: InProcess, query: str, code: int) -> None:
+async def test_options_without_use_for_a_watch_must_still_be_valid(alone: InProcess, query: str, code: int) -> None:
     assert (await alone.get(f"{CONFIG_MAPS}?watch=1&{query}")).status == code
 
 

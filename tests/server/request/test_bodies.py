@@ -170,7 +170,7 @@ def test_a_byte_that_is_no_text_is_reported_by_its_number(body: bytes, err: str)
     assert str(refused.value) == err
 
 
-def test_what_is_no_unicode_is_replaced() -> None:
+def test_invalid_unicode_is_replaced() -> None:
     assert _read(b'{"data":{"a":"\xff"}}').obj["data"] == {"a": "\N{REPLACEMENT CHARACTER}"}
     assert _read(b'{"data":{"a":"\\ud800"}}').obj["data"] == {"a": "\N{REPLACEMENT CHARACTER}"}
 

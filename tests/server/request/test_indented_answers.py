@@ -21,7 +21,7 @@ async def filled(api: InProcess) -> InProcess:
 
 @pytest.mark.parametrize("accept", [JSON, TABLE, METADATA, "*/*"])
 @pytest.mark.parametrize("target", [ONE, CONFIG_MAPS, f"{CONFIG_MAPS}?limit=1", f"{CONFIG_MAPS}?labelSelector=a%3Db"])
-async def test_what_is_for_programs_is_one_line_with_an_end(filled: InProcess, target: str, accept: str) -> None:
+async def test_answers_for_programs_are_one_line_with_a_newline(filled: InProcess, target: str, accept: str) -> None:
     if "/one" not in target and accept == METADATA:
         accept = accept.replace("Metadata;", "MetadataList;")
     body = (await filled.get(target, accept=accept)).body
@@ -29,7 +29,7 @@ async def test_what_is_for_programs_is_one_line_with_an_end(filled: InProcess, t
     assert body.endswith(b"}\n")
 
 
-async def test_so_is_what_is_reported_a_write(filled: InProcess) -> None:
+async def test_a_write_is_answered_with_indentation_too(filled: InProcess) -> None:
     replies = [
         await filled.post(CONFIG_MAPS, {"metadata": {"name": "two"}}),
         await filled.patch(ONE, {"data": {"k": "w"}}, MERGE),

@@ -53,7 +53,7 @@ def test_the_best_answer_we_have_is_chosen(accept: str, answer: Accepted) -> Non
         f"{JSON};as=Foo;g=meta.k8s.io;v=v1",
     ],
 )
-def test_what_we_cannot_answer_is_refused(accept: str) -> None:
+def test_an_unknown_media_type_is_refused(accept: str) -> None:
     with pytest.raises(errors.NotShownSo) as caught:
         negotiate(accept)
     assert caught.value.code == 406

@@ -76,7 +76,7 @@ def test_fields_younger_than_the_server_are_not_reported() -> None:
         ),
     ],
 )
-def test_what_is_no_such_object_is_refused(body: bytes, err: str) -> None:
+def test_an_object_of_another_type_is_refused(body: bytes, err: str) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         _read(body)
     assert caught.value.message == err
@@ -113,7 +113,7 @@ def test_options_of_a_deletion_are_read() -> None:
         (b"k8s\0\x12\x02\x0a\x05", "proto: wrong wireType = 2 for field GracePeriodSeconds"),
     ],
 )
-def test_what_are_no_options_is_refused(body: bytes, err: str) -> None:
+def test_invalid_delete_options_are_refused(body: bytes, err: str) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         bodies.read_untyped(body, PROTOBUF)
     assert caught.value.message == err
@@ -125,7 +125,7 @@ def test_the_kind_of_other_options_is_left_to_the_caller() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"abc", b'{"kind": "Namespace"}', b"\x0a\x02v1"])
-def test_what_is_not_the_protobuf_of_kubernetes_is_a_format_unknown(body: bytes) -> None:
+def test_protobuf_of_another_origin_is_an_unknown_format(body: bytes) -> None:
     with pytest.raises(errors.UnsupportedMediaType):
         _read(body)
     with pytest.raises(errors.UnsupportedMediaType):

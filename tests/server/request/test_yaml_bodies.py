@@ -81,7 +81,7 @@ def test_repeated_keys_are_reported_with_their_line() -> None:
         ("%YAML 1.2\n---\na: 1\n", "yaml: found incompatible YAML document"),
     ],
 )
-def test_what_cannot_be_read_is_reported_as_the_real_server_tells_it(text: str, err: str) -> None:
+def test_unreadable_yaml_is_reported_as_by_the_real_server(text: str, err: str) -> None:
     with pytest.raises(YamlError) as caught:
         read_yaml(text.encode())
     assert str(caught.value) == err

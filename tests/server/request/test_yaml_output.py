@@ -23,7 +23,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_what_is_written_reads_as_it_was(value: Any) -> None:
+def test_written_yaml_reads_as_the_same_value(value: Any) -> None:
     assert read_yaml(as_yaml({"value": value})).value == {"value": value}
 
 
@@ -65,7 +65,7 @@ def test_text_is_quoted_only_where_it_would_be_read_as_something_else(text: str,
     assert as_yaml({"a": text}).decode() == f"a: {written}\n"
 
 
-async def test_who_reads_yaml_is_refused_in_yaml(api: InProcess) -> None:
+async def test_errors_are_yaml_for_clients_that_accept_yaml(api: InProcess) -> None:
     refused = await api.get(f"{CONFIG_MAPS}/none", accept="application/yaml")
     assert (refused.status, refused.header("content-type")) == (404, ["application/yaml"])
     assert refused.body.decode().splitlines()[:3] == ["apiVersion: v1", "code: 404", "details:"]

@@ -123,9 +123,7 @@ EVICTION = message("Eviction", "policy/v1")
 
 
 @pytest.mark.parametrize("said", [BINDING, EVICTION], ids=["binding", "eviction"])
-async def test_what_is_said_of_a_pod_is_asked_about_as_it_was_said_and_once(
-    api: InProcess, tmp_path: Path, said: Object
-) -> None:
+async def test_webhooks_see_pod_options_once_and_unchanged(api: InProcess, tmp_path: Path, said: Object) -> None:
     async with webhook(tmp_path, allowed) as server:
         await api.made(PODS, pod("b"))
         rule = {**EVERYTHING, "resources": ["pods", "pods/*", "poddisruptionbudgets/*"]}

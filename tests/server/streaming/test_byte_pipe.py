@@ -9,7 +9,7 @@ import pytest
 from pinnace.server.streaming.byte_pipe import BytePipe
 
 
-async def test_whoever_brings_too_much_waits_until_half_is_read() -> None:
+async def test_a_writer_waits_until_half_of_a_full_pipe_is_read() -> None:
     pipe = BytePipe(room=100)
     await pipe.feed(b"x" * 100)
     feeding = asyncio.ensure_future(pipe.feed(b"y" * 10))
@@ -44,7 +44,7 @@ async def test_a_connection_that_is_lost_is_reported_after_what_had_come() -> No
         await pipe.read(100)
 
 
-async def test_nobody_waits_for_a_reader_who_has_left() -> None:
+async def test_a_writer_does_not_wait_for_a_reader_that_has_left() -> None:
     pipe = BytePipe(room=10)
     feeding = asyncio.ensure_future(pipe.feed(b"x" * 100))
     await asyncio.sleep(0)

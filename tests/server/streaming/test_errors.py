@@ -92,7 +92,7 @@ async def api() -> AsyncIterator[InProcess]:
 
 
 @pytest.mark.parametrize(("method", "target", "status", "message"), TABLE, ids=[f"{row[0]} {row[1]}" for row in TABLE])
-async def test_what_cannot_be_streamed_is_refused_in_kubernetes_words(
+async def test_an_invalid_stream_is_refused_in_kubernetes_words(
     api: InProcess, method: str, target: str, status: int, message: str
 ) -> None:
     reply = await api.call(method, target)
@@ -104,7 +104,7 @@ async def test_a_pod_without_a_node_has_an_empty_log(api: InProcess) -> None:
     assert (reply.status, reply.body) == (204, b"")
 
 
-async def test_what_streams_is_counted_as_a_connection(api: InProcess) -> None:
+async def test_a_stream_is_counted_as_a_connection(api: InProcess) -> None:
     await api.get(f"{PODS}/nobody/log")
     await api.call("OPTIONS", f"{NODES}/machine/proxy/x")
     counted = (await api.get("/metrics")).body.decode()
@@ -115,7 +115,7 @@ async def test_what_streams_is_counted_as_a_connection(api: InProcess) -> None:
     )
 
 
-async def test_who_may_not_is_refused_whatever_the_method(api: InProcess) -> None:
+async def test_an_unauthorized_user_is_refused_with_every_method(api: InProcess) -> None:
     nobody = InProcess(api.plane, User("nobody"))
     for method in ("GET", "OPTIONS", "POST"):
         assert (await nobody.call(method, f"{NODES}/machine/proxy/x")).status == 403
@@ -130,7 +130,7 @@ GET_ONLY = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "
 
 
 @pytest.mark.parametrize(("minor", "status"), [("1.34", 400), ("1.35", 403)])
-async def test_who_may_only_read_may_not_open_a_websocket_since_1_35(minor: str, status: int) -> None:
+async def test_a_websocket_needs_more_than_read_access_since_1_35(minor: str, status: int) -> None:
     store = MemoryStore()
     plane = await build(Settings(kubernetes_version=minor), store)
     await bootstrap(plane, address="127.0.0.1", port=6443)

@@ -52,7 +52,7 @@ async def test_a_command_may_end_without_reading_its_input(kubectl: Kubectl) -> 
     assert (ended.code, ended.stdout) == (0, b"xxxxx")
 
 
-async def test_what_cannot_be_run_says_why(kubectl: Kubectl) -> None:
+async def test_a_command_that_cannot_run_reports_the_reason(kubectl: Kubectl) -> None:
     ended = await kubectl("exec", POD, "--", "refuse")
     assert (ended.code, ended.stderr) == (1, b'error: containers "main" not found\n')
     ended = await kubectl("exec", POD, "--", "break")
@@ -219,7 +219,7 @@ async def test_many_connections_are_forwarded_at_once(kubectl: Kubectl, node: Pr
     assert node.calls == [("connect", POD, port)] * 8
 
 
-async def test_a_port_where_nobody_listens_is_reported(kubectl: Kubectl) -> None:
+async def test_a_port_without_a_listener_is_reported(kubectl: Kubectl) -> None:
     async with forwarding(kubectl, 1) as (process, [local]):
         reader, writer = await asyncio.open_connection("127.0.0.1", local)
         assert await asyncio.wait_for(reader.read(), SECONDS) == b""

@@ -137,7 +137,7 @@ async def test_terminals_are_resized_at_the_kubelet(client: Client) -> None:
         assert (await session.stdout.read()).endswith(b"50 132\r\n")
 
 
-async def test_what_the_kubelet_refuses_is_reported_in_its_words(client: Client) -> None:
+async def test_a_refusal_of_the_kubelet_is_reported_in_its_words(client: Client) -> None:
     with pytest.raises(errors.InternalError, match="unable to upgrade connection: container not found"):
         await client.exec("web", ["missing"])
     with pytest.raises(errors.InternalError, match="the runtime is broken"):

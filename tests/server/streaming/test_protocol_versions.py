@@ -62,7 +62,7 @@ async def test_the_first_protocol_of_the_client_that_is_spoken_is_chosen(cluster
 
 
 @pytest.mark.parametrize("is_spdy", [False, True], ids=["websocket", "spdy"])
-async def test_a_client_that_speaks_nothing_known_is_told_what_is(cluster: RunningCluster, is_spdy: bool) -> None:
+async def test_an_unknown_subprotocol_is_refused_with_the_known_ones(cluster: RunningCluster, is_spdy: bool) -> None:
     async with upgraded(cluster, ECHOING, protocols=["v9.channel.k8s.io"], is_spdy=is_spdy) as client:
         assert client.status == 403
         said = await client.message()

@@ -115,7 +115,9 @@ async def test_every_method_is_passed_to_a_pod(browser: aiohttp.ClientSession, m
     assert answer.headers["X-Site"] == "yes"
 
 
-async def test_a_pod_is_told_where_a_request_comes_from_but_not_who_sent_it(browser: aiohttp.ClientSession) -> None:
+async def test_a_proxied_request_has_the_address_of_its_client_and_no_credentials(
+    browser: aiohttp.ClientSession,
+) -> None:
     site = Site()
     async with serving(site) as port:
         target = f"{PODS}/{POD}:{port}/proxy/x"

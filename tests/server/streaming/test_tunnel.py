@@ -115,7 +115,7 @@ async def test_bytes_pass_both_ways_after_an_upgrade_those_that_came_with_it_too
         assert await reader.readexactly(len(sent)) == sent
 
 
-async def test_the_other_server_is_told_when_the_client_goes() -> None:
+async def test_the_other_server_sees_the_end_when_the_client_goes() -> None:
     gone = asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -61,7 +61,7 @@ async def test_a_watch_that_is_over_says_so(cluster: RunningCluster) -> None:
         assert await watch.rest() == NORMAL_END
 
 
-async def test_a_watch_from_a_time_that_is_forgotten_is_told_so_and_ended(
+async def test_a_watch_from_a_compacted_revision_gets_an_error_and_ends(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
@@ -130,7 +130,9 @@ async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(clu
     [bytes((0x88, 0x80, 0, 0, 0, 0)), bytes((0x82, 1, 0)), bytes((0x82, 0xFF)) + struct.pack(">Q", 1 << 40) + b"mask"],
     ids=["a close", "no mask", "a terabyte"],
 )
-async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: RunningCluster, frame: bytes) -> None:
+async def test_a_watch_ends_when_its_client_leaves_or_breaks_the_protocol(
+    cluster: RunningCluster, frame: bytes
+) -> None:
     before = count_watchers(cluster)
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
         await until_watching(cluster, before + 1)
@@ -139,7 +141,7 @@ async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: Runni
         await until_watching(cluster, before)
 
 
-async def test_who_does_not_read_is_cut_off_and_forgotten(
+async def test_a_client_that_does_not_read_is_cut_off_and_forgotten(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MAX_BUFFERED", 256 * 1024)

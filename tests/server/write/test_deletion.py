@@ -209,7 +209,7 @@ async def test_the_endpoints_of_a_service_go_with_it(api: InProcess) -> None:
     assert (await api.get("/api/v1/namespaces/default/endpoints/web")).status == 404
 
 
-async def test_who_removes_the_last_finalizer_is_shown_the_revision_that_was_stored(api: InProcess) -> None:
+async def test_removing_the_last_finalizer_returns_the_stored_revision(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, {"metadata": {"name": "one", "finalizers": ["a.b/c"]}})
     held = await api.delete(f"{CONFIG_MAPS}/one")
     let_go = await api.patch(f"{CONFIG_MAPS}/one", {"metadata": {"finalizers": None}, "data": {"k": "v"}})
@@ -313,7 +313,7 @@ async def test_a_namespace_refuses_another_precondition_in_the_words_of_a_write(
     )
 
 
-async def test_who_deletes_a_job_in_vain_is_reported_its_pods_too(api: InProcess) -> None:
+async def test_a_failed_deletion_of_a_job_has_the_warning_about_its_pods_too(api: InProcess) -> None:
     reply = await api.delete("/apis/batch/v1/namespaces/default/jobs/missing")
     assert reply.status == 404
     assert ["child pods are preserved" in warning for warning in reply.header("warning")] == [True]

@@ -43,7 +43,7 @@ async def test_of_many_who_want_one_address_and_port_one_gets_them(api: InProces
     assert sorted(reply.status for reply in replies) == [201] + [422] * 19
 
 
-async def test_what_a_service_held_is_free_when_it_is_gone(api: InProcess) -> None:
+async def test_the_address_and_ports_of_a_deleted_service_are_free(api: InProcess) -> None:
     wanted: dict[str, Any] = {"clusterIP": "10.96.7.7", "type": "NodePort", "ports": [{"port": 80, "nodePort": 30123}]}
     for turn in range(3):
         await api.made(SERVICES, service(f"s{turn}", **wanted))
@@ -51,7 +51,7 @@ async def test_what_a_service_held_is_free_when_it_is_gone(api: InProcess) -> No
         assert (await api.delete(f"{SERVICES}/s{turn}")).status == 200
 
 
-async def test_what_a_service_held_is_free_when_its_last_finalizer_is(api: InProcess) -> None:
+async def test_the_address_and_ports_of_a_service_are_free_after_its_last_finalizer(api: InProcess) -> None:
     body = service(clusterIP="10.96.7.7")
     body["metadata"]["finalizers"] = ["example.com/hold"]
     await api.made(SERVICES, body)
@@ -121,7 +121,9 @@ async def test_a_replacement_that_leaves_them_out_keeps_address_and_ports(api: I
         ({"type": "NodePort", "ports": [{}]}, "spec.ports[0].port"),
     ],
 )
-async def test_what_cannot_be_given_is_refused(api: InProcess, spec: dict[str, Any], message: str) -> None:
+async def test_an_address_or_port_that_cannot_be_allocated_is_refused(
+    api: InProcess, spec: dict[str, Any], message: str
+) -> None:
     reply = await api.post(SERVICES, service(**spec))
     assert (reply.status, message in reply.message) == (422, True), reply.body
 
@@ -146,7 +148,7 @@ async def test_a_headless_service_holds_nothing(api: InProcess) -> None:
     assert made["spec"]["clusterIPs"] == ["None"]
 
 
-async def test_what_was_given_before_this_process_stays_given() -> None:
+async def test_addresses_allocated_before_a_restart_stay_allocated() -> None:
     store = MemoryStore()
     async with control_plane(store) as first:
         await first.made(SERVICES, service(clusterIP="10.96.7.7"))

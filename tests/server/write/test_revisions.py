@@ -90,7 +90,7 @@ async def test_a_kind_that_needs_a_revision_says_so(api: InProcess, version: str
 
 @pytest.mark.parametrize(("version", "message"), UNPARSED)
 @pytest.mark.parametrize("verb", ["apply", "apply that creates", "merge patch", "update", "update that creates"])
-async def test_what_is_no_number_fails_every_other_write(api: InProcess, verb: str, version: str, message: str) -> None:
+async def test_an_invalid_number_fails_every_other_write(api: InProcess, verb: str, version: str, message: str) -> None:
     if not verb.endswith("creates"):
         await api.made(CONFIG_MAPS, config_map("web"))
     match verb:

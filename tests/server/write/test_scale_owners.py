@@ -44,13 +44,13 @@ async def owners(api: InProcess) -> list[tuple[str, str, str, bool, bool]]:
     ]
 
 
-async def test_who_owns_the_replicas_owns_them_in_the_version_of_scales(api: InProcess) -> None:
+async def test_the_manager_of_replicas_owns_them_in_the_version_of_scales(api: InProcess) -> None:
     await api.made(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=3))
     refused = await api.patch(f"{SCALE}?fieldManager=scaler", scale(5), APPLY)
     assert (refused.status, refused.json["message"]) == (409, CONFLICT.format('"maker"'))
 
 
-async def test_replicas_that_nobody_owns_are_of_who_was_there_before_the_first_apply(api: InProcess) -> None:
+async def test_replicas_without_a_manager_belong_to_before_first_apply(api: InProcess) -> None:
     await api.patch(f"{DEPLOYMENTS}/web?fieldManager=maker", deployment(), APPLY)
     refused = await api.patch(f"{SCALE}?fieldManager=scaler", scale(5), APPLY)
     assert refused.status == 409
@@ -63,13 +63,13 @@ async def test_replicas_that_nobody_owns_are_of_who_was_there_before_the_first_a
     ]
 
 
-async def test_who_scales_by_force_takes_the_replicas_alone(api: InProcess) -> None:
+async def test_a_forced_scale_takes_only_the_replicas(api: InProcess) -> None:
     await api.made(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=3))
     assert (await api.patch(f"{SCALE}?fieldManager=scaler&force=true", scale(5), APPLY)).status == 200
     assert await owners(api) == [("scaler", "Apply", "scale", True, False), ("maker", "Update", "", False, True)]
 
 
-async def test_who_says_the_same_leaves_the_first_owner_an_entry_of_its_own(api: InProcess) -> None:
+async def test_an_equal_apply_leaves_the_first_manager_its_own_entry(api: InProcess) -> None:
     await api.made(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=3))
     assert (await api.patch(f"{SCALE}?fieldManager=scaler", scale(3), APPLY)).status == 200
     assert await owners(api) == [
@@ -79,7 +79,7 @@ async def test_who_says_the_same_leaves_the_first_owner_an_entry_of_its_own(api:
     ]
 
 
-async def test_who_scales_again_and_again_can_be_applied_over(api: InProcess) -> None:
+async def test_repeated_scaling_can_be_overwritten_by_apply(api: InProcess) -> None:
     await api.made(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=3))
     for replicas in (4, 5):
         assert (await api.put(f"{SCALE}?fieldManager=hand", scale(replicas))).status == 200

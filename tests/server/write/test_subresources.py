@@ -183,7 +183,7 @@ async def test_evictions_at_once_spend_a_budget_exactly(api: InProcess) -> None:
     ]
 
 
-async def test_a_budget_that_nobody_has_looked_at_yet_lets_nobody_go(api: InProcess) -> None:
+async def test_a_budget_that_was_never_computed_allows_no_eviction(api: InProcess) -> None:
     await running_pod(api, "a")
     selector = {"matchLabels": {"app": "web"}}
     await api.made(BUDGETS, {"metadata": {"name": "budget"}, "spec": {"minAvailable": 1, "selector": selector}})
@@ -286,7 +286,7 @@ async def test_a_request_for_a_certificate_is_approved_at_its_own_url(api: InPro
     assert (await api.put(f"{requests}/joe/approval", denied)).status == 422
 
 
-async def test_what_may_not_change_does_not(api: InProcess) -> None:
+async def test_immutable_fields_do_not_change(api: InProcess) -> None:
     await api.made(DEPLOYMENTS, deployment())
     reply = await api.patch(f"{DEPLOYMENTS}/web", {"spec": {"selector": {"matchLabels": {"app": "other"}}}})
     assert reply.status == 422

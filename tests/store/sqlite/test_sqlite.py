@@ -95,7 +95,7 @@ async def test_ten_thousand_objects_are_opened(path: Path) -> None:
 # Kills
 
 
-def test_what_was_answered_survives_kill_and_nothing_is_half_written(path: Path) -> None:
+def test_answered_writes_survive_a_kill_and_nothing_is_half_written(path: Path) -> None:
     answered: dict[str, tuple[int, bool]] = {}
     deadline = time.monotonic() + 120
     for kill in range(15):

@@ -79,7 +79,7 @@ async def test_a_command_that_takes_too_long_is_killed(pods: Pods) -> None:
     await until(is_gone)
 
 
-async def test_exec_with_a_terminal(pods: Pods) -> None:
+async def test_exec_gives_the_command_a_terminal(pods: Pods) -> None:
     container = await pods.start(["sleep", "1000"])
     reader = asyncio.StreamReader()
     out = OutputCollector(1 << 20)
@@ -105,7 +105,7 @@ async def test_attach_sends_input_and_receives_output(pods: Pods) -> None:
     assert log_of(await pods.runtime.container(container)) == "got this\ndone\n"
 
 
-async def test_attach_to_a_terminal(pods: Pods) -> None:
+async def test_attach_gives_the_input_to_a_terminal(pods: Pods) -> None:
     container = await pods.start(["sh"], stdin=True, tty=True)
     reader = asyncio.StreamReader()
     out = OutputCollector(1 << 20)
