@@ -172,7 +172,10 @@ class GarbageCollector:
 
     def _kind(self, api_version: str, name: str) -> Kind:
         """Return one shared Kind: a thousand dependents must not keep a thousand copies."""
-        return self._kinds.setdefault((api_version, name), Kind.parse(api_version, name))
+        kind = self._kinds.get((api_version, name))
+        if kind is None:
+            kind = self._kinds[api_version, name] = Kind.parse(api_version, name)
+        return kind
 
     def _tell_misplaced(self, dependent: Node, owner: Owner) -> None:
         place = dependent.place
