@@ -8,6 +8,8 @@ import urllib.request
 
 from tests.network.services.conftest import PodCluster
 
+from pinnace.model import errors
+
 _UDP = """
 import socket, sys
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); client.settimeout(5)
@@ -60,6 +62,37 @@ async def test_udp_node_ports_and_several_ports(pods: PodCluster) -> None:
         return [page.partition(" ")[0] + ("!" if "hello" in page else "") for page in pages]
 
     await pods.until(answers, ["one", "one", "one", "one!", "one!"])
+
+
+_LASTING_UDP = """
+import socket, sys
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); client.settimeout(0.2)
+client.bind(("", 5000)); client.connect((sys.argv[1], 80))
+while True:
+    try:
+        client.send(b"hello"); print(client.recv(100).decode().split()[0], flush=True)
+    except OSError as error:
+        print("none", flush=True)
+"""
+
+
+async def test_a_udp_client_is_led_to_another_endpoint_when_its_own_is_gone(pods: PodCluster) -> None:
+    await pods.start_server("one")
+    service = await pods.create_service(ports=[{"port": 80, "targetPort": 8080, "protocol": "UDP"}])
+    await pods.create_pod("lasting", ["python3", "-c", _LASTING_UDP, service["spec"]["clusterIP"]])
+
+    async def last() -> str:
+        try:
+            log = await pods.client.read("/api/v1/namespaces/default/pods/lasting/log?tailLines=1")
+        except errors.ApiError:
+            return ""
+        return log.decode().strip()
+
+    await pods.until(last, "one")
+    await pods.delete_pod("one")
+    await pods.until(last, "none")
+    await pods.start_server("two")
+    await pods.until(last, "two")
 
 
 async def test_clients_keep_their_endpoint_with_session_affinity(pods: PodCluster) -> None:

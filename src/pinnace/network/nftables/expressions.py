@@ -6,7 +6,7 @@ A rule is a sequence of expressions; one that does not match ends it. Registers 
 from __future__ import annotations
 
 import sys
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import partial
 
 from pinnace.network.nftables.attributes import attribute, long_number, nest, number, text
@@ -38,8 +38,6 @@ class Compare(IntEnum):
 
 
 class Meta(IntEnum):
-    INPUT_NAME = 6
-    OUTPUT_NAME = 7
     PROTOCOL = 16
 
 
@@ -48,11 +46,6 @@ class Tracked(IntEnum):
 
     STATE = 0
     STATUS = 2
-
-
-class Reject(StrEnum):
-    RESET = "reset"
-    UNREACHABLE = "unreachable"
 
 
 ESTABLISHED_OR_RELATED = 0x2 | 0x4
@@ -145,19 +138,11 @@ def has_flags(place: int, key: Tracked, bits: int) -> list[Expression]:
     return [*load, compare(place, Compare.NOT_EQUAL, bytes(4))]
 
 
-def is_in_network(place: int, load: Expression, address: bytes, length: int) -> list[Expression]:
-    """Match a loaded address that is in a network."""
-    bits = ((0xFFFFFFFF << (32 - length)) & 0xFFFFFFFF).to_bytes(4, "big")
-    return [load, mask(place, bits), compare(place, Compare.EQUAL, address)]
-
-
-def look_up(name: str, key: int, *, into: int | None = None, inverted: bool = False) -> Expression:
+def look_up(name: str, key: int, *, into: int | None = None) -> Expression:
     """Match if the set has the key that begins in a register; load the value of a map."""
     parts = [text(1, name), _register(2, key)]
     if into is not None:
         parts.append(_register(3, into))
-    if inverted:
-        parts.append(number(5, 1))
     return _expression("lookup", *parts)
 
 
@@ -186,9 +171,3 @@ def masquerade() -> Expression:
 
 def end(code: RuleVerdict, chain: str = "") -> Expression:
     return _expression("immediate", number(1, _TO_VERDICT), verdict(code, chain))
-
-
-def reject(how: Reject) -> Expression:
-    if how is Reject.RESET:
-        return _expression("reject", number(1, 1))
-    return _expression("reject", number(1, 0), attribute(2, b"\x03"))

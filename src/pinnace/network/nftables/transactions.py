@@ -26,14 +26,13 @@ PROTOCOL = 12
 _SUBSYSTEM = 10
 _BEGIN, _END, _ERROR = 0x10, 0x11, 2
 _NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _NEW_SET, _NEW_ELEMENT, _DELETE_ELEMENT = 0, 2, 3, 6, 9, 12, 14
-_DELETE_RULE = 8
 _REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
 _SEND_BUFFER = 32 << 20
 _SO_SNDBUFFORCE = 32
 _NESTED_BYTES = 60_000
 """An attribute has at most 64 KiB: more elements need several messages."""
 _VERDICT_TYPE = 0xFFFFFF00
-_MAP, _TIMEOUT, _DYNAMIC, _INTERVAL, _CONCATENATED = 0x8, 0x10, 0x20, 0x4, 0x80
+_MAP, _TIMEOUT, _DYNAMIC = 0x8, 0x10, 0x20
 
 
 class TransactionFailed(OSError):
@@ -66,8 +65,6 @@ class SetShape:
     is_verdict_map: bool = False
     seconds: int = 0
     """How long elements that rules add are kept; 0 for a set that rules do not change."""
-    intervals: tuple[int, ...] = ()
-    """The lengths of the fields of keys that are ranges: the set finds the range in which a key lies."""
 
 
 class Transaction:
@@ -91,19 +88,11 @@ class Transaction:
         self._add(_DELETE_TABLE, 0, name)
         self._add(_NEW_TABLE, _CREATE, name)
 
-    def delete_table(self) -> None:
-        name = text(1, self._table)
-        self._add(_NEW_TABLE, _CREATE, name)
-        self._add(_DELETE_TABLE, 0, name)
-
     def add_chain(self, name: str, hook: ChainHook | None = None) -> None:
         payload = text(1, self._table) + text(3, name)
         if hook is not None:
             payload += nest(4, number(1, hook.number), number(2, hook.priority & 0xFFFFFFFF)) + text(7, hook.kind)
         self._add(_NEW_CHAIN, _CREATE, payload)
-
-    def flush_chain(self, name: str) -> None:
-        self._add(_DELETE_RULE, 0, text(1, self._table) + text(2, name))
 
     def add_rule(self, chain: str, expressions: Iterable[Expression]) -> None:
         payload = text(1, self._table) + text(2, chain) + nest_list(4, expressions)
@@ -112,8 +101,6 @@ class Transaction:
     def add_set(self, name: str, shape: SetShape) -> None:
         flags = _MAP if shape.is_verdict_map or shape.value else 0
         flags |= _TIMEOUT | _DYNAMIC if shape.seconds else 0
-        flags |= _INTERVAL if shape.intervals else 0
-        flags |= _CONCATENATED if len(shape.intervals) > 1 else 0
         payload = text(1, self._table) + text(2, name) + number(3, flags) + number(4, 0) + number(5, shape.key)
         if shape.is_verdict_map:
             payload += number(6, _VERDICT_TYPE) + number(7, 0)
@@ -122,8 +109,6 @@ class Transaction:
         payload += number(10, len(self._operations) + 1)
         if shape.seconds:
             payload += long_number(11, shape.seconds * 1000)
-        if len(shape.intervals) > 1:
-            payload += nest(9, nest_list(2, (number(1, length) for length in shape.intervals)))
         self._add(_NEW_SET, _CREATE, payload)
 
     def add_elements(self, name: str, elements: Iterable[bytes]) -> None:
@@ -204,12 +189,9 @@ class Nftables:
             raise TransactionFailed(errno.EPROTO, "nf_tables has sent no answer")
 
 
-def element(key: bytes, data: bytes = b"", *, end: bytes = b"") -> bytes:
-    """An element of a set: its key, for ranges the last key, and its value or verdict."""
-    made = nest(1, nest_value(key))
-    if data:
-        made += data
-    return made + nest(10, nest_value(end)) if end else made
+def element(key: bytes, data: bytes = b"") -> bytes:
+    """An element of a set: its key, and for a map its value or verdict."""
+    return nest(1, nest_value(key)) + data
 
 
 def nest_value(data: bytes) -> bytes:

@@ -11,6 +11,7 @@ from ipaddress import IPv4Network, ip_address
 from pinnace.client.snapshots import Snapshot
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
 from pinnace.network.pods.netlink import Netlink
+from pinnace.network.services.connections import forget_stale
 from pinnace.network.services.proxy import ServiceProxy
 from pinnace.network.services.rules import ServiceRules
 from pinnace.network.services.table import ANY_ADDRESS, Frontend, ServiceIndex, TableChange
@@ -98,8 +99,18 @@ class ServiceNetwork:
             except OSError:
                 _log.exception("the rules of Services are made anew, since a change of them was refused")
                 self._rules.replace(_divide(dict(self._index.table))[0])
+            await self._forget_stale(kernel)
         await self._to_host.apply(to_host)
         await self._from_host.apply(from_host)
+
+    async def _forget_stale(self, change: TableChange) -> None:
+        if any(frontend.protocol == "UDP" for frontend in change):
+            try:
+                with await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL) as tracking:
+                    tracking.setblocking(False)
+                    forget_stale(tracking, change)
+            except OSError as error:
+                _log.warning("UDP clients may reach endpoints that are gone, since the kernel says: %s", error)
 
     def _on_service(self, old: Snapshot | None, new: Snapshot | None) -> None:
         if new is not None:
