@@ -8,7 +8,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 from pinnace.server.request.call import Call
 from pinnace.server.write.body_decoder import match_namespace, metadata_of
-from pinnace.server.write.edits import Edit
+from pinnace.server.write.edits import CopyingEdit, Edit
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.revisions import UnexplainedError
 
@@ -67,7 +67,7 @@ def bind_edit(call: Call, binding: Object, now: str) -> Edit:
         status["conditions"] = [*others, scheduled]
         return {**live, "metadata": metadata, "spec": {**spec, "nodeName": target["name"]}, "status": status}
 
-    return edit
+    return CopyingEdit(edit)
 
 
 def _conflict(name: str, pod: Object, uid: str | None) -> str:

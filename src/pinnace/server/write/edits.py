@@ -92,6 +92,19 @@ def patched(obj: Object, content_type: str, document: Any) -> Object:
     return wanted
 
 
+@dataclass(frozen=True, slots=True)
+class CopyingEdit:
+    """An edit that leaves the current object as it is: it copies every part that it changes, and shares the others.
+
+    The current object need not be decoded a second time for it, and shared parts need not be compared.
+    """
+
+    edit: Edit
+
+    def __call__(self, live: Object | None) -> Object:
+        return self.edit(live)
+
+
 class Owning:
     """An edit that sets managedFields itself. For all others the pipeline sets them."""
 

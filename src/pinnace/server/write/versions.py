@@ -15,7 +15,7 @@ from pinnace.server.cache.served_versions import decode_served, needs_preparatio
 from pinnace.server.cache.watch_cache import CachedObject, stamp
 from pinnace.server.long_work import LONG_BYTES, run_beside
 from pinnace.server.request.call import Call
-from pinnace.server.write.edits import Edit, Owning
+from pinnace.server.write.edits import CopyingEdit, Edit, Owning
 from pinnace.server.write.field_ownership import Ownerships, ToConvert
 from pinnace.server.write.names import manager_of
 
@@ -66,10 +66,11 @@ class Versions:
         live = old
         if entry is not None and resource.custom is not None:
             live = orjson.loads(orjson.dumps(old))
-        elif entry is not None and (resource.is_converted or call.verb == "patch" or call.subresource):
-            live = to_served_version(
-                entry.decode(), resource
-            )  # Shared with the result, so not to be shared with `old`.
+        elif entry is not None and (
+            resource.is_converted or ((call.verb == "patch" or call.subresource) and not isinstance(edit, CopyingEdit))
+        ):
+            # Shared with the result, so not to be shared with `old`.
+            live = to_served_version(entry.decode(), resource)
         new = edit(live)
         if resource.kind == resource.stored or resource.custom is not None:
             if resource.custom is None:  # Custom objects got their defaults when the body was decoded.
