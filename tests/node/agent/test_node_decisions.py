@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 import pytest
-from tests.node.agent.conftest import RealNode
+from tests.node.agent.conftest import NODE, RealNode
 
 from pinnace.model.objects import Object
 
@@ -43,6 +43,24 @@ async def test_a_pod_that_does_not_fit_is_rejected(
     assert pod["status"]["reason"] == reason
     assert pod["status"]["message"].startswith(message)
     assert await node.runtime.sandboxes() == []
+
+
+async def test_a_pod_that_never_started_gives_its_resources_back(node: RealNode) -> None:
+    capacity = await node.client.get("v1/Node", NODE)
+    all_of_it = {"resources": {"requests": {"cpu": capacity["status"]["capacity"]["cpu"]}}}
+    missing = [{"name": "none", "hostPath": {"path": "/nonexistent", "type": "Directory"}}]
+    await node.create("first", "sleep 1000", container=dict(all_of_it), volumes=missing)
+    await node.until_pod("first", lambda pod: (pod.get("status") or {}).get("startTime"))
+    await node.create("second", "sleep 1000", container=dict(all_of_it))
+    await node.until_phase("second", "Failed")
+    await node.client.delete("v1/Pod", "first", namespace="default", grace_seconds=0)
+
+    async def is_forgotten() -> bool:
+        return not list((node.directory / "agent" / "pods").glob("*/allocated.json"))
+
+    await node.until(is_forgotten)
+    await node.create("third", "sleep 1000", container=dict(all_of_it))
+    await node.until_ready("third")
 
 
 async def test_a_host_port_is_given_once(node: RealNode) -> None:

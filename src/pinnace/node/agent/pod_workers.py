@@ -73,9 +73,10 @@ class PodWorkers:
     async def sync(self, key: Key, pod: Object | None) -> float:
         """Take the steps that are due. Return the seconds after which to look again; 0 for not without a change."""
         uid = pod["metadata"]["uid"] if pod is not None else ""
-        for sandbox in await self._runtime.sandboxes(*key):
-            if sandbox.config.uid != uid:
-                await self._clean(key, sandbox.config.uid)
+        others = {one.config.uid for one in await self._runtime.sandboxes(*key)}
+        others |= {known for known, record in self._records.items() if record.key == key}
+        for other in others - {uid}:
+            await self._clean(key, other)
         if pod is None:
             return 0.0
         record = self._record(key, pod)
