@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.tasks import Tasks
+from pinnace.network.pods.datagrams import ConnectDatagrams, DatagramForward
 
 _LOOPBACK = "127.0.0.1"
 _CHUNK = 65536
@@ -19,6 +21,16 @@ _MOST_CONNECTIONS = 1000
 
 Connect = Callable[[int], Awaitable[Duplex]]
 """Connects to a port from within a pod. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of this machine that leads to a port of a pod."""
+
+    host: str
+    host_port: int
+    port: int
+    protocol: str = "TCP"
 
 
 class PortInUse(Exception):
@@ -29,20 +41,27 @@ class HostPorts:
     """The host ports of all pods of a node."""
 
     def __init__(self) -> None:
-        self._open: dict[str, list[asyncio.Server]] = {}
+        self._open: dict[str, list[asyncio.Server | DatagramForward]] = {}
         self._tasks = Tasks()
 
-    async def open(self, owner: str, ports: Sequence[tuple[str, int, int]], connect: Connect) -> None:
-        """Open the ports of a sandbox, each as host IP, host port and port of the pod. Raise PortInUse."""
+    async def open(
+        self, owner: str, ports: Sequence[HostPort], connect: Connect, connect_datagrams: ConnectDatagrams
+    ) -> None:
+        """Open the ports of a sandbox. Raise PortInUse."""
         if owner in self._open:
             return
         servers = self._open[owner] = []
         try:
-            for host, host_port, port in ports:
-                servers.append(await self._listen(host or _LOOPBACK, host_port, port, connect))
+            for one in ports:
+                host = one.host or _LOOPBACK
+                if one.protocol == "UDP":
+                    forward = DatagramForward(one.port, connect_datagrams, self._tasks)
+                    servers.append(await forward.listen(host, one.host_port))
+                else:
+                    servers.append(await self._listen(host, one.host_port, one.port, connect))
         except OSError as error:
             self.close(owner)
-            raise PortInUse(f"the host port {host_port} cannot be opened: {error.strerror or error}") from error
+            raise PortInUse(f"the host port {one.host_port} cannot be opened: {error.strerror or error}") from error
 
     def close(self, owner: str) -> None:
         for server in self._open.pop(owner, ()):

@@ -165,7 +165,7 @@ async def test_pods_reach_each_other_and_nothing_else(pods: Pods) -> None:
     """The namespaces of node and pods have no default route: checked before any traffic."""
     first = await pods.sandbox()
     routes = json.loads(await pods.output(["ip", "-j", "route"], first, name="routes"))
-    assert [route["dst"] for route in routes] == ["10.244.0.0/24"]
+    assert sorted(route["dst"] for route in routes) == ["10.244.0.0/24", "10.244.0.1"]
     address = (await pods.runtime.sandbox(first)).addresses[0]
     second = await pods.sandbox(name="other")
     other = (await pods.runtime.sandbox(second)).addresses[0]
@@ -214,3 +214,33 @@ async def test_a_host_port_leads_into_the_pod_and_is_closed_with_it(pods: Pods) 
     await pods.runtime.remove_sandbox(sandbox)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_host_port_takes_datagrams_too(pods: Pods) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(SandboxFailed, match=f"the host port {port} cannot be opened"):
+            await pods.sandbox(ports=[PortMapping(5353, port, "UDP")])
+    sandbox = await pods.sandbox(ports=[PortMapping(5353, port, "UDP")])
+    server = (
+        "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 5353)); print('ready', flush=True)\n"
+        "while True: data, peer = s.recvfrom(100); s.sendto(data.upper(), peer)"
+    )
+    container = await pods.start(["/usr/bin/python3", "-c", server], sandbox)
+
+    async def is_ready() -> bool:
+        status = await pods.runtime.container(container)
+        return Path(status.log_file).exists() and "ready" in log_of(status)
+
+    await until(is_ready)
+    loop = asyncio.get_running_loop()
+    for words in ((b"one", b"two"), (b"three", b"four")):  # Two clients, each with its own answers.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.setblocking(False)
+            client.connect(("127.0.0.1", port))
+            for word in words:
+                await loop.sock_sendall(client, word)
+                async with asyncio.timeout(60):
+                    assert await loop.sock_recv(client, 100) == word.upper()
+    await pods.runtime.remove_sandbox(sandbox)

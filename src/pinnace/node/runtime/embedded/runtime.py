@@ -17,7 +17,7 @@ from pinnace.model.byte_streams import Duplex
 from pinnace.model.clock import Clock
 from pinnace.model.node_connections import CommandStreams
 from pinnace.network.pods.addresses import AddressesExhausted, PodAddresses
-from pinnace.network.pods.host_ports import HostPorts, PortInUse
+from pinnace.network.pods.host_ports import HostPort, HostPorts, PortInUse
 from pinnace.node.images.roots import ImageRoots
 from pinnace.node.runtime.embedded import messages
 from pinnace.node.runtime.embedded.cgroups import Cgroups
@@ -385,10 +385,25 @@ class EmbeddedRuntime:
         return self._node, self._abilities
 
     async def _open_ports(self, record: SandboxRecord) -> None:
-        ports = [one for one in record.config.ports if one.protocol == "TCP" and not record.config.host_network]
+        if record.config.host_network:
+            return
+        ports = [
+            HostPort(one.host_ip, one.host_port, one.container_port, one.protocol)
+            for one in record.config.ports
+            if one.protocol in ("TCP", "UDP")
+        ]
         if ports:
-            wanted = [(one.host_ip, one.host_port, one.container_port) for one in ports]
-            await self._ports.open(record.id, wanted, lambda port: self.connect(record.id, port))
+            await self._ports.open(
+                record.id,
+                ports,
+                lambda port: self.connect(record.id, port),
+                lambda port: self._connect_datagrams(record.id, port),
+            )
+
+    async def _connect_datagrams(self, sandbox: str, port: int) -> socket.socket:
+        request = {"op": "connect", "port": port, "address": "127.0.0.1", "datagrams": True}
+        _, fds = await self._channels.find(sandbox).request(request)
+        return socket.socket(fileno=fds[0])
 
     def _run_request(self, record: SandboxRecord) -> messages.Message:
         config = record.config

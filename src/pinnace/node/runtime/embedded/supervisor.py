@@ -374,7 +374,8 @@ class PodSupervisor:
     def _connect(self, peer: AgentPeer, request: Message) -> None:
         """Begin a connection in the pod's network; the agent, which receives the socket, waits for its end."""
         family = socket.AF_INET6 if ":" in request["address"] else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as opened:
+        kind = socket.SOCK_DGRAM if request.get("datagrams") else socket.SOCK_STREAM
+        with socket.socket(family, kind) as opened:
             opened.setblocking(False)
             error = opened.connect_ex((request["address"], request["port"]))
             peer.send({"n": request["n"], "errno": error}, [opened.fileno()])
