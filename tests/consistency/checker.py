@@ -70,7 +70,8 @@ class _Truth:
         if written.value is None:
             deleted = self._deletion_of(written)
             if deleted is None:
-                yield f"lost or wrong deletion: {written}"
+                around = [one for one in versions if abs(one.revision - (written.expected or 0)) < 40]
+                yield f"lost or wrong deletion: {written} among {around}"
             else:
                 self._began[deleted] = written.span.began
             return

@@ -17,6 +17,7 @@ from tests.consistency.history import History
 from tests.consistency.servers import ServerProcess
 from tests.consistency.workload import Client, Workload
 from tests.store.etcd.processes import EtcdMember, etcd_cluster
+from tests.store.etcd.proxy import Proxy
 
 SHORT, LONG = 1, 40
 LONGEST_ROUND = 8
@@ -24,12 +25,20 @@ LONGEST_ROUND = 8
 Faults = Callable[[], Awaitable[None]]
 
 
+def flags_of(ports: list[int]) -> tuple[str, ...]:
+    return ("--store", "etcd://" + ",".join(f"127.0.0.1:{port}" for port in ports)) if ports else ()
+
+
 @asynccontextmanager
-async def started(directory: Path, *, servers: int, members: list[EtcdMember]) -> AsyncIterator[list[ServerProcess]]:
-    flags: tuple[str, ...] = ()
-    if members:
-        flags = ("--store", "etcd://" + ",".join(f"127.0.0.1:{member.port}" for member in members))
-    processes = [ServerProcess(directory / f"server{number}", *flags) for number in range(servers)]
+async def started(
+    directory: Path, *, servers: int, members: list[EtcdMember], proxy: Proxy | None = None
+) -> AsyncIterator[list[ServerProcess]]:
+    """Start the members and the servers. The last server reaches etcd through the proxy."""
+    flags = [flags_of([member.port for member in members])] * servers
+    if proxy is not None:
+        await proxy.start()
+        flags[-1] = flags_of([proxy.port])
+    processes = [ServerProcess(directory / f"server{number}", *own) for number, own in enumerate(flags)]
     for member in members:
         member.start()
     try:
@@ -39,12 +48,14 @@ async def started(directory: Path, *, servers: int, members: list[EtcdMember]) -
     finally:
         for process in processes:
             await process.stop()
+        if proxy is not None:
+            await proxy.stop()
         for member in members:
             member.stop()
 
 
 async def run(servers: list[ServerProcess], name: str, faults_of: Callable[[History], Faults]) -> History:
-    client = Client(list(servers), servers[0].token, seed=1)
+    client = Client(list(servers), servers[0].token, seed=1, request_seconds=3.0)
     workload = Workload(client, name)
     try:
         await workload.start()
@@ -107,6 +118,27 @@ def member_faults(members: list[EtcdMember], rounds: int) -> Callable[[History],
     return faults_of
 
 
+def connection_faults(proxy: Proxy, rounds: int) -> Callable[[History], Faults]:
+    """Cut the connection to etcd, and let it be silent for a while."""
+
+    def faults_of(history: History) -> Faults:
+        async def faults() -> None:
+            await more(history, 80)
+            for _ in range(rounds):
+                proxy.cut()
+                await more(history, 5)
+                proxy.mend()
+                await more(history, 20)
+                proxy.hold()
+                await more(history, 5)
+                proxy.release()
+                await more(history, 20)
+
+        return faults
+
+    return faults_of
+
+
 async def check(
     servers: list[ServerProcess], rounds: int, faults: Callable[[int], Callable[[History], Faults]]
 ) -> None:
@@ -137,6 +169,14 @@ async def test_servers_on_etcd(tmp_path: Path, count_of_servers: int, rounds: in
     members = [EtcdMember(tmp_path / "etcd")]
     async with started(tmp_path, servers=count_of_servers, members=members) as servers:
         await check(servers, rounds, lambda part: server_faults(servers, part))
+
+
+@ROUNDS
+async def test_a_server_that_is_far_from_etcd_and_cut_off_at_times(tmp_path: Path, rounds: int) -> None:
+    member = EtcdMember(tmp_path / "etcd")
+    proxy = Proxy(member.port, delay=0.03)
+    async with started(tmp_path, servers=2, members=[member], proxy=proxy) as servers:
+        await check(servers, rounds, lambda part: connection_faults(proxy, part))
 
 
 @ROUNDS

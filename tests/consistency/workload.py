@@ -34,7 +34,10 @@ class Unanswered(Exception):
 class Client:
     """Makes requests at one of several servers, another one each time."""
 
-    def __init__(self, servers: list[Reached], token: str, *, seed: int) -> None:
+    def __init__(
+        self, servers: list[Reached], token: str, *, seed: int, request_seconds: float = _REQUEST_SECONDS
+    ) -> None:
+        self._request_seconds = request_seconds
         self._servers = servers
         self._random = random.Random(seed)
         context = ssl.create_default_context()
@@ -51,7 +54,7 @@ class Client:
         """Return status and answer. Raise Unanswered for 5xx, 429 and lost connections."""
         url = self._random.choice(self._servers).url + target
         data = None if body is None else orjson.dumps(body)
-        timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self._request_seconds)
         try:
             async with self._session.request(
                 method, url, data=data, headers={"content-type": kind}, timeout=timeout
@@ -96,17 +99,16 @@ class Workload:
     async def run(self, faults: Callable[[], Awaitable[None]], *, writers: int, readers: int, watchers: int) -> None:
         """Run all clients while the faults happen; end when all watches have seen everything."""
         async with asyncio.TaskGroup() as group:
-            for number in range(writers):
-                group.create_task(self._write(random.Random(number)))
-            for number in range(readers):
-                group.create_task(self._read(random.Random(1000 + number)))
-            watches = [group.create_task(self._watch(self.history.audit))]
+            clients = [group.create_task(self._write(random.Random(number))) for number in range(writers)]
+            clients += [group.create_task(self._read(random.Random(1000 + number))) for number in range(readers)]
+            group.create_task(self._watch(self.history.audit))
             for _ in range(watchers):
                 watch = Watched(self._since)
                 self.history.watches.append(watch)
-                watches.append(group.create_task(self._watch(watch)))
+                group.create_task(self._watch(watch))
             await faults()
             self._stopped.set()
+            await asyncio.wait(clients)  # The last write comes after all others.
             await self._finish()
 
     async def _finish(self) -> None:

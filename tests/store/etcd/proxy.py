@@ -8,8 +8,10 @@ import asyncio
 class Proxy:
     """Passes connections on to a port until `cut`, or holds back all that is sent while `held`."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, *, delay: float = 0.0) -> None:
+        """`delay`: how many seconds late the answers are."""
         self._target = target
+        self._delay = delay
         self._flows = asyncio.Event()
         self._flows.set()
         self._is_cut = False
@@ -51,17 +53,21 @@ class Proxy:
             return
         there, sender = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, sender}
-        for source, sink in ((reader, sender), (there, writer)):
-            task = asyncio.create_task(self._pass_on(source, sink))
+        for source, sink, delay in ((reader, sender, 0.0), (there, writer, self._delay)):
+            task = asyncio.create_task(self._pass_on(source, sink, delay))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while data := await source.read(65536):
                 await self._flows.wait()
-                sink.write(data)
-                await sink.drain()
+                if delay:
+                    loop.call_later(delay, sink.write, data)
+                else:
+                    sink.write(data)
+                    await sink.drain()
         except OSError:
             pass
         finally:

@@ -36,7 +36,7 @@ async def read_range(
 async def read_events(
     client: EtcdClient, key: bytes, end: bytes, *, after: int, until: int
 ) -> tuple[list[wire.EtcdEvent], int]:
-    """Read the changes of a range after one revision and up to another or beyond, and how far they reach.
+    """Read the changes of a range after one revision and up to another, and how far they reach.
 
     Many come in several calls. Raise GrpcError, also for compacted revisions, or MemberLost.
     """
@@ -72,7 +72,8 @@ async def read_events(
         if asks:
             questions.start()
         async with asyncio.timeout(_HISTORY_SECONDS):
-            return events, await done
+            reached = await done
+        return [event for event in events if event.now.mod_revision <= until], min(reached, until)
     except TimeoutError:
         raise MemberLost("etcd did not send the history in time") from None
     finally:

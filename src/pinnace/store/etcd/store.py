@@ -22,7 +22,7 @@ from pinnace.store.etcd.guards import Guards
 from pinnace.store.etcd.history import read_events, read_range
 from pinnace.store.etcd.leases import Leases
 from pinnace.store.etcd.settings import EtcdSettings
-from pinnace.store.etcd.transactions import ALARM_HELP, commit, unreachable, write_failed
+from pinnace.store.etcd.transactions import ALARM_HELP, Attempt, commit, unreachable, write_failed
 from pinnace.store.keys import check_key
 from pinnace.store.store import (
     Batch,
@@ -64,7 +64,7 @@ class EtcdStore:
     ) -> None:
         self._client = client
         self._root = settings.root
-        self._keys = _range_of((settings.root + prefix).encode())
+        self._keys = wire.prefix_range((settings.root + prefix).encode())
         self._base_key = base_key(settings.root)
         self._base = RevisionBase(0, 0)
         self._term = 0
@@ -75,7 +75,7 @@ class EtcdStore:
         self._feed = WatchFeed(client, self._keys, self._base_key, self)
         self._barrier = ReadBarrier(self._ask_revision)
         self._loop = asyncio.get_running_loop()
-        self._being_put: dict[str, bytes] = {}  # The values of writes under way: readers share them.
+        self._attempts: dict[str, list[Attempt]] = {}  # The writes under way, by key.
         self._answers: dict[int, asyncio.Future[None]] = {}  # Writes that wait for their change, by revision.
         self._reaching: list[tuple[int, asyncio.Future[None]]] = []  # Readers that wait for a revision.
         self._turns: dict[str, asyncio.Lock] = {}  # For writes without a comparison, which etcd would not order.
@@ -129,7 +129,7 @@ class EtcdStore:
         if not revision or revision == view.revision:
             return view.page(prefix, start, limit)
         view.check_retained(revision)
-        first, end = _range_of((self._root + prefix).encode())
+        first, end = wire.prefix_range((self._root + prefix).encode())
         first = max(first, (self._root + start).encode())
         theirs = revision - self._base.offset
         try:
@@ -333,17 +333,22 @@ class EtcdStore:
         previous = view.records.get(key)
         if previous is not None:
             key = previous.key  # One text per key, however often it is written.
+        value, created = now.value, now.create_revision + offset
+        attempts = self._attempts.get(key, ())
+        for attempt in attempts:
+            if attempt.value == value:
+                value = attempt.value  # Readers share the writer's bytes.
         if event.is_deletion:
             if previous is None:
                 return None
             view.remove(key)
-            return Change(key, revision, None, previous, 0)
-        value = now.value
-        if (put := self._being_put.get(key)) is not None and put == value:
-            value = put
-        created = now.create_revision + offset
-        view.set(Record(key, value, revision, created))
-        return Change(key, revision, value, previous, created)
+            change = Change(key, revision, None, previous, 0)
+        else:
+            view.set(Record(key, value, revision, created))
+            change = Change(key, revision, value, previous, created)
+        for attempt in attempts:
+            attempt.compare(change)
+        return change
 
     def _settle(self, revision: int) -> None:
         """Answer the writers and readers that waited for this revision."""
@@ -380,24 +385,24 @@ class EtcdStore:
                 raise write_failed(self._client, error) from error
         theirs = self._theirs(key, expected)
         request = wire.put_if(self._name(key), value, mod_revision=theirs, lease=lease, guards=guards)
-        self._being_put[key] = value
-        try:
-            return await self._write(key, request, expected, value=value)
-        finally:
-            if self._being_put.get(key) is value:
-                del self._being_put[key]
+        return await self._write(key, request, expected, value=value)
 
     async def _write(self, key: str, request: bytes, expected: int | None, *, value: bytes | None) -> int:
         """Send a transaction, and wait until its change has come back. `value` is None for a deletion."""
         done: asyncio.Future[None] = self._loop.create_future()
         self._under_way.add(done)
+        attempt = Attempt(value, expected)
+        attempts = self._attempts.setdefault(key, [])
+        attempts.append(attempt)
         try:
-            answer = await commit(self._client, request, value)
+            answer, is_repeated = await commit(self._client, request)
             revision = answer.revision + self._base.offset
             if answer.succeeded:
                 await self._own_change(revision)
                 return revision
             await self._reach(revision)
+            if is_repeated and attempt.revision:
+                return attempt.revision
             current = self._view.records.get(key)
             if answer.current is None:
                 current = None
@@ -407,6 +412,9 @@ class EtcdStore:
         finally:
             self._under_way.discard(done)
             done.set_result(None)
+            attempts.remove(attempt)
+            if not attempts and self._attempts.get(key) is attempts:
+                del self._attempts[key]
 
     def _own_change(self, revision: int) -> asyncio.Future[None] | asyncio.Task[None]:
         done: asyncio.Future[None] = self._loop.create_future()
@@ -466,7 +474,7 @@ class EtcdStore:
     async def _history(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
         """As `Watchers` asks for it."""
         offset = self._base.offset
-        first, end = _range_of((self._root + prefix).encode())
+        first, end = wire.prefix_range((self._root + prefix).encode())
         try:
             events, reached = await read_events(self._client, first, end, after=after - offset, until=until - offset)
         except EtcdError as error:
@@ -486,11 +494,3 @@ class EtcdStore:
             self._view.compacted = max(self._view.compacted, known)
             return Compacted(revision, compacted=self._view.compacted)
         return unreachable(self._client, error)
-
-
-def _range_of(prefix: bytes) -> tuple[bytes, bytes]:
-    """Return the first key and the end of all that begin with `prefix`, as etcd wants them."""
-    stem = prefix.rstrip(b"\xff")
-    if not stem:
-        return prefix or b"\0", b"\0"
-    return prefix, stem[:-1] + bytes((stem[-1] + 1,))

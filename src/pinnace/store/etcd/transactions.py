@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
 from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost
-from pinnace.store.store import StoreError, ValueTooLarge, WriteFailed
+from pinnace.store.store import Change, StoreError, ValueTooLarge, WriteFailed
 
 _PAUSE_SECONDS = 0.05
 
@@ -17,11 +18,26 @@ ALARM_HELP = {
 }
 
 
-async def commit(client: EtcdClient, request: bytes, value: bytes | None) -> wire.TxnAnswer:
-    """Send a transaction of one key until it has an answer. `value` is what it puts, None if it deletes.
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A write under way. `revision` is that of the change that it made, once the watch has shown it."""
 
-    A transaction whose answer was lost may have happened. Then its repetition fails, and the key is as it left it.
-    Raise WriteFailed if there is no answer in time.
+    value: bytes | None
+    expected: int | None
+    revision: int = 0
+
+    def compare(self, change: Change) -> None:
+        """Take notice of a change that is this write's, or one like it."""
+        replaced = change.previous.revision if change.previous is not None else 0
+        if self.value == change.value and self.expected in (None, replaced):
+            self.revision = change.revision
+
+
+async def commit(client: EtcdClient, request: bytes) -> tuple[wire.TxnAnswer, bool]:
+    """Send a transaction until it has an answer. Return also whether an earlier answer was lost.
+
+    Then the transaction may have happened before, and this answer is that of its repetition. Raise WriteFailed if there
+    is no answer in time.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CALL_SECONDS
@@ -36,15 +52,7 @@ async def commit(client: EtcdClient, request: bytes, value: bytes | None) -> wir
             is_open = True
             await asyncio.sleep(_PAUSE_SECONDS)
             continue
-        if answer.succeeded or not is_open or not _is_done(value, answer.current):
-            return answer
-        happened = answer.current.mod_revision if answer.current is not None else answer.revision
-        return wire.TxnAnswer(True, happened, None)
-
-
-def _is_done(value: bytes | None, current: wire.KeyValue | None) -> bool:
-    """Whether a key is as a write would have left it."""
-    return current is None if value is None else current is not None and current.value == value
+        return answer, is_open
 
 
 def write_failed(client: EtcdClient, error: EtcdError) -> WriteFailed:

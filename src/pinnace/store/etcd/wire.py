@@ -193,6 +193,14 @@ def authenticate_request(user: str, password: str) -> bytes:
     return _bytes(1, user.encode()) + _bytes(2, password.encode())
 
 
+def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return the first key and the end of all that begin with `prefix`, as etcd wants them."""
+    stem = prefix.rstrip(b"\xff")
+    if not stem:
+        return prefix or b"\0", b"\0"
+    return prefix, stem[:-1] + bytes((stem[-1] + 1,))
+
+
 # Decoding.
 
 
