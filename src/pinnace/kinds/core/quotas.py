@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from pinnace.kinds.pods.resource_amounts import COUNTED, is_extended, is_native, may_overcommit
 from pinnace.model import names, quantity
@@ -42,6 +43,9 @@ _COVERED_BY_SCOPE: Mapping[str, frozenset[str]] = {
 _SCOPES_THAT_ONLY_EXIST = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity")
 _CONFLICTING_SCOPES = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
 
+MOST_SCOPES = 100
+"""The most scopes that errors quote, and the most errors that quote them."""
+_Value = TypeVar("_Value")
 _SCALED_EXACTLY = 9_223_372_036_854_775  # Above this, Kubernetes compares whole units instead of thousandths.
 
 
@@ -115,31 +119,47 @@ def _is_quota_resource(name: str) -> bool:
 
 def _validate_scope(spec: Object, hard: Object) -> Iterator[FieldError]:
     scopes: Sequence[str] = spec.get("scopes") or ()
-    for scope in scopes:
+    shown = _shorten(scopes)
+    not_covered = _count_not_covered(scopes, hard)
+    for scope in _shorten(scopes, kept=lambda one: one not in _COVERED_BY_SCOPE or bool(not_covered[one])):
         if scope not in _COVERED_BY_SCOPE:
-            yield invalid("spec.scopes", scopes, "unsupported scope")
-        for _ in _not_covered(scope, hard):
-            yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
+            yield invalid("spec.scopes", shown, "unsupported scope")
+        for _ in range(not_covered[scope]):
+            yield invalid("spec.scopes", shown, "unsupported scope applied to resource")
     for pair in _CONFLICTING_SCOPES:
         if pair <= set(scopes):
-            yield invalid("spec.scopes", scopes, "conflicting scopes")
+            yield invalid("spec.scopes", shown, "conflicting scopes")
 
 
-def _not_covered(scope: str, hard: Object) -> list[str]:
-    covered = _COVERED_BY_SCOPE.get(scope)
-    return [name for name in sorted(hard) if covered is not None and _is_quota_resource(name) and name not in covered]
+def _shorten(values: Sequence[_Value], kept: Callable[[_Value], bool] = lambda value: True) -> list[_Value]:
+    """Return the first of these values, up to a limit of our own: each error quotes all scopes."""
+    return list(islice(filter(kept, values), MOST_SCOPES))
+
+
+def _count_not_covered(scopes: Iterable[str], hard: Object) -> dict[str, int]:
+    """Return for each scope the number of quota resources that it does not cover."""
+    limited = [name for name in hard if _is_quota_resource(name)]
+    return {
+        scope: sum(name not in covered for name in limited)
+        if (covered := _COVERED_BY_SCOPE.get(scope)) is not None
+        else 0
+        for scope in set(scopes)
+    }
 
 
 def _validate_scope_selector(spec: Object, hard: Object) -> Iterator[FieldError]:
     path = "spec.scopeSelector.matchExpressions"
     expressions: Sequence[Object] = spec["scopeSelector"].get("matchExpressions") or ()
+    not_covered = _count_not_covered((one.get("scopeName", "") for one in expressions), hard)
+    room = MOST_SCOPES
     for expression in expressions:
         scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
         values = expression.get("values") or ()
         if scope not in _COVERED_BY_SCOPE:
             yield invalid(f"{path}.scopeName", scope, "unsupported scope")
-        for _ in _not_covered(scope, hard):
-            yield invalid(path, _selector_view(expressions), "unsupported scope applied to resource")
+        for _ in range(min(not_covered[scope], room)):
+            room -= 1
+            yield invalid(path, _selector_view(_shorten(expressions)), "unsupported scope applied to resource")
         if scope in _SCOPES_THAT_ONLY_EXIST and operator != "Exists":
             detail = (
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "

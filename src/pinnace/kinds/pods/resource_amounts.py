@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from decimal import ROUND_UP, Decimal
 from functools import lru_cache
@@ -29,6 +30,7 @@ COUNTED = frozenset(
 """Resources that exist only in whole numbers."""
 
 _MILLI = Decimal("0.001")
+_MOST_LISTED = 100
 _NO_CLAIMS: frozenset[str] = frozenset()
 _NO_AMOUNTS: Mapping[str, Any] = {}
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -295,6 +297,8 @@ def _is_any_huge_page(name: str) -> bool:
 
 def _validate_claim(claims: list[Object], path: str, errs: list[FieldError], known: Collection[str]) -> None:
     seen: set[str] = set()
+    requested: Counter[str] = Counter()
+    listed = f": {_list_names(known)}" if known else " which is empty"
     for index, claim in enumerate(claims):
         where = f"{path}[{index}]"
         name, request = claim.get("name", ""), claim.get("request", "")
@@ -309,10 +313,17 @@ def _validate_claim(claims: list[Object], path: str, errs: list[FieldError], kno
             key = f"{name}/{request}" if request else name
             if key in seen:
                 errs.append(duplicate(where, key))
-            elif not request:
-                errs.extend(duplicate(where, name) for other in seen if other.startswith(f"{name}/"))
+            elif request:
+                requested[name] += 1
+            else:
+                errs.extend([duplicate(where, name)] * requested[name])
             seen.add(key)
         if name not in known:
-            listed = f": {', '.join(sorted(known))}" if known else " which is empty"
             message = f'Not found: "{name}": must be one of the names in pod.spec.resourceClaims{listed}'
             errs.append(FieldError(where, "FieldValueNotFound", message))
+
+
+def _list_names(names: Collection[str]) -> str:
+    """Return the names in order. Beyond a limit of our own they are cut: each error lists them."""
+    shown = sorted(names)
+    return ", ".join(shown if len(shown) <= _MOST_LISTED else (*shown[:_MOST_LISTED], "..."))

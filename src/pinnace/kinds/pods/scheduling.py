@@ -123,6 +123,9 @@ def validate_toleration(tolerations: Sequence[Object], path: str, errs: list[Fie
 
 
 def validate_spread(constraints: list[Object], path: str, errs: list[FieldError]) -> None:
+    last = {
+        (one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")): index for index, one in enumerate(constraints)
+    }
     for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"
         key, action = constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
@@ -133,10 +136,8 @@ def validate_spread(constraints: list[Object], path: str, errs: list[FieldError]
         if action not in ("DoNotSchedule", "ScheduleAnyway"):
             supported = ["DoNotSchedule", "ScheduleAnyway"]
             errs.append(not_supported(f"{where}.whenUnsatisfiable", action, supported))
-        for other in constraints[index + 1 :]:
-            if other.get("topologyKey", "") == key and other.get("whenUnsatisfiable", "") == action:
-                errs.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
-                break
+        if last[key, action] > index:
+            errs.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
