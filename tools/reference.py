@@ -27,6 +27,9 @@ from pinnace.sdk.operator.runner import RunParameters
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.faults import FaultOptions, FaultRule, Faults
+from pinnace.testing.history import ObjectHistory, ObjectVersion
+from pinnace.testing.perturb.scenario import Scenario, SearchResult, TimingBug
+from pinnace.testing.perturb.search import replay, search
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 _LONGEST = 110
@@ -58,6 +61,13 @@ _TESTING: dict[str, Any] = {
     "ManualClock": ManualClock,
     "Faults": Faults,
     "FaultRule": FaultRule,
+    "ObjectHistory": ObjectHistory,
+    "ObjectVersion": ObjectVersion,
+    "Scenario": Scenario,
+    "search": search,
+    "replay": replay,
+    "SearchResult": SearchResult,
+    "TimingBug": TimingBug,
 }
 """The public names of `pinnace.testing`."""
 

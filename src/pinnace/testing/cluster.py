@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
@@ -19,7 +19,7 @@ from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build, build_on
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.foundation import fork_foundation
-from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.in_process import InProcessTransport, in_process_client
 from pinnace.cluster.scheduling import add_scheduler
 from pinnace.cluster.server_config_maps import TRUST, trust_of
 from pinnace.cluster.settings import Settings
@@ -39,14 +39,29 @@ from pinnace.testing.clock import ManualClock
 from pinnace.testing.faults import Faults, UnusedFault, describe
 from pinnace.testing.faulty_api import FaultyApi, is_bookkeeping
 from pinnace.testing.handler_time import HandlerTime
+from pinnace.testing.history import ObjectHistory
 from pinnace.testing.wire import Wire, certificates, open_wire
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 PATIENCE = 10.0
 """The real seconds that a step of a test may take before it counts as hanging."""
 
+RETRY_SECONDS = 30.0
+"""The time after a disturbance in which an operator gets over it."""
+_POLL_SECONDS = 0.005
 _BOOTSTRAPPED: dict[str, bytes] = {}
 """The bootstrap objects of the first cluster, which make the next ones start faster."""
+
+
+class Perturbation(Protocol):
+    """A disturbance of operators, as far as `Cluster.settle` has to know of it."""
+
+    @property
+    def is_busy(self) -> bool: ...
+    def skips(self, manager: Manager) -> bool: ...
+    def needs_time(self) -> bool: ...
+    async def before_settle(self) -> None: ...
+    def after_settle(self) -> None: ...
 
 
 class Cluster:
@@ -63,7 +78,7 @@ class Cluster:
         self.managers: list[Manager] = []
         self._settings = settings
         self._token = token
-        self._stops: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
+        self._stops: list[_Kept] = []
         self._stack = AsyncExitStack()
         self._tasks = Tasks()
         self._beginning: asyncio.Task[None] | None = None
@@ -73,6 +88,11 @@ class Cluster:
         self._node_setups: list[_NodeSetup] = []
         self._handler_time = HandlerTime(clock)
         self._is_closed = False
+        self.perturbation: Perturbation | None = None
+        """A disturbance that is under way: `settle` waits for it."""
+        self.history = ObjectHistory(clock)
+        """Every change since the cluster was made or forked, with its writer."""
+        plane.store.follow(self.history.note)
         plane.store.follow(self._note_change)
         self.client: Client = self._client(None, "test")
         """The administrator's client."""
@@ -125,7 +145,8 @@ class Cluster:
         self.plane.health.is_ready = True
         add_extension_parts(self.plane)
         await self._stack.enter_async_context(self.plane.supervisor.running())
-        await self.keep(controllers_of(self.plane, None, clock=self.clock).running(), name="controllers")
+        if self._settings.controllers:
+            await self.keep(controllers_of(self.plane, None, clock=self.clock).running(), name="controllers")
         for setup in self._node_setups:
             self._simulate(setup)
 
@@ -138,6 +159,11 @@ class Cluster:
     def client_as(self, user: str, *groups: str) -> Client:
         """Return a client with this user's permissions."""
         return self._client(User(user, (AUTHENTICATED, *groups)), user)
+
+    def client_with_agent(self, *, field_manager: str, agent: str) -> Client:
+        """Return a client of the administrator with this user agent, by which faults can select it."""
+        transport = self._wire.transport() if self._wire is not None else InProcessTransport(self.plane.local(ADMIN))
+        return Client(transport, clock=self.clock, field_manager=field_manager, user_agent=agent)
 
     def _client(self, user: User | None, name: str) -> Client:
         if self._wire is not None:
@@ -172,6 +198,8 @@ class Cluster:
         call may give it.
         """
         await self._begin()
+        if not self._settings.controllers:
+            raise ValueError("simulated nodes need the built-in controllers; leave out `controllers=False`")
         if self._nodes is not None and (life is not None or node_life is not None):
             raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
         setup = _NodeSetup(count, shape, life, node_life)
@@ -206,19 +234,31 @@ class Cluster:
 
         # A task of its own: pytest may tear a fixture down in another task than the one that set it up.
         task = asyncio.create_task(work(), name=name)
-        self._stops.append((stop, task))
         try:
             async with asyncio.timeout(PATIENCE):
                 manager = await ready
         except TimeoutError:
             # It waits for something that may never happen: the end of the test must not wait for it as well.
-            self._stops.remove((stop, task))
             task.cancel()
             await asyncio.wait([task])
             raise TimeoutError(f"{name} has not started after {PATIENCE:g} s; its log says what it waits for") from None
         manager.last_change = self.plane.last_change
+        self._stops.append(_Kept(manager, stop, task))
         self.managers.append(manager)
         return manager
+
+    async def kill(self, manager: Manager) -> None:
+        """End an operator at once, as a crash does: its requests get no answer, and it cleans nothing up."""
+        kept = next((one for one in self._stops if one.manager is manager), None)
+        if kept is None:
+            raise ValueError(f"{manager.name} does not run in this cluster")
+        self._stops.remove(kept)
+        self.managers.remove(manager)
+        for controller in manager.controllers:
+            controller.grace = 0.0
+        while not kept.task.done():  # Its clean-up waits for answers, too.
+            kept.task.cancel()
+            await asyncio.wait([kept.task], timeout=0.01)
 
     async def settle(self) -> None:
         """Return when all managers are idle. Delayed work waits for the clock.
@@ -229,18 +269,41 @@ class Cluster:
         own_requests = is_bookkeeping.set(True)
         try:
             async with asyncio.timeout(PATIENCE):
-                while True:
-                    before = [manager.activity for manager in self.managers]
-                    for manager in self.managers:
-                        await manager.settle()
-                    if len(self.managers) < 2 or before == [manager.activity for manager in self.managers]:
-                        return
+                await (self._settle() if self.perturbation is None else self._settle_perturbed(self.perturbation))
         except TimeoutError:
             busy = [line for manager in self.managers for line in manager.busy()]
             found = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
             raise TimeoutError(f"the cluster has not settled after {PATIENCE:g} s:\n  {found}") from None
         finally:
             is_bookkeeping.reset(own_requests)
+
+    async def _settle(self) -> None:
+        while True:
+            before = [manager.activity for manager in self.managers]
+            for manager in self.managers:
+                await manager.settle()
+            if len(self.managers) < 2 or before == [manager.activity for manager in self.managers]:
+                return
+
+    async def _settle_perturbed(self, perturbation: Perturbation) -> None:
+        """As `_settle`, though operators may crash meanwhile, or be behind on purpose."""
+        await perturbation.before_settle()
+        while True:
+            while perturbation.is_busy:
+                await asyncio.sleep(0)
+            before = [manager.activity for manager in self.managers]
+            for kept in list(self._stops):
+                settling = self._tasks.start(kept.manager.settle())
+                while not (settling.done() or kept.task.done() or perturbation.skips(kept.manager)):
+                    await asyncio.wait(
+                        {settling, kept.task}, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    )
+                settling.cancel()
+            if not perturbation.is_busy and before == [manager.activity for manager in self.managers]:
+                break
+        if perturbation.needs_time():
+            await self.advance(RETRY_SECONDS)  # An operator tries again after an error, before users go on.
+        perturbation.after_settle()
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and wait for its effects."""
@@ -275,10 +338,10 @@ class Cluster:
             await asyncio.wait([self._beginning])
         stops, self._stops = self._stops, []
         self.managers.clear()
-        for stop, _ in reversed(stops):
-            stop.set()
-        for _, task in reversed(stops):
-            await task
+        for kept in reversed(stops):
+            kept.stop.set()
+        for kept in reversed(stops):
+            await kept.task
         if self._socket is not None:
             await self._socket.close()
             self._socket = None
@@ -299,6 +362,15 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept:
+    """A manager that runs until it is stopped."""
+
+    manager: Manager
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+@dataclass(frozen=True, slots=True)
 class _NodeSetup:
     """One call of `Cluster.add_nodes`."""
 
@@ -309,12 +381,17 @@ class _NodeSetup:
 
 
 @asynccontextmanager
-async def running_cluster(*, settings: Settings | None = None, over_http: bool = False) -> AsyncIterator[Cluster]:
+async def running_cluster(
+    *, settings: Settings | None = None, over_http: bool = False, controllers: bool = True
+) -> AsyncIterator[Cluster]:
     """Run a new cluster within a block.
 
-    With `over_http` the requests of the test and its operators use HTTPS on loopback.
+    With `over_http` the requests of the test and its operators use HTTPS on loopback. Without `controllers` no
+    built-in controllers run: it starts and settles faster.
     """
     cluster = await _build_cluster(settings)
+    if not controllers:
+        cluster._settings = replace(cluster._settings, controllers=False)
     try:
         if over_http:
             await cluster._use_wire()

@@ -15,6 +15,7 @@ from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, to_rfc3339_micro
+from pinnace.model.objects import Object
 from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
 from pinnace.server.http.messages import Answer, Request, StreamingResponse
 from pinnace.server.local import Answers, LocalApi
@@ -22,6 +23,7 @@ from pinnace.server.local import Answers, LocalApi
 _GROUPS = {
     "write": frozenset(("create", "update", "patch", "delete", "deletecollection")),
     "read": frozenset(("get", "list")),
+    "view": frozenset(("get", "list", "watch")),
 }
 _CONFLICT = "the object has been modified; please apply your changes to the latest version and try again"
 _TIMEOUT = "request did not complete within requested timeout"
@@ -35,7 +37,8 @@ class FaultOptions(TypedDict, total=False):
     """Selects requests, and how often the fault happens. All that is given must match."""
 
     verb: str
-    """A verb of Kubernetes (create, update, patch, delete, get, list, watch), or `write` or `read` for several."""
+    """A verb of Kubernetes (create, update, patch, delete, get, list, watch), or one of several: `write`, `read` (get
+    and list), `view` (get, list and watch)."""
     resource: str
     """A plural such as deployments, deployments.apps or deployments/status; with * as wildcard."""
     namespace: str
@@ -199,6 +202,8 @@ class Faults:
         """The faults that have happened, oldest first."""
         self.watches: set[OpenWatch] = set()
         """The open watches."""
+        self.event_filter: Callable[[str, Object], bool] | None = None
+        """Called with the client and each event of its watches: whether the client gets it."""
 
     # Requests
 
@@ -243,12 +248,19 @@ class Faults:
 
         return self._add(f"latency of {seconds:g} s", effect, options)
 
-    def stale_reads(self, **options: Unpack[FaultOptions]) -> FaultRule:
-        """Answer reads with the state of now, however the objects change, as a server that lags behind does."""
-        frozen = self._freeze()
+    def freeze(self) -> Answers:
+        """Return an API with the objects of now, for `stale_reads`."""
+        return self._freeze()
+
+    def stale_reads(self, frozen: Answers | None = None, **options: Unpack[FaultOptions]) -> FaultRule:
+        """Answer reads with the state of now, however the objects change, as a server that lags behind does.
+
+        `frozen` is an earlier state, from `freeze`.
+        """
+        past = frozen or self._freeze()
 
         async def effect(call: Interception) -> Answer:
-            answer = frozen.answer(call.request, call.user)
+            answer = past.answer(call.request, call.user)
             return await answer if isinstance(answer, Awaitable) else answer
 
         return self._add("stale read", effect, {"verb": "read", **options})

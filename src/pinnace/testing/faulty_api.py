@@ -13,6 +13,7 @@ from pinnace.model.clock import AlarmClock
 from pinnace.server.handler import ServerApi
 from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
 from pinnace.testing.faults import Faults, Interception
+from pinnace.testing.history import WriteOrigin, current_writer
 from pinnace.testing.watch_faults import WatchStream
 
 BOOKKEEPING = b"x-pinnace-bookkeeping"
@@ -29,12 +30,12 @@ class FaultyApi:
         self._clock = clock
 
     def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]:
-        if not self._faults.rules and "watch" not in request.target:
+        if request.method == "GET" and not self._faults.rules and "watch" not in request.target:
             return self._inner(request)
         return self._handle(request, None)
 
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
-        if not self._faults.rules and "watch" not in request.target:
+        if request.method == "GET" and not self._faults.rules and "watch" not in request.target:
             return self._inner.answer(request, user)
         return self._handle(request, user)
 
@@ -61,13 +62,15 @@ class FaultyApi:
             return await proceed()
         action = self._inner.action_of(request)
         client = request.headers.get(b"user-agent", b"").decode(errors="replace")
+        current_writer.set(WriteOrigin(action.verb, asking.name, client))
         rule = self._faults.find(action, request, asking, client)
         if rule is not None and rule.effect is not None:
             call = Interception(
                 request, action, asking, client, proceed, lambda error: self._inner.render_error(request, error)
             )
-            return await rule.effect(call)
-        answer = await proceed()
+            answer = await rule.effect(call)
+        else:
+            answer = await proceed()
         if action.verb == "watch" and isinstance(answer, StreamingResponse):
             return self._watched(answer, action, asking, client)
         return answer

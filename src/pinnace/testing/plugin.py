@@ -5,10 +5,11 @@ pytest loads it in every environment with pinnace, so it imports nothing before 
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -47,3 +48,44 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             if isinstance(value, module.Cluster) and (text := value.faults.report()):
                 report.sections.append((f"faults of {name}", text))
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    about = (
+        "perturb(operator, ignore=(), kinds=..., limit=...): run the test again with each disturbance of the operator"
+    )
+    config.addinivalue_line("markers", about)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Turn tests with the marker `perturb` into searches: the test is what users do."""
+    for item in items:
+        marker = item.get_closest_marker("perturb")
+        if marker is not None and isinstance(item, pytest.Function):
+            item.obj = _perturbed(item.obj, item.name, marker)
+
+
+def _perturbed(test: Callable[..., Awaitable[None]], name: str, marker: pytest.Mark) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def run(**arguments: Any) -> None:
+        from pinnace.testing.perturb.scenario import Scenario  # noqa: PLC0415 - only for tests that ask for it
+        from pinnace.testing.perturb.search import search  # noqa: PLC0415 - as above
+
+        cluster = arguments.pop("cluster", None)
+        if cluster is None:
+            pytest.fail("a test with the marker perturb takes the fixture `cluster`")
+        options = dict(marker.kwargs)
+        operator = options.pop("operator", None) or marker.args[0]
+        scenario = Scenario(
+            operator=operator,
+            act=lambda copy: test(cluster=copy, **arguments),
+            name=name,
+            ignore=tuple(options.pop("ignore", ())),
+        )
+        result = await search(scenario, base=cluster, **options)
+        if result.findings or result.unstable:
+            pytest.fail(str(result), pytrace=False)
+
+    return run

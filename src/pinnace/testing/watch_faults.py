@@ -59,7 +59,7 @@ class WatchStream:
             self._held.append(chunk)
             return
         rules = [rule for rule in self._faults.rules if isinstance(rule, EventRule) and not rule.is_lifted]
-        if not rules:
+        if not rules and self._faults.event_filter is None:
             self._inner.write(chunk)
             return
         for line in unframe(chunk).splitlines(keepends=True):
@@ -69,7 +69,11 @@ class WatchStream:
                 self._write_event(line, rules)
 
     def _write_event(self, line: bytes, rules: list[EventRule]) -> None:
-        rule = self._rule_for(orjson.loads(line), rules)
+        event = orjson.loads(line)
+        passes = self._faults.event_filter
+        if passes is not None and event["type"] != "BOOKMARK" and not passes(self.client, event):
+            return
+        rule = self._rule_for(event, rules)
         if rule is None:
             self._inner.write(frame(line))
         elif rule.withholds:

@@ -1,0 +1,87 @@
+"""`pinnace perturb`: look for bugs of an operator that only timing shows."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
+from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
+from pinnace.testing.perturb.search import replay, search
+
+
+def perturb(
+    file: Annotated[Path, typer.Argument(help="A Python file with one or more Scenarios.", metavar="FILE")],
+    only: Annotated[str, typer.Option(help="Only the scenario with this name.", show_default=False)] = "",
+    kinds: Annotated[
+        str, typer.Option(help=f"The disturbances to try, separated by commas: {', '.join(KINDS)}.", show_default="all")
+    ] = "",
+    limit: Annotated[int, typer.Option(help="The most disturbances for each scenario.", min=1)] = 500,
+    show: Annotated[
+        str, typer.Option("--replay", help="Only one disturbance, such as crash:2.", show_default=False)
+    ] = "",
+) -> None:
+    """Run scenarios undisturbed, then with one disturbance at each point, and compare the end states.
+
+    \b
+      pinnace perturb scenarios.py                        every disturbance at every point
+      pinnace perturb scenarios.py --replay crash:2       one of them, again
+
+    The operator crashes between two writes, sees an older state after a restart, misses a state, loses an answer, or
+    overlaps with a second replica. A difference in the end is printed with its writes and a test that shows it. The
+    exit code is 1 if there is one, and 2 if a scenario fails by itself.
+    """
+    logging.disable(logging.ERROR)  # Operators log each disturbance, as they should.
+    code = 0
+    for scenario in _scenarios_in(file, only):
+        try:
+            code = max(code, asyncio.run(_search(scenario, _kinds_of(kinds), limit, show)))
+        except ScenarioFailed as error:
+            print(f"pinnace: {error}", file=sys.stderr)
+            code = 2
+    raise typer.Exit(code)
+
+
+async def _search(scenario: Scenario, kinds: list[DisturbanceKind], limit: int, show: str) -> int:
+    if show:
+        differences = await replay(scenario, show)
+        print("\n".join([f"{scenario.name}: {Disturbance.parse(show).meaning}", *(differences or ["no difference"])]))
+        return int(bool(differences))
+    result = await search(scenario, kinds=kinds, limit=limit)
+    print(result)
+    return int(bool(result.findings or result.unstable))
+
+
+def _kinds_of(text: str) -> list[DisturbanceKind]:
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [part for part in asked if part not in KINDS]
+    if unknown:
+        _fail(f"{unknown[0]!r} is no disturbance; expected {', '.join(KINDS)}")
+    return [kind for kind in KINDS if not asked or kind in asked]
+
+
+def _scenarios_in(file: Path, only: str) -> list[Scenario]:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        _fail(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    sys.path.insert(0, str(file.parent))
+    spec.loader.exec_module(module)
+    found = [value for value in vars(module).values() if isinstance(value, Scenario)]
+    chosen = [one for one in found if not only or one.name == only]
+    if not chosen:
+        names = ", ".join(one.name for one in found) or "none"
+        _fail(f"{file} has no scenario{f' named {only}' if only else ''}; it has {names}. Write NAME = Scenario(...)")
+    return chosen
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(2)

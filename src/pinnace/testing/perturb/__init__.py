@@ -1,0 +1,1 @@
+"""Searches for bugs of timing: runs a scenario with one disturbance after another, and compares the end states."""

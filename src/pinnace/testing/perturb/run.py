@@ -1,0 +1,235 @@
+"""One run of a scenario: the operator's replicas, and the disturbance at its point."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.model.tasks import Tasks
+from pinnace.reconcile.manager import Manager
+from pinnace.server.http.messages import Answer
+from pinnace.server.local import Answers
+from pinnace.testing.cluster import Cluster
+from pinnace.testing.faults import Interception, OpenWatch, timeout_error
+from pinnace.testing.perturb.scenario import Scenario
+from pinnace.testing.perturb.schedule import Disturbance
+from pinnace.testing.perturb.state import State, end_state
+
+_IDLE_TURNS = 200
+"""The turns of the loop without work after which an operator has finished with what it sees."""
+_UNCOUNTED = frozenset(("events", "leases", "customresourcedefinitions"))
+
+
+@dataclass(slots=True)
+class RunOutcome:
+    """The end of one run."""
+
+    state: State
+    writes: int
+    """The writes of the operator."""
+    events: int
+    """The events that it received."""
+    timeline: str = ""
+    error: str = ""
+    was_disturbed: bool = False
+
+
+@dataclass(eq=False)
+class PerturbedRun:
+    """Runs a scenario in a fork of its own."""
+
+    cluster: Cluster
+    scenario: Scenario
+    disturbance: Disturbance | None
+    writes: int = 0
+    events: int = 0
+    was_disturbed: bool = False
+    _replicas: int = 0
+    _agent: str = ""
+    """The user agent of the first replica, whose writes count."""
+    _manager: Manager | None = None
+    _busy: int = 0
+    _skipped: Manager | None = None
+    _settles: int = 0
+    _missed_at: int = 0
+    _had_time: bool = False
+    _earliest: Answers | None = None
+    """The state after the first step."""
+    _frozen: Answers | None = None
+    _tasks: Tasks = field(default_factory=Tasks)
+
+    async def go(self) -> RunOutcome:
+        """Run the scenario to its end and return the end state."""
+        cluster = self.cluster
+        cluster.perturbation = self
+        error = ""
+        try:
+            self._manager = await self._start_replica()
+            self._agent = self._agents(1)
+            cluster.faults.add("seen", self._on_write, client=self._agent, verb="write")
+            cluster.faults.event_filter = self._on_event
+            self._frozen = cluster.faults.freeze()
+            await self.scenario.act(cluster)
+            self._lift_missed()
+            await cluster.advance(self.scenario.seconds)
+        except (Exception, TimeoutError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        finally:
+            cluster.perturbation = None
+            await self._tasks.close()
+        page = await cluster.plane.store.list("/registry/")
+        return RunOutcome(
+            end_state(page.records, self.scenario.ignore),
+            self.writes,
+            self.events,
+            cluster.history.timeline(),
+            error,
+            self.was_disturbed,
+        )
+
+    # Replicas
+
+    def _agents(self, number: int) -> str:
+        return f"{self.scenario.operator().name}/replica-{number}"
+
+    async def _start_replica(self) -> Manager:
+        self._replicas += 1
+        operator = self.scenario.operator()
+        agent = f"{operator.name}/replica-{self._replicas}"
+        client = self.cluster.client_with_agent(field_manager=operator.name, agent=agent)
+        return await self.cluster.run(operator, client=client)
+
+    async def _finish_view(self) -> None:
+        """Return when the newest replica has done all that follows from what it sees."""
+        idle = 0
+        while idle < _IDLE_TURNS:
+            await asyncio.sleep(0)
+            idle = idle + 1 if self._manager is not None and self._manager.is_idle else 0
+
+    # For `Cluster.settle`
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a disturbance is under way."""
+        return self._busy > 0
+
+    def skips(self, manager: Manager) -> bool:
+        """Whether a manager is behind on purpose."""
+        return manager is self._skipped
+
+    def needs_time(self) -> bool:
+        """Return True once after a disturbance: an error is followed by a delayed retry."""
+        if not self.was_disturbed or self._had_time or self._skipped is not None:
+            return False
+        self._had_time = True
+        return True
+
+    async def before_settle(self) -> None:
+        """Called at the start of each `cluster.settle()`: a step of the users is done."""
+        self._settles += 1
+        if self._skipped is not None and self._settles > self._missed_at + 1:
+            self._lift_missed()
+
+    def after_settle(self) -> None:
+        """Called at the end of each `cluster.settle()`: the next step begins with this state."""
+        kind = self.disturbance.kind if self.disturbance is not None else None
+        if kind == "stale-restart" and not self.was_disturbed:
+            self._frozen = self.cluster.faults.freeze()
+        elif kind == "time-travel" and self._earliest is None:
+            self._frozen = self._earliest = self.cluster.faults.freeze()
+
+    # Disturbances
+
+    async def _on_write(self, call: Interception) -> Answer:
+        if call.action.resource in _UNCOUNTED:
+            return await call.proceed()
+        self.writes += 1
+        planned = self.disturbance
+        if planned is None or planned.kind == "missed-state" or planned.point != self.writes:
+            return await call.proceed()
+        self.was_disturbed = True
+        match planned.kind:
+            case "lost-answer":
+                await call.proceed()
+                return call.fail(timeout_error())
+            case "failed-write":
+                return call.fail(errors.InternalError("injected fault"))
+            case "overlap":
+                return await self._overlap(call)
+            case _:
+                answer = await call.proceed()
+                return await self._crash(answer, is_stale=planned.kind != "crash")
+
+    async def _crash(self, answer: Answer, *, is_stale: bool) -> Answer:
+        """The operator gets no answer any more; another instance of it starts."""
+        self._busy += 1
+        crashed, self._manager = self._manager, None
+        self._tasks.start(self._recover(crashed, is_stale=is_stale))
+        await asyncio.get_running_loop().create_future()  # Ends when the operator is killed.
+        return answer
+
+    async def _recover(self, crashed: Manager | None, *, is_stale: bool) -> None:
+        try:
+            if crashed is not None:
+                await self.cluster.kill(crashed)
+            if not is_stale:
+                self._manager = await self._start_replica()
+                return
+            agent = f"{self.scenario.operator().name}/replica-{self._replicas + 1}"
+            with self.cluster.faults.stale_reads(client=agent, verb="view", frozen=self._frozen):
+                self._manager = await self._start_replica()
+                await self._finish_view()
+            for stream in self._streams(agent):
+                stream.cut()
+        finally:
+            self._busy -= 1
+
+    async def _overlap(self, call: Interception) -> Answer:
+        """Let a second replica work while the first one is about to write; then the first one writes, and ends."""
+        self._busy += 1
+        first = self._manager
+        try:
+            self._manager = await self._start_replica()
+            await self._finish_view()
+        finally:
+            self._busy -= 1
+        answer = await call.proceed()
+        self._busy += 1
+        self._tasks.start(self._end_first(first))
+        return answer
+
+    async def _end_first(self, first: Manager | None) -> None:
+        try:
+            idle = 0
+            while first is not None and idle < _IDLE_TURNS:
+                await asyncio.sleep(0)
+                idle = idle + 1 if first.is_idle else 0
+            if first is not None:
+                await self.cluster.kill(first)
+        finally:
+            self._busy -= 1
+
+    def _on_event(self, client: str, event: Object) -> bool:
+        """Return whether the event reaches the client. From a missed one on, none does until the watch expires."""
+        if client != self._agent:
+            return True
+        if self._skipped is not None:
+            return False
+        self.events += 1
+        planned = self.disturbance
+        if planned is None or planned.kind != "missed-state" or planned.point != self.events:
+            return True
+        self.was_disturbed = True
+        self._skipped, self._missed_at = self._manager, self._settles
+        return False
+
+    def _lift_missed(self) -> None:
+        if self._skipped is not None:
+            self._skipped = None
+            for stream in self._streams(self._agent):
+                stream.expire()
+
+    def _streams(self, agent: str) -> list[OpenWatch]:
+        return [stream for stream in self.cluster.faults.watches if stream.client == agent]

@@ -1,0 +1,98 @@
+"""The search: an undisturbed run, then one run for each disturbance at each point."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from pinnace.testing.cluster import Cluster, running_cluster
+from pinnace.testing.perturb.run import PerturbedRun, RunOutcome
+from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed, SearchResult, TimingBug
+from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
+from pinnace.testing.perturb.state import compare
+
+_TEST = """\
+async def test_{name}(cluster: Cluster) -> None:
+    assert await replay(SCENARIO, "{disturbance}", base=cluster) == []
+"""
+
+
+async def search(
+    scenario: Scenario,
+    *,
+    base: Cluster | None = None,
+    kinds: Sequence[DisturbanceKind] = KINDS,
+    limit: int = 500,
+) -> SearchResult:
+    """Run a scenario with each disturbance of these kinds at each point, and compare the end states.
+
+    `base` is a cluster that has what the scenario needs; each run gets a fork of it. Raise ScenarioFailed if the
+    undisturbed scenario raises or does not settle.
+    """
+    if base is None:
+        async with running_cluster() as fresh:
+            return await search(scenario, base=fresh, kinds=kinds, limit=limit)
+    async with await _prepare(base, scenario) as prepared:
+        result = SearchResult(scenario.name)
+        expected = await _run(prepared, scenario, None)
+        again = await _run(prepared, scenario, None)
+        if expected.error:
+            raise ScenarioFailed(f"{scenario.name} fails without a disturbance: {expected.error}")
+        result.unstable = compare(expected.state, again.state)
+        if result.unstable:
+            return result
+        began = time.perf_counter()
+        for disturbance in list(_points(expected, kinds))[:limit]:
+            outcome = await _run(prepared, scenario, disturbance)
+            result.tried.append(disturbance)
+            if differences := _differences(expected, outcome):
+                result.findings.append(_finding(scenario, disturbance, differences, outcome))
+        result.seconds = time.perf_counter() - began
+        return result
+
+
+async def replay(scenario: Scenario, disturbance: str, *, base: Cluster | None = None) -> list[str]:
+    """Run a scenario once undisturbed and once with a disturbance such as "crash:2"; return the differences."""
+    if base is None:
+        async with running_cluster() as fresh:
+            return await replay(scenario, disturbance, base=fresh)
+    planned = Disturbance.parse(disturbance)
+    async with await _prepare(base, scenario) as prepared:
+        expected = await _run(prepared, scenario, None)
+        return _differences(expected, await _run(prepared, scenario, planned))
+
+
+async def _prepare(base: Cluster, scenario: Scenario) -> Cluster:
+    """Return a fork in which the operator has been installed, and does not run."""
+    prepared = await base.fork()
+    manager = await prepared.run(scenario.operator())
+    await prepared.settle()
+    await prepared.kill(manager)
+    return prepared
+
+
+async def _run(prepared: Cluster, scenario: Scenario, disturbance: Disturbance | None) -> RunOutcome:
+    async with await prepared.fork() as fork:
+        try:
+            return await PerturbedRun(fork, scenario, disturbance).go()
+        finally:
+            fork.faults.rules.clear()
+
+
+def _points(expected: RunOutcome, kinds: Sequence[DisturbanceKind]) -> Iterator[Disturbance]:
+    for point in range(1, max(expected.writes, expected.events) + 1):
+        for kind in kinds:
+            if point <= (expected.events if kind == "missed-state" else expected.writes):
+                yield Disturbance(point, kind)
+
+
+def _differences(expected: RunOutcome, found: RunOutcome) -> list[str]:
+    differences = compare(expected.state, found.state)
+    return [*([found.error] if found.error else []), *differences]
+
+
+def _finding(scenario: Scenario, disturbance: Disturbance, differences: list[str], outcome: RunOutcome) -> TimingBug:
+    name = re.sub(r"\W+", "_", f"{scenario.name}_{disturbance}".lower()).strip("_")
+    test = _TEST.format(name=name, disturbance=disturbance)
+    return TimingBug(disturbance, differences, outcome.timeline, scenario.name, test)

@@ -1,0 +1,103 @@
+"""The end state of a scenario, without what may differ from run to run: times, uids, revisions, counters, addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import orjson
+
+from pinnace.store.store import Record
+from pinnace.testing.history import NOISE, differences
+
+State = dict[str, list[Any]]
+"""Objects without what may differ, by resource and key. Objects with a generated name share a key."""
+
+_DROPPED = frozenset(
+    (
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "observedGeneration",
+        "managedFields",
+        "clusterIP",
+        "clusterIPs",
+        "nodePort",
+        "healthCheckNodePort",
+        "podIP",
+        "podIPs",
+        "hostIP",
+        "hostIPs",
+        "containerID",
+        "deployment.kubernetes.io/revision",
+        "resourceClaimStatuses",
+    )
+)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_SERVER_OWN = frozenset(("apiservices.apiregistration.k8s.io", "endpointslices.discovery.k8s.io", "endpoints"))
+
+
+def end_state(records: Iterable[Record], ignore: Sequence[str] = ()) -> State:
+    """Return the state of stored objects. `ignore` names what may differ: patterns of "resource key: path"."""
+    found: list[tuple[str, str, Any]] = []
+    names: dict[str, str] = {}
+    for record in records:
+        _, _, group, plural, key = record.key.split("/", 4)
+        resource = plural if group == "core" else f"{plural}.{group}"
+        if resource in NOISE or resource in _SERVER_OWN:
+            continue
+        obj = orjson.loads(record.value)
+        metadata = obj["metadata"]
+        if metadata.get("generateName"):
+            names[metadata["name"]] = metadata["generateName"] + "*"
+        names[metadata.get("uid", "")] = "<uid>"
+        found.append((resource, key, obj))
+    names.pop("", None)
+    state: State = {}
+    for resource, key, obj in found:
+        namespace, slash, name = key.rpartition("/")
+        place = f"{resource} {namespace}{slash}{names.get(name, name)}"
+        if not _is_ignored(place, "", ignore):
+            state.setdefault(place, []).append(_normalize(obj, names, place, "", ignore))
+    for objects in state.values():
+        objects.sort(key=orjson.dumps)
+    return state
+
+
+def _is_ignored(place: str, path: str, ignore: Sequence[str]) -> bool:
+    return any(fnmatchcase(f"{place}: {path}" if path else place, pattern) for pattern in ignore)
+
+
+def _normalize(value: Any, names: dict[str, str], place: str, path: str, ignore: Sequence[str]) -> Any:
+    if isinstance(value, dict):
+        kept = {}
+        for name, inner in sorted(value.items()):
+            below = f"{path}.{name}" if path else name
+            if name not in _DROPPED and not _is_ignored(place, below, ignore):
+                kept[name] = _normalize(inner, names, place, below, ignore)
+        return kept
+    if isinstance(value, list):
+        return [_normalize(inner, names, place, path, ignore) for inner in value]
+    if isinstance(value, str):
+        return names.get(value) or ("<time>" if _TIME.fullmatch(value) else value)
+    return value
+
+
+def compare(expected: State, found: State) -> list[str]:
+    """Return the differences, a line each; none if the states are the same."""
+    lines = []
+    for place in sorted(set(expected) | set(found)):
+        before, after = expected.get(place, []), found.get(place, [])
+        if len(before) != len(after):
+            lines.append(f"{place}: {_count(after)} instead of {_count(before)}")
+        else:
+            for one, other in zip(before, after, strict=True):
+                lines += [f"{place}: {line}" for line in differences(one, other)]
+    return lines
+
+
+def _count(objects: list[Any]) -> str:
+    return "none" if not objects else "1 object" if len(objects) == 1 else f"{len(objects)} objects"
