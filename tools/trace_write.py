@@ -73,7 +73,7 @@ WRITE = (
     Stage("deadline", "server/http/deadlines.py", "limit"),
     Stage("verb", "server/verbs.py", "run"),
     Stage("write", "server/write/pipeline.py", "write"),
-    Stage("current object", "server/write/versions.py", "decode_current"),
+    Stage("current object", "server/write/pipeline.py", "_read_current"),
     Stage("edit", "server/write/edits.py", "patched"),
     Stage("mutate", "admission/chain.py", "mutate"),
     Stage("prepare", "server/write/preparation.py", "prepare"),
@@ -86,7 +86,7 @@ WRITE = (
     Stage("watch cache and fan-out", "server/cache/fanout.py", "follow"),
     Stage("deliver", "server/read/watch.py", "_deliver"),
     Stage("send", "server/http/tls_transport.py", "write"),
-    Stage("respond", "server/responses.py", "render"),
+    Stage("respond", "server/responses.py", "render_at_once"),
 )
 """The stages of a PATCH in the order in which they begin. The watcher's event and the response may change places."""
 
