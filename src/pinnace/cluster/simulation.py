@@ -9,12 +9,15 @@ from pinnace.auth.authorization.nodes import GROUP as NODES
 from pinnace.auth.users import MASTERS, User
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
+from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.nodes import Nodes
+from pinnace.cluster.resource_metrics import AnnotatedUsage, ResourceMetrics
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
 from pinnace.reconcile.manager import Manager
+from pinnace.server.cache.fanout import Fanout
 from pinnace.server.local import LocalApi
 
 PROVIDER = User("system:simulated-nodes", (MASTERS,))
@@ -26,6 +29,12 @@ class Plane(Protocol):
 
     @property
     def nodes(self) -> Nodes: ...
+
+    @property
+    def fanout(self) -> Fanout: ...
+
+    @property
+    def aggregation(self) -> Aggregation: ...
 
     @property
     def minor(self) -> str: ...
@@ -46,6 +55,8 @@ def simulate_nodes(
 
     Each node writes statuses, leases and the end of its pods as system:node:NAME, with the rights of a node.
     """
+    metrics = ResourceMetrics(plane.fanout, manager.client.clock, (AnnotatedUsage(),))
+    plane.aggregation.api_services.add_built_in(metrics)
     transport = InProcessTransport(plane.local(PROVIDER))
     client = Client(transport, clock=manager.client.clock, field_manager="kubelet", retries=Retries(attempts=1))
     client = client.telling(manager.informers.note_write)

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from pinnace.extensions.aggregation.backends import Connections, HttpBackend
+from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Kind, Object
 from pinnace.reconcile.conditions import condition
 
 API_SERVICE = Kind("apiregistration.k8s.io", "v1", "APIService")
 AVAILABLE = "Available"
+
+
+class NamedBackend(Protocol):
+    """A server for one group version, behind an APIService or in this process."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def unavailable_reason(self) -> str: ...
+    @property
+    def resources(self) -> Sequence[Object]: ...
+    @property
+    def openapi_url(self) -> str: ...
+
+    async def openapi(self) -> tuple[bytes, str]: ...
+    async def openapi_v2(self) -> tuple[bytes, str]: ...
+    async def connect(self) -> tuple[Duplex, str]: ...
+    async def send(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
+    ) -> ProxyResponse: ...
 
 
 class ApiServices:
@@ -21,9 +47,17 @@ class ApiServices:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._backends: dict[str, HttpBackend] = {}
-        self._places: dict[tuple[str, str], HttpBackend] = {}
+        self._places: dict[tuple[str, str], NamedBackend] = {}
+        self._built_in: dict[tuple[str, str], NamedBackend] = {}
         self._specs: dict[str, Object] = {}
         self.revision = 0
+
+    def add_built_in(self, backend: NamedBackend) -> None:
+        """Serve a group version from this process, unless an APIService with a service takes its place."""
+        place = backend.group, backend.version
+        self._built_in[place] = backend
+        self._places.setdefault(place, backend)
+        self.revision += 1
 
     def put(self, api_service: Object) -> None:
         """Follow an APIService that is new or has changed."""
@@ -61,11 +95,12 @@ class ApiServices:
             backend.resources = resources
             self.revision += 1
 
-    def find(self, group: str, version: str) -> HttpBackend | None:
+    def find(self, group: str, version: str) -> NamedBackend | None:
         return self._places.get((group, version))
 
-    def backends(self) -> Iterable[HttpBackend]:
-        return self._backends.values()
+    def backends(self) -> Iterable[NamedBackend]:
+        own = (backend for place, backend in self._built_in.items() if self._places[place] is backend)
+        return (*self._backends.values(), *own)
 
     def served_by(self, namespace: str, name: str) -> list[str]:
         """Return the APIServices that name a Service."""
@@ -77,7 +112,10 @@ class ApiServices:
     def _forget(self, name: str) -> None:
         backend = self._backends.pop(name, None)
         if backend is not None:
-            del self._places[backend.group, backend.version]
+            place = backend.group, backend.version
+            del self._places[place]
+            if place in self._built_in:
+                self._places[place] = self._built_in[place]
             self.revision += 1
 
 
