@@ -55,7 +55,7 @@ def check(wheel: Path, scratch: Path) -> str:
     scripts = make_environment(scratch / "empty", wheel)
     version = run(scripts / "pinnace", "version", cwd=scratch)
     config = scratch / "kubeconfig"
-    command = [scripts / "pinnace", "up", "--ephemeral", "--port", "0", "--kubeconfig", config]
+    command = [scripts / "pinnace", "up", "--ephemeral", "--no-node", "--port", "0", "--kubeconfig", config]
     cluster = subprocess.Popen(list(map(str, command)), cwd=scratch, env=_clean_environment())
     try:
         wait_for(config, cluster)
