@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import aiohttp
 import orjson
 
 from pinnace.model.objects import Object
@@ -20,6 +19,9 @@ from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.status import PluginError
 from pinnace.scheduler.framework.verdict import EXTENDER, ExtenderVerdict
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _log = logging.getLogger(__name__)
 _SCALE = 100 // wire.HIGHEST_PRIORITY
@@ -195,6 +197,8 @@ class Extenders:
         return wire.arguments(pod, names, nodes)
 
     async def _ask(self, extender: ExtenderSettings, verb: str, body: Object) -> Any:
+        import aiohttp  # noqa: PLC0415 - takes 9 MB, and few schedulers have extenders.
+
         url = f"{extender.url_prefix}/{verb}"
         if self._session is None:
             self._session = aiohttp.ClientSession()
