@@ -30,6 +30,7 @@ from pinnace.testing.faults import FaultOptions, FaultRule, Faults
 from pinnace.testing.history import ObjectHistory, ObjectVersion
 from pinnace.testing.perturb.scenario import Scenario, SearchResult, TimingBug
 from pinnace.testing.perturb.search import replay, search
+from pinnace.testing.recordings import Recording
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 _LONGEST = 110
@@ -63,6 +64,7 @@ _TESTING: dict[str, Any] = {
     "FaultRule": FaultRule,
     "ObjectHistory": ObjectHistory,
     "ObjectVersion": ObjectVersion,
+    "Recording": Recording,
     "Scenario": Scenario,
     "search": search,
     "replay": replay,

@@ -66,6 +66,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         ),
         "plugin": CommandEntry("plugin", "plugin", "Install a Python file as kubectl NAME, or package it for krew."),
         "models": CommandEntry("models", "models", "Print typed classes for the custom kinds of a CRD."),
+        "record": CommandEntry("record", "record", "Record objects and their changes of any cluster, for tests."),
+        "timeline": CommandEntry("timeline", "timeline", "Print the changes of a recording, as text or HTML."),
         "perturb": CommandEntry("perturb", "perturb", "Look for bugs of an operator that only timing shows."),
         "why": CommandEntry("why", "why", "Explain why an operator reconciled an object, with the result."),
     },

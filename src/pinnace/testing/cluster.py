@@ -40,6 +40,7 @@ from pinnace.testing.faults import Faults, UnusedFault, describe
 from pinnace.testing.faulty_api import FaultyApi, is_bookkeeping
 from pinnace.testing.handler_time import HandlerTime
 from pinnace.testing.history import ObjectHistory
+from pinnace.testing.recordings import Recording, read_recording, remove_object, store_object
 from pinnace.testing.wire import Wire, certificates, open_wire
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
@@ -322,6 +323,27 @@ class Cluster:
     def _sent(self) -> int:
         """The number of requests over a socket so far."""
         return self._wire.sent if self._wire is not None else 0
+
+    async def load(self, path: Path) -> Recording:
+        """Store the objects of a recording, as they were at its start. Raise BadRecording."""
+        recording = read_recording(path)
+        for obj in recording.initial:
+            await store_object(self.plane, obj)
+        return recording
+
+    async def replay(self, path: Path, *, speed: float = 1.0) -> int:
+        """Play the changes of a recording, and return their number. Time passes as it did, divided by `speed`.
+
+        Raise BadRecording. Call `load` first for the objects that were there at its start.
+        """
+        changes = [change for change in read_recording(path).changes if change.type != "LISTED"]
+        last = changes[0].time if changes else None
+        for change in changes:
+            await self.advance(max(0.0, (change.time - (last or change.time)).total_seconds()) / speed)
+            last = change.time
+            await (remove_object if change.type == "DELETED" else store_object)(self.plane, change.object)
+        await self.settle()
+        return len(changes)
 
     async def listen(self, directory: Path) -> Path:
         """Open a socket, for tools that need one; return the path of a kubeconfig."""

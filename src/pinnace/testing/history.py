@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 from typing import Any, NamedTuple
 
 import orjson
@@ -40,7 +41,7 @@ class ObjectVersion:
     """The plural, with the group if there is one: deployments.apps."""
     key: str
     """namespace/name, or the name."""
-    writer: WriteOrigin
+    origin: WriteOrigin
     value: bytes | None
     previous: bytes | None
 
@@ -63,7 +64,7 @@ class ObjectVersion:
         return list(differences(orjson.loads(self.previous), orjson.loads(self.value)))
 
     def __str__(self) -> str:
-        by = self.writer.client or self.writer.user
+        by = self.origin.client or self.origin.user
         head = f"{self.time:%H:%M:%S.%f}"[:-3] + f" {self.action} {self.resource} {self.key} by {by}"
         return "\n".join([head, *(f"    {line}" for line in self.difference)])
 
@@ -85,6 +86,10 @@ class ObjectHistory:
             previous = change.previous.value if change.previous is not None else None
             self.versions.append(ObjectVersion(now, change.revision, resource, key, writer, change.value, previous))
 
+    def __call__(self, obj: Object) -> list[ObjectVersion]:
+        """Return the versions of an object: as `of`."""
+        return self.of(obj)
+
     def of(self, obj: Object) -> list[ObjectVersion]:
         """Return the versions of an object, oldest first: those of all objects that had its kind and name."""
         kind = Kind.parse(obj["apiVersion"], obj["kind"])
@@ -97,6 +102,17 @@ class ObjectHistory:
         """Return the matching changes as text, oldest first. Events and Leases are left out."""
         shown = [one for one in self.versions if one.resource not in NOISE and (matches is None or matches(one))]
         return "\n".join(str(one) for one in shown)
+
+    def timeline_html(self, title: str = "timeline") -> str:
+        """Return the changes as a page in HTML, with a lane for each writer."""
+        return render_html([one for one in self.versions if one.resource not in NOISE], title)
+
+    def recent(self, count: int = 30) -> str:
+        """Return the last changes by clients as text; those of the cluster's own parts are left out."""
+        shown = [
+            one for one in self.versions if one.resource not in NOISE and not one.origin.user.startswith("system:")
+        ]
+        return "\n".join(str(one) for one in shown[-count:])
 
 
 NOISE = frozenset(("events", "events.events.k8s.io", "leases.coordination.k8s.io", "ipaddresses.networking.k8s.io"))
@@ -131,3 +147,33 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 def _short(value: Any) -> str:
     text = orjson.dumps(value).decode()
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 14px sans-serif; margin: 2em }} table {{ border-collapse: collapse }}
+th, td {{ border: 1px solid #ccc; padding: 4px 8px; vertical-align: top; text-align: left }}
+.created {{ background: #e6f4ea }} .updated {{ background: #e8f0fe }} .deleted {{ background: #fce8e6 }}
+pre {{ margin: 4px 0 0; white-space: pre-wrap; font-size: 12px }}
+</style></head><body><h1>{title}</h1><table>
+<tr><th>time</th>{lanes}</tr>
+{rows}
+</table></body></html>
+"""
+
+
+def render_html(versions: Sequence[ObjectVersion], title: str) -> str:
+    """Return versions as a page in HTML: a row for each, a column for each writer."""
+    writers = list(dict.fromkeys(_writer_of(one) for one in versions))
+    rows = []
+    for one in versions:
+        details = f"<pre>{escape(chr(10).join(one.difference))}</pre>" if one.difference else ""
+        cell = f'<td class="{one.action}">{one.action} {escape(one.resource)} {escape(one.key)}{details}</td>'
+        cells = "".join(cell if writer == _writer_of(one) else "<td></td>" for writer in writers)
+        rows.append(f"<tr><td>{one.time:%H:%M:%S.%f}</td>{cells}</tr>")
+    lanes = "".join(f"<th>{escape(writer)}</th>" for writer in writers)
+    return _PAGE.format(title=escape(title), lanes=lanes, rows="\n".join(rows))
+
+
+def _writer_of(version: ObjectVersion) -> str:
+    return version.origin.client or version.origin.user

@@ -40,13 +40,15 @@ async def kubeconfig(cluster: Cluster, tmp_path: Path) -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the faults of the test's clusters to the report of a failed test."""
+    """Add the faults and the last changes of the test's clusters to the report of a failed test."""
     report = yield
     module = sys.modules.get("pinnace.testing.cluster")
     if report.failed and module is not None:
         for name, value in getattr(item, "funcargs", {}).items():
-            if isinstance(value, module.Cluster) and (text := value.faults.report()):
-                report.sections.append((f"faults of {name}", text))
+            if isinstance(value, module.Cluster):
+                for title, text in (("faults", value.faults.report()), ("last changes", value.history.recent())):
+                    if text:
+                        report.sections.append((f"{title} of {name}", text))
     return report
 
 

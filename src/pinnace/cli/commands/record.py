@@ -1,0 +1,54 @@
+"""`pinnace record`: write objects and their changes of any cluster to a file, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace.cli.flags import AllNamespaces, Context, Kubeconfig, Namespace
+from pinnace.cli.session import converse
+from pinnace.client.client import Client
+from pinnace.testing.recordings import ClusterRecorder
+
+
+def record(
+    kinds: Annotated[list[str], typer.Argument(metavar="KIND...", help="Kinds such as apps/v1/Deployment or v1/Pod.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("recording.jsonl"),
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after this long.", min=0, show_default="until Ctrl-C")
+    ] = None,
+    namespace: Namespace = "",
+    all_namespaces: AllNamespaces = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+) -> None:
+    """Record the objects of some kinds, then each change, until Ctrl-C. The values of Secrets are left out.
+
+    A test starts from it with `await cluster.load(path)` and plays the changes with `await cluster.replay(path)`.
+
+    \b
+    Examples:
+      pinnace record apps/v1/Deployment v1/Pod -A -o incident.jsonl
+      pinnace record apiextensions.k8s.io/v1/CustomResourceDefinition example.com/v1/Website -A --seconds 60
+    """
+
+    async def talk(client: Client) -> None:
+        where = "" if all_namespaces else client.namespace
+        with output.open("wb") as file:
+            recorder = ClusterRecorder(client, file.write, namespace=where)
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, task.cancel)
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await recorder.run(kinds, lambda: print(f"recording to {output}; Ctrl-C stops it", file=sys.stderr))
+        print(f"{recorder.count} objects and changes are in {output}", file=sys.stderr)
+
+    converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -1,0 +1,34 @@
+"""`pinnace timeline`: show the changes of a recording, as text or as a page in HTML."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace.testing.history import render_html
+from pinnace.testing.recordings import BadRecording, read_recording, versions_of
+
+
+def timeline(
+    file: Annotated[Path, typer.Argument(help="A file of pinnace record.", metavar="FILE")],
+    html: Annotated[bool, typer.Option("--html", help="Print a page in HTML.")] = False,
+) -> None:
+    """Print the changes of a recording, oldest first, each with the fields that differ.
+
+    \b
+    Examples:
+      pinnace timeline incident.jsonl
+      pinnace timeline incident.jsonl --html > incident.html
+    """
+    try:
+        recording = read_recording(file)
+    except (BadRecording, OSError) as error:
+        print(f"pinnace: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if recording.is_cut_off:
+        print(f"pinnace: {file} is cut off: its last line is left out", file=sys.stderr)
+    versions = versions_of(recording)
+    print(render_html(versions, file.name) if html else "\n".join(str(one) for one in versions))
