@@ -49,6 +49,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "simulate": CommandEntry(
             "simulate", "simulate_pods", "Print where the pods in files would run, without writing."
         ),
+        "autoscale": CommandEntry(
+            "autoscale", "autoscale", "Show how an autoscaler would have followed a recorded load."
+        ),
         "snapshot": CommandEntry("snapshot", "snapshot", "Save a cluster to a file, or make one from it."),
         "version": CommandEntry("version", "version", "Print the version of pinnace and what it can serve."),
         "migrate-storage": CommandEntry(

@@ -1,0 +1,93 @@
+"""pinnace autoscale backtest: a load goes up and down, and the replicas follow as the controller would set them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pinnace.cli.command_table import app
+from pinnace.controllers.autoscaling.backtest import Backtest, LoadPoint, PodShape
+
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+QUEUE = {
+    "type": "External",
+    "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"}},
+}
+LOAD = "time,cores\n0,500m\n600,4\n1800,500m\n3600,500m\n"
+
+
+def hpa(name: str, **spec: Any) -> dict[str, Any]:
+    wanted = {"maxReplicas": 10, "metrics": [CPU], **spec}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": wanted,
+    }
+
+
+def backtest(tmp_path: Path, *objects: dict[str, Any], load: str = LOAD, flags: tuple[str, ...] = ()) -> Any:
+    files = []
+    for number, one in enumerate(objects):
+        files.append(str(tmp_path / f"{number}.yaml"))
+        Path(files[-1]).write_text(yaml.safe_dump(one))
+    metrics = tmp_path / "load.csv"
+    metrics.write_text(load)
+    return CliRunner().invoke(app, ["autoscale", "backtest", *files, "--metrics", str(metrics), *flags])
+
+
+def test_the_replicas_follow_the_load_and_wait_before_they_fall(tmp_path: Path) -> None:
+    result = backtest(tmp_path, hpa("web"))
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()[2:-2]]
+    assert [(row[0], row[3]) for row in rows] == [
+        ("0:00:00", "1"),
+        ("0:10:00", "4"),
+        ("0:10:15", "8"),
+        ("0:35:00", "1"),
+    ]
+    assert "3 changes, at most 8 replicas" in result.stdout
+
+
+def test_several_autoscalers_are_compared_in_one_picture(tmp_path: Path) -> None:
+    fast = hpa("fast <1>", behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
+    picture = tmp_path / "load.svg"
+    result = backtest(tmp_path, hpa("slow"), fast, flags=("--svg", str(picture)))
+    assert result.exit_code == 0, result.output
+    root = ElementTree.fromstring(picture.read_text())
+    lines = [one for one in root.iter() if one.tag.endswith("polyline")]
+    assert len(lines) == 3
+    assert {"slow", "fast <1>"} <= {one.text for one in root.iter()}
+
+
+def test_a_total_is_shared_at_once() -> None:
+    spec = {"maxReplicas": 20, "metrics": [QUEUE]}
+    steps = Backtest(spec, PodShape(startup=0)).run([LoadPoint(0, 10_000), LoadPoint(60, 40_000), LoadPoint(90, 0)])
+    assert [step.replicas for step in steps] == [1, 1, 1, 1, 4, 4, 4]
+    assert [step.unmet for step in steps] == [0, 0, 0, 0, 30_000, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        ("", "has no rows"),
+        ("0,1\n15,much\n", "load.csv:2: expected a time and a load such as 2500m, found '15,much'"),
+        ("15,1\n0,1\n", "the times must increase from row to row"),
+    ],
+    ids=["empty", "no number", "out of order"],
+)
+def test_a_load_that_cannot_be_read_is_named(tmp_path: Path, load: str, expected: str) -> None:
+    result = backtest(tmp_path, hpa("web"), load=load)
+    assert result.exit_code == 1
+    assert expected in result.stderr
+
+
+def test_another_kind_is_refused(tmp_path: Path) -> None:
+    result = backtest(tmp_path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
+    assert result.exit_code == 1
+    assert "expected HorizontalPodAutoscaler of autoscaling/v2, found Pod of v1" in result.stderr
