@@ -15,7 +15,11 @@ _HERE = Path(__file__).parent
 _NOBODY = 65534
 _NOTES = "../../examples/test_notes.py"
 _NAMES = (
-    "test_pods.py",
+    "test_pods.py::test_a_cluster_ip_leads_to_its_pods",
+    "test_pods.py::test_udp_node_ports_and_several_ports[nftables]",
+    "test_pods.py::test_clients_keep_their_endpoint_with_session_affinity[nftables]",
+    "test_pods.py::test_the_machine_reaches_node_ports_and_load_balancers_on_loopback[nftables]",
+    "test_pods.py::test_pods_reach_the_api_server_at_its_service_address[nftables]",
     "../nodes/test_links.py",
     "../policy/test_pods.py",
     f"{_NOTES}::test_a_website_is_served_by_a_controller_that_runs_as_a_pod",
