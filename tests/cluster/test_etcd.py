@@ -90,6 +90,7 @@ async def test_while_etcd_is_gone_requests_fail_with_the_reason_and_readyz_names
         ready = await api.get("/readyz?verbose")
         assert ready.status == 500 and b"[-]etcd failed" in ready.body
         member.start()
+        monkeypatch.undo()
         async with asyncio.timeout(60):
             while (await api.get("/readyz")).status != 200:
                 await asyncio.sleep(0.05)
@@ -114,6 +115,9 @@ async def test_a_watch_over_compacted_history_ends_with_410_and_the_next_one_goe
             await there.delete(f"{CONFIG_MAPS}/old")
             await other.plane.store.compact(other.plane.store.revision)
             proxy.mend()
+            async with asyncio.timeout(60):
+                while cluster.plane.store.compacted < other.plane.store.compacted:
+                    await asyncio.sleep(0.02)
             (event,) = await watch.rest()
             assert event["type"] == "ERROR" and event["object"]["code"] == 410
             listed = await api.get(CONFIG_MAPS)

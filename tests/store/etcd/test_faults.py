@@ -81,7 +81,9 @@ async def succeed(store: EtcdStore, key: str, value: bytes = b"v") -> int:
                 await asyncio.sleep(0.05)
 
 
-async def test_while_etcd_is_gone_calls_fail_with_the_reason_and_afterwards_all_goes_on(member: EtcdMember) -> None:
+async def test_while_etcd_is_gone_calls_fail_with_the_reason_and_afterwards_all_goes_on(
+    member: EtcdMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(member.port) as store:
         followed: Batch = []
         store.follow(followed.extend)
@@ -94,6 +96,7 @@ async def test_while_etcd_is_gone_calls_fail_with_the_reason_and_afterwards_all_
         with pytest.raises(WriteFailed):
             await store.check_write()
         member.start()
+        monkeypatch.undo()
         second = await succeed(store, "/a/3")
         await store.sync()
         await until(lambda: not store._feed.error)
@@ -115,6 +118,7 @@ async def test_a_read_barrier_fails_while_the_connection_is_cut_and_no_change_is
             await store.sync()
         revisions = [await other.put(f"/a/{n}", b"", expected=0) for n in range(5)]
         proxy.mend()
+        monkeypatch.undo()
         async with asyncio.timeout(60):
             while store.revision < revisions[-1]:
                 await asyncio.sleep(0.02)
@@ -132,6 +136,7 @@ async def test_a_connection_that_is_open_but_silent_is_given_up(
         await until(lambda: bool(store._feed.error))
         assert "silent" in store._feed.error
         proxy.release()
+        monkeypatch.undo()
         await succeed(store, "/a/1")
 
 
