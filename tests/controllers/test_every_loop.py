@@ -50,6 +50,7 @@ KINDS = (
 )
 LATER = {
     "certificatesigningrequest-cleaner-controller": 2 * 86400,
+    "device-taint-eviction-controller": 0,
     "legacy-serviceaccount-token-cleaner-controller": 0,
     "persistentvolume-expander-controller": 0,
 }
