@@ -97,24 +97,15 @@ async def test_watches_of_a_fork_start_at_its_own_revision(prepared: Cluster) ->
 
 
 async def test_a_fork_while_writes_are_in_flight_has_each_write_wholly_or_not(prepared: Cluster) -> None:
-    async def write() -> None:
-        for number in range(40):
-            await prepared.client.create(config_map(f"many-{number}"))
-            await asyncio.sleep(0)
-
-    writing = asyncio.create_task(write())
-    counts = []
-    while not writing.done():
+    for number in range(20):
+        writing = asyncio.create_task(prepared.client.create(config_map(f"many-{number}")))
         await asyncio.sleep(0)
         async with await prepared.fork() as fork:
-            names = {one["metadata"]["name"] for one in await fork.client.list("v1/ConfigMap", namespace="default")}
-            many = {name for name in names if name.startswith("many-")}
-            assert many == {f"many-{number}" for number in range(len(many))}
-            counts.append(len(many))
+            found = await fork.client.list("v1/ConfigMap", namespace="default")
+            many = {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("many-")}
+            assert many in ({f"many-{one}" for one in range(number)}, {f"many-{one}" for one in range(number + 1)})
             await fork.client.create(config_map("after"))
-    await writing
-    assert counts == sorted(counts)
-    assert len(set(counts)) > 1, "no fork was made between two writes"
+        await writing
 
 
 async def test_simulated_nodes_go_on_in_a_fork(cluster: Cluster) -> None:
