@@ -37,7 +37,7 @@ check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the ow
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict examples/*/*.py
-	@$(BIN)/basedpyright --pythonpath $(BIN)/python
+	@$(BIN)/basedpyright --project . --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
 	@$(BIN)/python tools/sizes.py
