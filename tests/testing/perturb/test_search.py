@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
 from pinnace.testing.perturb.schedule import Disturbance
 from pinnace.testing.perturb.search import replay, search
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -149,6 +152,8 @@ async def test_a_shop_opens(cluster):
 def test_the_marker_turns_a_test_into_a_search(correct: bool, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto")
     (tmp_path / "test_it.py").write_text(MARKED.format(correct=correct))
-    ended = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
+    command = [sys.executable, "-m", "pytest", "-q"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == (0 if correct else 1), ended.stdout
     assert ("(crash:1)" in ended.stdout) is not correct
