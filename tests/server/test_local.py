@@ -92,9 +92,12 @@ async def test_the_wire_and_the_process_get_the_same_answers(cluster: RunningClu
     wire = await Wire.to(cluster)
     for method, target, body, headers in REQUESTS:
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        over_wire = await wire.call(method, target, raw, **headers)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        in_process = reply_of(await local.request(method, target, raw, sent))
+        for _ in range(10):  # The server itself may write between the two: a list has another revision then.
+            over_wire = await wire.call(method, target, raw, **headers)
+            in_process = reply_of(await local.request(method, target, raw, sent))
+            if method != "GET" or in_process.body == over_wire.body:
+                break
         where = f"{method} {target}"
         assert in_process.status == over_wire.status, where
         assert in_process.body == over_wire.body, where

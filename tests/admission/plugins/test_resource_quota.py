@@ -199,7 +199,10 @@ async def test_without_its_controller_the_status_of_a_quota_is_left_to_another()
         await api.patch(f"{QUOTAS}/q/status", {"status": {"used": {"configmaps": "0"}}})
         await api.made(CONFIG_MAPS, config_map("four"))
         seen = await watch.until(lambda event: event["object"]["status"]["used"]["configmaps"] == "3")
-        assert [event["object"]["status"]["used"]["configmaps"] for event in seen] == ["7", "0", "3"]
+        counts = [event["object"]["status"]["used"]["configmaps"] for event in seen]
+        # Admission counts behind the writes: `three` may be counted before the next status, after it, or with `four`.
+        assert (counts[0], counts[-1]) == ("7", "3")
+        assert set(counts) <= {"7", "0", "2", "3"}, "neither a deletion nor a label changes the count"
 
 
 async def test_many_at_once_never_get_more_than_there_is(api: InProcess) -> None:
