@@ -1,4 +1,4 @@
-"""What clients did and saw: the operations of a run, with their times, revisions and values."""
+"""The operations of all clients in one run, with their times, revisions and values."""
 
 from __future__ import annotations
 

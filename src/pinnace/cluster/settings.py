@@ -42,7 +42,7 @@ class Settings:
 
     data_dir: Path | None = None
     etcd: EtcdSettings | None = None
-    """Where objects are stored instead of the data directory. Several servers may share it."""
+    """The etcd that stores the objects instead of the data directory. Several servers may share it."""
     host: str = "127.0.0.1"
     port: int = 0
     kubernetes_version: str = ""

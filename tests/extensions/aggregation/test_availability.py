@@ -47,7 +47,7 @@ async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Agg
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        pytest.param({"caBundle": None}, "tls: failed to verify certificate: ", id="a certificate of nobody we know"),
+        pytest.param({"caBundle": None}, "tls: failed to verify certificate: ", id="a certificate of an unknown CA"),
         pytest.param(
             {"service": {"namespace": "default", "name": "kitchen", "port": 1}},
             "connect: connection refused",
@@ -152,9 +152,9 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
                 "MissingEndpoints",
                 'endpointslices for service/kitchen in "default" have no addresses with port name "https"',
             ),
-            id="nobody ready",
+            id="no ready endpoint",
         ),
-        pytest.param(SERVICE, [READY], None, id="somebody ready"),
+        pytest.param(SERVICE, [READY], None, id="a ready endpoint"),
         pytest.param({"spec": {"type": "ExternalName"}}, [], None, id="outside the cluster"),
     ],
 )
