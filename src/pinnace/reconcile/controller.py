@@ -37,7 +37,7 @@ from pinnace.reconcile.events import EventRecorder, EventType
 from pinnace.reconcile.exclusion import Exclusion
 from pinnace.reconcile.history import History, ObjectChange, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, InformerScope
-from pinnace.reconcile.limits import ReconcileLimits, Retry
+from pinnace.reconcile.limits import ReconcileLimits, Retry, handler_of
 from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
@@ -414,11 +414,11 @@ class Controller:
             metrics.count(names.TERMINAL_ERRORS, self._labels)
             self._forget(key)
             message = str(error) if isinstance(error, Permanent) else f"gave up after {limit} retries: {failure}"
-            _log.error("%s cannot reconcile %s: %s", self.name, key, message, extra=self._fields(key))
+            _log.error("%s cannot reconcile %s: %s", self.name, key, message, extra=self._fields(key, error))
             self._record(key, message, reason=getattr(error, "event", "ReconcileFailed"))
             return "error"
         self._expect_again(key)
-        seconds, fields = self.queue.retry(key), self._fields(key)
+        seconds, fields = self.queue.retry(key), self._fields(key, error)
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Another client has written meanwhile. That is no error: retry.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error, extra=fields)
@@ -435,9 +435,10 @@ class Controller:
             self._record(key, failure)
         return "error"
 
-    def _fields(self, key: Key) -> dict[str, str]:
-        """Return the fields of a log record about an object."""
-        return {"object": str(key), "controller": self.name}
+    def _fields(self, key: Key, error: Exception) -> dict[str, str]:
+        """Return the fields of a log record about an object, with the handler that raised the error if it is known."""
+        fields, handler = {"object": str(key), "controller": self.name}, handler_of(error)
+        return fields | {"handler": handler} if handler else fields
 
     def _forget(self, key: Key) -> None:
         self.queue.forget(key)
@@ -450,7 +451,7 @@ class Controller:
             self.queue.forget(key)
             self.queue.add_after(key, retry.after)
         seconds = retry.after if retry.after > 0 else self.queue.retry(key)
-        fields = self._fields(key)
+        fields = self._fields(key, retry)
         _log.info("%s waits at %s, again in %.3f s: %s", self.name, key, seconds, retry.reason, extra=fields)
         if retry.reason:
             self._record(key, retry.reason, type="Normal", reason=retry.event)
@@ -468,7 +469,7 @@ class Controller:
         if len(self._terminating) > _MOST_TERMINATING:
             del self._terminating[next(iter(self._terminating))]
         level = logging.DEBUG if is_logged else logging.INFO
-        _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error, extra=self._fields(key))
+        _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error, extra=self._fields(key, error))
 
     def _record(self, key: Key, message: str, *, type: EventType = "Warning", reason: str = "ReconcileFailed") -> None:
         """Record a failure or a delay in an Event of the object."""

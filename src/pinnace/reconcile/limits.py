@@ -8,6 +8,8 @@ from pinnace.client.rates import Rate
 from pinnace.client.retries import Backoff
 from pinnace.reconcile.queue import RETRIES
 
+_HANDLER = "_pinnace_handler"
+
 
 class Retry(Exception):
     """Raise it in a reconcile that must wait: `raise Retry(after=30, reason="the database is starting")`.
@@ -21,6 +23,16 @@ class Retry(Exception):
         self.after = after
         self.reason = reason
         self.event = event
+
+
+def set_handler(error: Exception, name: str) -> None:
+    """Note which handler raised an error, for the log record of the controller."""
+    vars(error).setdefault(_HANDLER, name)
+
+
+def handler_of(error: Exception) -> str:
+    """Return the name of the handler that raised an error, or nothing if none was noted."""
+    return str(vars(error).get(_HANDLER, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

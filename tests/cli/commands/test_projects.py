@@ -217,13 +217,13 @@ def test_a_json_record_has_the_object_and_the_handler() -> None:
     }
 
 
-async def test_the_lines_about_a_failed_reconcile_name_the_object(
+async def test_the_lines_about_a_failed_reconcile_name_the_object_and_the_handler(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     operator = Operator("shop", namespace="default")
 
     @operator.reconcile("v1/ConfigMap", retries=0)
-    async def reconcile(found: dict[str, Any]) -> None:
+    async def count_the_till(found: dict[str, Any]) -> None:
         raise RuntimeError("the till is empty")
 
     await cluster.run(operator)
@@ -231,7 +231,8 @@ async def test_the_lines_about_a_failed_reconcile_name_the_object(
     await cluster.settle()
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     (failed,) = [line for line in lines if "the till is empty" in line["message"]]
-    assert (failed["object"], failed["controller"]) == ("default/till", "shop-configmap")
+    about = [failed[field] for field in ("object", "controller", "handler")]
+    assert about == ["default/till", "shop-configmap", "count_the_till"]
 
 
 @pytest.mark.parametrize("words", [["--version"], ["version"]], ids=["flag", "command"])

@@ -15,7 +15,7 @@ from pinnace.model.objects import Key, Object, key_of
 from pinnace.reconcile.controller import STILL_WAITING, Controller, Permanent, Result
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.finalizers import has_finalizer, is_being_deleted
-from pinnace.reconcile.limits import Retry
+from pinnace.reconcile.limits import Retry, handler_of, set_handler
 from pinnace.sdk.handlers.calls import call_in_thread, is_async
 from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler
 from pinnace.sdk.handlers.permissions import missing_permission
@@ -87,6 +87,7 @@ class ObjectReconciler:
             missing = missing_permission(denied, self._declarations.permissions())
             if missing is None:
                 raise
+            set_handler(missing, handler_of(denied))
             raise missing from denied
 
     def _is_waiting(self, key: Key, obj: Object) -> bool:
@@ -118,6 +119,13 @@ class ObjectReconciler:
 
     async def call(self, handler: ObjectHandler, obj: Object, *arguments: Any) -> float:
         """Call a handler, store the status that it leaves even if it fails, and return the delay of the next call."""
+        try:
+            return await self._call(handler, obj, *arguments)
+        except Exception as error:
+            set_handler(error, handler.name)
+            raise
+
+    async def _call(self, handler: ObjectHandler, obj: Object, *arguments: Any) -> float:
         instance = self._typed(obj)
         status = StatusChange(self._manager.client, self._declarations.name, obj, instance)
         untouched = _without_status(instance)
