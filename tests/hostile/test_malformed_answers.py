@@ -26,8 +26,8 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.extensions.aggregation.backends import CheckFailed, Connections, HttpBackend
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
-from pinnace.model.slices import SliceQueue
 from pinnace.model.tasks import Tasks
+from pinnace.model.work_slices import SliceQueue
 from pinnace.server.aggregation import forward
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request, StreamingResponse

@@ -29,7 +29,7 @@ from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
-from pinnace.model.slices import SliceQueue
+from pinnace.model.work_slices import SliceQueue
 from pinnace.server.access import AccessControl
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pinnace.model.slices import SLICE_SECONDS, SliceQueue
+from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
 
 
 class Turns:

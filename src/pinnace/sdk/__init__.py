@@ -15,7 +15,7 @@ from pinnace.sdk.handlers.reviews import Admission, Refused
 from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.context import Context
 from pinnace.sdk.operator.operator import Operator
-from pinnace.sdk.operator.shared import Shared
+from pinnace.sdk.operator.shared_resources import Shared
 from pinnace.sdk.operator.sources import HookRequest
 from pinnace.sdk.resources.custom_resource import Column, CustomResource, Metadata, Scale
 from pinnace.sdk.resources.models import Condition, Conditions, Field, Maybe, Model, Rule, raw_schema, rule

@@ -12,7 +12,7 @@ from pinnace.auth.authentication.impersonation import wanted_user
 from pinnace.auth.authorization.authorizers import Action, Decision, forbidden_error
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.slices import SliceQueue
+from pinnace.model.work_slices import SliceQueue
 from pinnace.server.access import AccessControl
 from pinnace.server.aggregation import counted_request, forward
 from pinnace.server.audit.events import Auditor

@@ -12,8 +12,8 @@ from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
-from pinnace.model.slices import SLICE_SECONDS, SliceQueue
 from pinnace.model.tasks import Tasks
+from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import (
     Answer,

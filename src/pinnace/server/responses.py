@@ -10,7 +10,7 @@ from typing import TypeGuard
 import orjson
 
 from pinnace.model import errors
-from pinnace.model.slices import SliceQueue
+from pinnace.model.work_slices import SliceQueue
 from pinnace.server.http.compression import GzipCache, compress_whole
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
 from pinnace.server.outcome import Outcome

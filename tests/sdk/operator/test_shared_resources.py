@@ -19,7 +19,7 @@ from pinnace.sdk import (
     Operator,
     Shared,
 )
-from pinnace.sdk.operator.shared import StartupFailed
+from pinnace.sdk.operator.shared_resources import StartupFailed
 from pinnace.testing.cluster import Cluster
 
 

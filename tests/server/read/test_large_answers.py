@@ -14,7 +14,7 @@ import yaml
 from tests.growth import no_collection
 from tests.server.in_process import CONFIG_MAPS, TABLE, InProcess, Object, config_map
 
-from pinnace.model.slices import SLICE_SECONDS, SliceQueue
+from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
 
 COUNT = 1500
 FORMATS = {

@@ -8,7 +8,7 @@ from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
 from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.authorization.rules import Rule, missing_from, quoted, rules_of
 from pinnace.auth.users import MASTERS, User
-from pinnace.auth.writes import WriteAttributes
+from pinnace.auth.write_attributes import WriteAttributes
 from pinnace.model import errors
 from pinnace.model.objects import Object
 

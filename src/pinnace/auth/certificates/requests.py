@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.auth.writes import WriteAttributes
+from pinnace.auth.write_attributes import WriteAttributes
 
 
 class CertificateRequester:

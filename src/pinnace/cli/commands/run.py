@@ -32,7 +32,7 @@ from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.operator.process import run_until_signal
-from pinnace.sdk.operator.shared import StartupFailed
+from pinnace.sdk.operator.shared_resources import StartupFailed
 from pinnace.sdk.operator.why_answers import answer_why
 from pinnace.sdk.resources.readiness import NotEstablished
 from pinnace.sdk.resources.schemas import NotStructural

@@ -8,9 +8,9 @@ from typing import Any
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CompileError, Issue
 from pinnace.schema.cel.format import check_format
-from pinnace.schema.cel.functions import Function
 from pinnace.schema.cel.library.network import CIDR, IP
 from pinnace.schema.cel.library.standard import TYPE_NAMES
+from pinnace.schema.cel.overloads import Function
 from pinnace.schema.cel.times import parse_duration, parse_timestamp
 from pinnace.schema.cel.tree import (
     CelCall,

@@ -15,9 +15,9 @@ from pinnace.schema.cel import values as values
 from pinnace.schema.cel.decoding import addition, decoded_equality, equality, may_be_null, node_decoder, spelling
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import NoSuchOverload
-from pinnace.schema.cel.functions import Function, Overload
 from pinnace.schema.cel.interpret import build_interpreter, is_constant
 from pinnace.schema.cel.library.lists import merge_entries
+from pinnace.schema.cel.overloads import Function, Overload
 from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import CelCall, CelNode, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Select
 from pinnace.schema.cel.types import is_optional, mentions_dyn, unwrap

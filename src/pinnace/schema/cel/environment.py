@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pinnace.schema.cel.functions import Function, Library, combine
 from pinnace.schema.cel.library.amounts import AMOUNTS
 from pinnace.schema.cel.library.authorizer import AUTHORIZERS, JSON_PATCH
 from pinnace.schema.cel.library.formats import FORMATS
@@ -14,6 +13,7 @@ from pinnace.schema.cel.library.network import NETWORK
 from pinnace.schema.cel.library.optional import OPTIONALS
 from pinnace.schema.cel.library.standard import STANDARD
 from pinnace.schema.cel.library.strings import STRINGS
+from pinnace.schema.cel.overloads import Function, Library, combine
 
 _LIBRARIES: tuple[Library, ...] = (STANDARD, NETWORK, STRINGS, LISTS, AUTHORIZERS, OPTIONALS, AMOUNTS, FORMATS)
 

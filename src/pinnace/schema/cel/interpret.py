@@ -13,7 +13,7 @@ from pinnace.schema.cel.cost.actual import LIST_CREATE, MAP_CREATE, call_cost
 from pinnace.schema.cel.decoding import addition, equality, node_decoder, spelling
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CelError, CostExceeded, NoSuchOverload
-from pinnace.schema.cel.functions import Function
+from pinnace.schema.cel.overloads import Function
 from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import (
     CelCall,

@@ -21,7 +21,7 @@ from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.handlers.permissions import APPLY, OWN, ApplyForbidden, Permission
 from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.runtime import OperatorRuntime
-from pinnace.sdk.operator.shared import Shared
+from pinnace.sdk.operator.shared_resources import Shared
 from pinnace.sdk.resources.custom_resource import CustomResource
 from pinnace.sdk.resources.models import Condition
 

@@ -28,7 +28,7 @@ from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import ServiceName, install_definitions, install_webhooks
 from pinnace.sdk.operator.loop_watch import loop_watched
 from pinnace.sdk.operator.runtime import OperatorRuntime
-from pinnace.sdk.operator.shared import open_shared
+from pinnace.sdk.operator.shared_resources import open_shared
 from pinnace.sdk.operator.sources import Hook, hooks_of
 from pinnace.sdk.operator.webhook_restore import find_previous_webhooks, restore_webhooks
 

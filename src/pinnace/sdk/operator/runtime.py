@@ -15,7 +15,7 @@ from pinnace.sdk.handlers.options import CallOptions
 from pinnace.sdk.handlers.threads import HandlerThreads
 from pinnace.sdk.operator.applied import AppliedObjects
 from pinnace.sdk.operator.declarations import Declarations
-from pinnace.sdk.operator.shared import Shared
+from pinnace.sdk.operator.shared_resources import Shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from pinnace.model.slices import Slices
+from pinnace.model.work_slices import Slices
 from pinnace.server.cache.watch_cache import CachedObject
 from pinnace.server.recent_values import RecentValues
 

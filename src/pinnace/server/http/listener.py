@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from OpenSSL import SSL
 
-from pinnace.server.http.resets import Resets
+from pinnace.server.http.reset_connections import Resets
 from pinnace.server.http.tls import ReadBuffer, TlsConnection
 from pinnace.server.http.tls_transport import TlsTransport
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from OpenSSL import SSL
 
-from pinnace.server.http.resets import Resets
+from pinnace.server.http.reset_connections import Resets
 from pinnace.server.http.tls import RECORD, TlsConnection, client_certificates
 
 BURST = 16

@@ -10,7 +10,7 @@ import orjson
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.model.slices import SliceQueue
+from pinnace.model.work_slices import SliceQueue
 from pinnace.server.cache.fanout import CacheWatcher, ConvertingWatcher, Fanout, event_line
 from pinnace.server.cache.representations import Representation, TableRepresentation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, restamp, stamp

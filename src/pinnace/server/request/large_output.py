@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Hashable
 import msgspec
 import orjson
 
-from pinnace.model.slices import Slices
+from pinnace.model.work_slices import Slices
 from pinnace.server.recent_values import RecentValues
 from pinnace.server.request.pretty import indent_json
 from pinnace.server.request.yaml_output import yaml_chunks

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from pinnace.schema.cel.errors import CelError
-from pinnace.schema.cel.functions import function, library, member, overload
+from pinnace.schema.cel.overloads import function, library, member, overload
 from pinnace.schema.cel.types import BOOL, DOUBLE, INT, STRING, object_type
 from pinnace.schema.cel.values import MAXIMUM_INT, MAXIMUM_UINT, MINIMUM_INT
 from pinnace.schema.golang.numbers import parse_int

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from pinnace.schema.cel.errors import CelError
-from pinnace.schema.cel.functions import function, library, member, overload
+from pinnace.schema.cel.overloads import function, library, member, overload
 from pinnace.schema.cel.types import BOOL, STRING, object_type
 
 AUTHORIZER = object_type("kubernetes.authorization.Authorizer")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pinnace.schema.cel.functions import Overload, function, library, member, overload
 from pinnace.schema.cel.library.network import BadUrl, parse_url
+from pinnace.schema.cel.overloads import Overload, function, library, member, overload
 from pinnace.schema.cel.times import parse_date
 from pinnace.schema.cel.types import STRING, list_of, object_type, optional_of
 from pinnace.schema.cel.values import NONE, Optional, some

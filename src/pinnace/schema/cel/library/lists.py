@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from pinnace.schema.cel.errors import CelError, NoSuchOverload
-from pinnace.schema.cel.functions import Overload, function, library, member, overload
+from pinnace.schema.cel.overloads import Overload, function, library, member, overload
 from pinnace.schema.cel.types import (
     BOOL,
     COMPARABLE,

@@ -9,7 +9,7 @@ from typing import ClassVar
 from urllib.parse import parse_qs, quote, unquote
 
 from pinnace.schema.cel.errors import CelError, NoSuchOverload
-from pinnace.schema.cel.functions import function, library, member, overload
+from pinnace.schema.cel.overloads import function, library, member, overload
 from pinnace.schema.cel.types import BOOL, INT, STRING, list_of, map_of, object_type, opaque
 
 IP = opaque("net.IP")

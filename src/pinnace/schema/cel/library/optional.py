@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinnace.schema.cel.errors import NoSuchOverload
-from pinnace.schema.cel.functions import function, library, member, overload
+from pinnace.schema.cel.overloads import function, library, member, overload
 from pinnace.schema.cel.types import BOOL, DYN, INT, STRING, list_of, map_of, optional_of, parameter
 from pinnace.schema.cel.values import NONE, Optional, at, is_zero, optional_at, select_optional, some
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pinnace.schema.cel import values as values
 from pinnace.schema.cel.errors import CelError, NoSuchOverload
-from pinnace.schema.cel.functions import Library, Overload, function, library, member, overload
+from pinnace.schema.cel.overloads import Library, Overload, function, library, member, overload
 from pinnace.schema.cel.times import (
     DURATION_PARTS,
     TIMESTAMP_PARTS,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.format import format_template
-from pinnace.schema.cel.functions import function, library, member, overload
+from pinnace.schema.cel.overloads import function, library, member, overload
 from pinnace.schema.cel.types import DYN, INT, STRING, list_of
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 
