@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         ),
         "node": CommandEntry("node", "node", "Run pods on this machine, without root and without a container engine."),
         "image": CommandEntry("image", "image", "Load, pull, list and remove the images of this machine's node."),
+        "proxy": CommandEntry("proxy", "proxy", "Open local ports that lead to the ready pods of a Service."),
         "token": CommandEntry("token", "token", "Create, list and delete the tokens with which machines join."),
         "scheduler": CommandEntry("scheduler", "scheduler", "Run the scheduler as a process of its own."),
         "explain-schedule": CommandEntry(

@@ -12,6 +12,9 @@ async with client.exec("web", ["sh"], stdin=True) as session:
 
 async with client.port_forward("web", 8080) as forward:          # forward.url is http://127.0.0.1:...
     ...
+
+async with client.service_forward("web", 80) as forward:         # each connection goes to a ready pod of the Service
+    ...
 """
 
 from __future__ import annotations
@@ -118,8 +121,30 @@ class PodStreams:
         """
         from pinnace.client.ports import PortForward  # noqa: PLC0415 - few clients need it.
 
+        return PortForward(lambda: self._open_port(pod, port, namespace), local_port=local_port)
+
+    def service_forward(
+        self, service: str, port: int | str, *, namespace: str = "", local_port: int = 0
+    ) -> PortForward:
+        """Forward a port of this machine to a port of a Service, by number or name.
+
+        Each connection goes to a pod that is ready then, so that the forward survives its pods.
+        """
+        from pinnace.client.ports import PortForward  # noqa: PLC0415 - few clients need it.
+        from pinnace.client.service_ports import ServicePort  # noqa: PLC0415 - few clients need it.
+
+        opener = ServicePort(
+            namespace or self.namespace,
+            service,
+            port,
+            fetch=self._exchange.fetch,
+            connect=lambda pod: self._open_port(pod.pod, pod.port, pod.namespace),
+        )
+        return PortForward(opener.open, local_port=local_port)
+
+    async def _open_port(self, pod: str, port: int, namespace: str) -> Socket:
         target = f"{self._pod_path(pod, namespace, 'portforward')}?{urlencode({'ports': port})}"
-        return PortForward(lambda: self._socket(target, ["v4.channel.k8s.io"]), local_port=local_port)
+        return await self._socket(target, ["v4.channel.k8s.io"])
 
     def _execution(
         self,

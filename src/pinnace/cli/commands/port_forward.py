@@ -70,10 +70,11 @@ def _pair(obj: Object, pod: Object, text: str) -> tuple[int, int]:
     number = _remote(obj, pod, remote)
     if colon and not local:
         return 0, number
-    return _local_port(local) if colon else _local_port(remote) if remote.isdigit() else number, number
+    return parse_local_port(local) if colon else parse_local_port(remote) if remote.isdigit() else number, number
 
 
-def _local_port(text: str) -> int:
+def parse_local_port(text: str) -> int:
+    """Return the port. Raise CommandError in kubectl's wording."""
     is_number = text.isdigit()
     if is_number and int(text) <= _HIGHEST:
         return int(text)
