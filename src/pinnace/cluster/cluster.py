@@ -110,6 +110,7 @@ async def running(
             port=server.port,
             volumes=str(directory / "volumes"),
             service_range=settings.service_range,
+            has_controllers=settings.controllers,
         )
         add_extension_parts(plane)
         await add_config_maps(plane, files)
@@ -125,7 +126,7 @@ async def running(
             if settings.scheduler:
                 plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
         if settings.node:
-            add_nodes(plane, settings.node, settings.agents, directory, access, files)
+            add_nodes(plane, settings, directory, access, files)
         yield RunningCluster(plane, access, server)
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from pinnace.auth.certificates.authority import CertificateFiles, issue, load_pair, write_private
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.bootstrap.joining import NODE_NETWORK, ROTATION
+from pinnace.cluster.bootstrap.joining import ROTATION, node_network
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
 
@@ -32,19 +33,21 @@ class OwnNode:
     name: str
     directory: Path
     pod_network: str
+    service_range: str
     links: Path | None = None
     """The directory that several nodes of this machine share."""
 
 
 def add_nodes(
-    plane: ControlPlane, name: str, count: int, directory: Path, access: ClusterAccess, files: CertificateFiles
+    plane: ControlPlane, settings: Settings, directory: Path, access: ClusterAccess, files: CertificateFiles
 ) -> None:
     """Start nodes and keep them running. Each has a state directory and a certificate of its own."""
-    links = directory / "links" if count > 1 else None
-    for number in range(count):
+    links = directory / "links" if settings.agents > 1 else None
+    for number in range(settings.agents):
         suffix = f"-{number + 1}" if number else ""
         place = directory / f"node{suffix}"
-        _add_node(plane, OwnNode(name + suffix, place, f"10.244.{number}.0/24", links), access, files)
+        node = OwnNode(settings.node + suffix, place, f"10.244.{number}.0/24", settings.service_range, links)
+        _add_node(plane, node, access, files)
 
 
 def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: CertificateFiles) -> None:
@@ -57,7 +60,7 @@ def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: 
     async def run() -> None:
         connection = await asyncio.to_thread(_prepare, name, directory, access, files)
         plane.nodes.register(name, connection)
-        for permission in (ROTATION, *NODE_NETWORK):
+        for permission in (ROTATION, *node_network(node.service_range)):
             with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: another Service has the address.
                 await in_process_client(plane.local()).create(permission)
         await _run_process(node)
@@ -85,7 +88,7 @@ def _prepare(name: str, directory: Path, access: ClusterAccess, files: Certifica
 async def _run_process(node: OwnNode) -> None:
     name, directory = node.name, node.directory
     arguments = ["node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent"]
-    arguments += ["--pod-network", node.pod_network]
+    arguments += ["--pod-network", node.pod_network, "--service-cluster-ip-range", node.service_range]
     if node.links is not None:
         arguments += ["--links", str(node.links)]
     process = await asyncio.create_subprocess_exec(

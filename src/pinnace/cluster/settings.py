@@ -8,11 +8,10 @@ from pathlib import Path
 from pinnace.auth.settings import AuthSettings
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
+from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.read.reader import WATCH_SECONDS
 from pinnace.store.etcd.settings import EtcdSettings
-
-SERVICE_RANGE = "10.96.0.0/16"
 
 
 @dataclass(frozen=True, slots=True)

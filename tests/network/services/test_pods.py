@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+import urllib.error
 import urllib.request
 
 from tests.network.services.conftest import PodCluster
@@ -149,6 +151,27 @@ async def test_the_machine_reaches_node_ports_and_load_balancers_on_loopback(pod
             return opened.connect_ex(("127.0.0.1", node_port)) != 0
 
     await pods.until(is_closed)
+
+
+async def test_a_health_check_port_answers_for_local_traffic(pods: PodCluster) -> None:
+    policy = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+    service = await pods.create_service(ports=[{"port": 8089, "targetPort": 8080}], **policy)
+    place = f"127.0.0.1:{service['spec']['healthCheckNodePort']}"
+
+    async def local_endpoints() -> object:
+        try:
+            return json.loads(await asyncio.to_thread(_fetch, place))["localEndpoints"]
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return None
+
+    await pods.until(local_endpoints, 503)
+    await pods.start_server("one")
+    await pods.until(local_endpoints, 1)
+    bridge = "10.244.0.1"
+    url = f"http://{bridge}:{service['spec']['healthCheckNodePort']}/"
+    assert '"localEndpoints": 1' in await pods.fetch("one", url)
 
 
 def _fetch(place: str) -> str:

@@ -107,6 +107,27 @@ def test_a_load_balancer_has_the_address_of_its_status() -> None:
     assert Frontend("127.70.1.3", "TCP", 80) not in _table(balanced, endpoint_slice("web", _TWO))
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, (32000, 1), id="one local endpoint of two"),
+        pytest.param({"externalTrafficPolicy": "Cluster"}, None, id="external policy Cluster"),
+        pytest.param({"type": "NodePort"}, None, id="no load balancer"),
+        pytest.param({"healthCheckNodePort": 0}, None, id="no port"),
+    ],
+)
+def test_a_load_balancer_with_local_traffic_has_a_health_check(spec: Object, expected: Any) -> None:
+    local: Object = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}
+    index = ServiceIndex(node="here")
+    index.set_service(service("web", **local | spec))
+    index.set_slice(endpoint_slice("web", [*_TWO, endpoint("10.244.0.3", ready=False)]))
+    index.take_changes()
+    assert index.health_checks.get(Key("default", "web")) == expected
+    index.remove_service(Key("default", "web"))
+    index.take_changes()
+    assert index.health_checks == {}
+
+
 def test_of_two_services_that_claim_one_address_the_first_by_name_has_it() -> None:
     index = ServiceIndex(node="here")
     for name in ("b", "a"):

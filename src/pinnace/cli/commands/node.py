@@ -24,6 +24,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
+from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.process import NodeSettings, die_with_parent, run_node
 from pinnace.node.identity.certificates import (
@@ -77,6 +78,9 @@ def node(
         typer.Option(help="The state directory of the node.", show_default="node in the data directory"),
     ] = None,
     pod_network: Annotated[str, typer.Option(help="The network of this node's pods.")] = "10.244.0.0/24",
+    service_cluster_ip_range: Annotated[
+        str, typer.Option(help="The addresses of Services, as the API server has them.")
+    ] = SERVICE_RANGE,
     node_ip: Annotated[
         str, typer.Option(help="The address of this machine that the API server and users of the node reach.")
     ] = "127.0.0.1",
@@ -137,6 +141,7 @@ def node(
         name=name or socket.gethostname().lower(),
         directory=place,
         address=node_ip,
+        service_network=service_cluster_ip_range,
         manifests=pod_manifest_path,
         eviction_hard=eviction_hard,
     )

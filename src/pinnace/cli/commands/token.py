@@ -26,6 +26,7 @@ from pinnace.model import errors
 from pinnace.model.bootstrap_tokens import NAMESPACE, PREFIX, TYPE
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.node.identity.joining import hash_of
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
@@ -89,13 +90,24 @@ async def _create(access: Access, name: str, ttl: str) -> str:
     if parts is None:
         raise ValueError("the token must have the form abcdef.0123456789abcdef: six and sixteen of a-z0-9")
     async with connect(access) as client:
-        for obj in prerequisites(access.server, access.ca):
+        service_range = await _service_range(client)
+        for obj in prerequisites(access.server, access.ca, service_range):
             with suppress(errors.AlreadyExists):
                 await client.create(obj)
         await client.create(_secret(client, parts[1], parts[2], ttl))
-    return (
+    command = (
         f"pinnace node --server {access.server} --token {parts[0]} --discovery-token-ca-cert-hash {hash_of(access.ca)}"
     )
+    return command if service_range == SERVICE_RANGE else f"{command} --service-cluster-ip-range {service_range}"
+
+
+async def _service_range(client: Client) -> str:
+    """Return the addresses of Services. Clusters of before Kubernetes 1.33 do not tell them."""
+    try:
+        found = await client.get("networking.k8s.io/v1/ServiceCIDR", "kubernetes")
+    except errors.ApiError:
+        return SERVICE_RANGE
+    return str(found["spec"]["cidrs"][0])
 
 
 async def _list(access: Access) -> None:

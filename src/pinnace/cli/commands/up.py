@@ -27,6 +27,7 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
 from pinnace.cli.agent_options import AgentCount
 from pinnace.cli.data_directory import default_data_dir
+from pinnace.cli.first_commands import first_commands
 from pinnace.cli.own_node import NodeFlag, own_node_name
 from pinnace.cli.progress import progress
 from pinnace.cli.store_flags import (
@@ -46,8 +47,9 @@ from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.security import AuthorizationModeError
-from pinnace.cluster.settings import SERVICE_RANGE, AdmissionSettings, KeyFiles, Settings
+from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings
 from pinnace.kinds.definitions import NoDefinitions, minors
+from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.node.simulated.stages import InvalidStage
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
@@ -419,22 +421,12 @@ async def _serve(
         with progress("starting the cluster"):
             cluster = await stack.enter_async_context(running(settings, before_ready=write_kubeconfigs))
         gc.freeze()  # So do the controllers, which are loaded last.
-        _print_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - STARTED)
+        seconds = time.monotonic() - STARTED
+        print(f"pinnace {__version__} is ready at {cluster.url} ({seconds:.2f} s). Ctrl-C stops it.")
+        print(first_commands(settings, paths[-1] if paths else None, is_merged=merge), flush=True)
         await _run_extensions(stack, cluster.access, extensions)
         await stop.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
-
-
-def _print_ready(url: str, paths: list[Path], *, merge: bool, seconds: float) -> None:
-    print(f"pinnace {__version__} is ready at {url} ({seconds:.2f} s)")
-    if merge:
-        print("  kubectl get namespaces")
-    elif paths:
-        print(f"  export KUBECONFIG={paths[-1]}")
-        print("  kubectl get namespaces")
-    else:
-        print("  no kubeconfig was written: start with --kubeconfig PATH or --merge to get one")
-    print("Ctrl-C stops it.", flush=True)
 
 
 def _allow_many_connections() -> None:

@@ -7,11 +7,16 @@ from typing import Protocol
 import orjson
 
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects, default_storage_class
-from pinnace.cluster.settings import SERVICE_RANGE
+from pinnace.cluster.bootstrap.objects import (
+    DEFAULT_SERVICE_ACCOUNT,
+    api_endpoints,
+    bootstrap_objects,
+    default_storage_class,
+)
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
+from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.local import LocalApi
@@ -39,9 +44,18 @@ class BootstrapTarget(Protocol):
 
 
 async def bootstrap(
-    plane: BootstrapTarget, *, address: str, port: int, volumes: str = "", service_range: str = SERVICE_RANGE
+    plane: BootstrapTarget,
+    *,
+    address: str,
+    port: int,
+    volumes: str = "",
+    service_range: str = SERVICE_RANGE,
+    has_controllers: bool = False,
 ) -> None:
     """Create the bootstrap objects that this cluster lacks, and publish the address of its API.
+
+    Where controllers run, the namespace `default` has its service account from the start: the first pod can be created
+    as soon as the cluster is ready. The controller makes those of other namespaces.
 
     With `volumes`, a path on the nodes, a new cluster gets a default storage class. It is the user's from then on: a
     class that was deleted does not come back.
@@ -54,6 +68,8 @@ async def bootstrap(
         plane.registry, address=address, port=port, now=plane.clock.now(), service_range=service_range
     ):
         await _ensure(plane, local, obj)
+    if has_controllers:
+        await _ensure(plane, local, DEFAULT_SERVICE_ACCOUNT)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):
         await _point(plane, obj)

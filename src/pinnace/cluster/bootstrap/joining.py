@@ -8,6 +8,7 @@ import yaml
 
 from pinnace.model.bootstrap_tokens import CLUSTER_INFO, KUBECONFIG
 from pinnace.model.objects import Object
+from pinnace.network.service_range import dns_address_of
 
 BOOTSTRAP_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 _RBAC = "rbac.authorization.k8s.io"
@@ -31,8 +32,14 @@ ROTATION: Object = {
 """Lets nodes renew their certificates without a manual approval, as clusters made by kubeadm do."""
 
 _NETWORK = "pinnace:node-network"
-NODE_NETWORK: tuple[Object, ...] = (
-    {
+
+
+def node_network(service_range: str) -> tuple[Object, ...]:
+    """Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy.
+
+    The Service of the DNS server has no endpoints; it reserves the address.
+    """
+    role = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
         "metadata": {"name": _NETWORK},
@@ -41,38 +48,29 @@ NODE_NETWORK: tuple[Object, ...] = (
             _reading("discovery.k8s.io", "endpointslices"),
             _reading("networking.k8s.io", "networkpolicies", "servicecidrs"),
         ],
-    },
-    {
+    }
+    binding = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": _NETWORK},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _NETWORK},
         "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
-    },
-    {
+    }
+    labels = {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true"}
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+    ]
+    dns = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {
-            "name": "kube-dns",
-            "namespace": "kube-system",
-            "labels": {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true"},
-        },
-        "spec": {
-            "clusterIP": "10.96.0.10",
-            "ports": [
-                {"name": "dns", "port": 53, "protocol": "UDP"},
-                {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
-            ],
-        },
-    },
-)
-"""Let nodes read what Service addresses, names and network policies depend on: each node is its own kube-proxy.
-
-The Service of the DNS server has no endpoints; it reserves the address.
-"""
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": labels},
+        "spec": {"clusterIP": dns_address_of(service_range), "ports": ports},
+    }
+    return role, binding, dns
 
 
-def prerequisites(server: str, ca: bytes) -> list[Object]:
+def prerequisites(server: str, ca: bytes, service_range: str) -> list[Object]:
     """The objects that kubeadm makes for joining: cluster-info, and the permissions of tokens and nodes."""
     cluster = {"server": server, "certificate-authority-data": b64encode(ca).decode()}
     config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}]}
@@ -99,7 +97,7 @@ def prerequisites(server: str, ca: bytes) -> list[Object]:
             "kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
         ),
         ROTATION,
-        *NODE_NETWORK,
+        *node_network(service_range),
     ]
 
 

@@ -12,15 +12,20 @@ from ipaddress import ip_address, ip_network
 from pinnace.cluster.bootstrap.api_services import local_api_services
 from pinnace.cluster.bootstrap.default_flow_schemas import VERSIONS as FLOW_CONTROL_VERSIONS
 from pinnace.cluster.bootstrap.default_flow_schemas import flow_schemas, priority_levels
-from pinnace.cluster.settings import SERVICE_RANGE
 from pinnace.controllers.storage.local_path import NAME as LOCAL_PATH
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
+from pinnace.network.service_range import SERVICE_RANGE
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 HOST = "localhost"
+DEFAULT_SERVICE_ACCOUNT: Object = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": "default", "namespace": "default"},
+}
 _TAKEN = "Used for system critical pods that "
 _CRITICAL = (
     ("system-cluster-critical", 2000000000, "must run in the cluster, but can be moved to another node if necessary."),

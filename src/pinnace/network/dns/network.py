@@ -15,7 +15,6 @@ from pinnace.network.services.table import service_of
 from pinnace.network.sockets import Sockets, open_listener
 from pinnace.reconcile.manager import Manager
 
-DNS_ADDRESS = "10.96.0.10"
 PORT = 53
 _log = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ class DnsNetwork:
     The address belongs to the Service network, all of which is local to the node, so that each node has a server there.
     """
 
-    def __init__(self, manager: Manager, sockets: Sockets, *, address: str = DNS_ADDRESS) -> None:
+    def __init__(self, manager: Manager, sockets: Sockets, *, address: str) -> None:
         self._sockets = sockets
         self._address = address
         self._zone = Zone()

@@ -7,7 +7,6 @@ import logging
 import socket
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.network.dns.network import DNS_ADDRESS
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
 from pinnace.network.policy.rules import PolicyRules
 from pinnace.network.policy.selection import PolicyState, pod_rules
@@ -20,8 +19,9 @@ _log = logging.getLogger(__name__)
 class PolicyNetwork:
     """Create it before the manager runs. On a machine without nftables it says that policies are not enforced."""
 
-    def __init__(self, manager: Manager, sockets: Sockets, *, node: str) -> None:
+    def __init__(self, manager: Manager, sockets: Sockets, *, node: str, dns_address: str) -> None:
         self._sockets = sockets
+        self._dns_address = dns_address
         self._node = node
         self._state = PolicyState()
         self._changed = asyncio.Event()
@@ -35,7 +35,7 @@ class PolicyNetwork:
         nftables: Nftables | None = None
         try:
             nftables = Nftables(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
-            rules = PolicyRules(nftables, exempt=DNS_ADDRESS)
+            rules = PolicyRules(nftables, exempt=self._dns_address)
             while True:
                 try:
                     rules.apply(pod_rules(self._state, node=self._node) if self._state.policies else {})

@@ -12,13 +12,13 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
 from pinnace.network.pods.netlink import Netlink
 from pinnace.network.services.connections import forget_stale
+from pinnace.network.services.health_checks import HealthCheckPorts
 from pinnace.network.services.proxy import ServiceProxy
 from pinnace.network.services.rules import ServiceRules
 from pinnace.network.services.table import ANY_ADDRESS, Frontend, ServiceIndex, TableChange
 from pinnace.network.sockets import HostSockets, Sockets
 from pinnace.reconcile.manager import Manager
 
-SERVICE_NETWORK = "10.96.0.0/16"
 _LOOPBACK = "127.0.0.1"
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ServiceNetwork:
         sockets: Sockets,
         *,
         node: str,
-        service_network: str = SERVICE_NETWORK,
+        service_network: str,
         uses_nftables: bool = True,
     ) -> None:
         """`sockets` are those of the node's network namespace. Without nftables a proxy in this process serves."""
@@ -49,6 +49,7 @@ class ServiceNetwork:
         """Leads from the pods to endpoints on the machine's loopback: to the API server."""
         self._from_host = ServiceProxy(HostSockets(), sockets, clock)
         """Leads from node ports and load balancers on the machine's loopback to pods."""
+        self._health_checks = (HealthCheckPorts(sockets, ANY_ADDRESS), HealthCheckPorts(HostSockets(), _LOOPBACK))
         manager.informer("v1/Service").on_change(self._on_service)
         manager.informer("discovery.k8s.io/v1/EndpointSlice").on_change(self._on_slice)
         manager.add_part("service-network", self.run)
@@ -69,7 +70,7 @@ class ServiceNetwork:
                 self._changed.clear()
                 await self._apply(self._index.take_changes())
         finally:
-            for proxy in (self._inside, self._to_host, self._from_host):
+            for proxy in (self._inside, self._to_host, self._from_host, *self._health_checks):
                 await proxy.close()
             if nftables is not None:
                 nftables.close()
@@ -102,6 +103,8 @@ class ServiceNetwork:
             await self._forget_stale(kernel)
         await self._to_host.apply(to_host)
         await self._from_host.apply(from_host)
+        for one in self._health_checks:
+            await one.apply(self._index.health_checks)
 
     async def _forget_stale(self, change: TableChange) -> None:
         if any(frontend.protocol == "UDP" for frontend in change):

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from pinnace.model.clock import AlarmClock
+from pinnace.model.clock import Alarm, AlarmClock
 from pinnace.model.tasks import Tasks
 from pinnace.network.services.datagrams import DatagramFrontend
-from pinnace.network.services.splice import reset, splice
+from pinnace.network.services.relay import BUFFER_BYTES, Relay, reset
 from pinnace.network.services.table import Backends, Endpoint, Frontend, TableChange
-from pinnace.network.sockets import Sockets, open_listener
+from pinnace.network.sockets import SocketPool, Sockets, open_listener
 
 _CONNECT_SECONDS = 3.0
 _MOST_CONNECTIONS = 10_000
@@ -64,6 +65,9 @@ class ServiceProxy:
         self._clock = clock
         self._frontends: dict[Frontend, _StreamFrontend | DatagramFrontend] = {}
         self._tasks = Tasks()
+        self._pool = SocketPool(outside, self._tasks)
+        self._connections: set[_Attempt | Relay] = set()
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     async def apply(self, change: TableChange) -> None:
         """Open, change and close listeners. A port that cannot be opened is logged and left out."""
@@ -85,7 +89,10 @@ class ServiceProxy:
         for frontend in self._frontends.values():
             frontend.close()
         self._frontends.clear()
+        for connection in list(self._connections):
+            connection.close()
         await self._tasks.close()
+        self._pool.close()
 
     async def _open(self, frontend: Frontend, picker: Picker) -> _StreamFrontend | DatagramFrontend:
         is_stream = frontend.protocol == "TCP"
@@ -93,48 +100,129 @@ class ServiceProxy:
         listener = await open_listener(self._listening, kind, frontend.address, frontend.port)
         if not is_stream:
             return DatagramFrontend(listener, picker, self._connecting, self._clock)
-        return _StreamFrontend(listener, picker, lambda client: self._accept(client, picker))
+        return _StreamFrontend(listener, picker, self._accept)
 
-    def _accept(self, client: socket.socket, picker: Picker) -> None:
-        if len(self._tasks) >= _MOST_CONNECTIONS:
+    def _accept(self, client: socket.socket, address: str, picker: Picker) -> None:
+        if len(self._connections) >= _MOST_CONNECTIONS:
             reset(client)
             return
-        self._tasks.start(self._serve(client, picker))
 
-    async def _serve(self, client: socket.socket, picker: Picker) -> None:
+        def on_end(attempt: _Attempt, server: socket.socket | None, endpoint: Endpoint | None) -> None:
+            self._connections.discard(attempt)
+            if server is None or endpoint is None:
+                reset(client)
+                return
+            picker.note(address, endpoint)
+            for one in (client, server):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            loop = asyncio.get_running_loop()
+            relay = Relay(loop, client, server, buffer=self._buffer, on_end=self._connections.discard)
+            self._connections.add(relay)
+
+        attempt = _Attempt(iter(picker.pick(address)), self._clock, on_end)
+        self._connections.add(attempt)
+        self._try_next(attempt)
+
+    def _try_next(self, attempt: _Attempt, code: int = 0) -> None:
+        if code == errno.ENETUNREACH:
+            self._pool.close()  # These sockets belong to a network namespace that is gone.
+        opened = self._pool.take()
+        if opened is None:
+            self._tasks.start(self._try_with_new_socket(attempt))
+        else:
+            attempt.connect(opened, self._try_next)
+
+    async def _try_with_new_socket(self, attempt: _Attempt) -> None:
         try:
-            address = client.getpeername()[0]
-            endpoint, server = await self._connect(picker.pick(address))
+            opened = await self._pool.open()
         except OSError:
-            reset(client)
+            attempt.close()
             return
-        picker.note(address, endpoint)
-        for one in (client, server):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await splice(client, server)
+        attempt.connect(opened, self._try_next)
 
-    async def _connect(self, endpoints: list[Endpoint]) -> tuple[Endpoint, socket.socket]:
-        """Connect to the first endpoint that answers. Raise OSError if none does."""
-        loop = asyncio.get_running_loop()
-        for endpoint in endpoints:
-            opened = await self._connecting.open_socket(socket.AF_INET, socket.SOCK_STREAM)
-            opened.setblocking(False)
-            try:
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    await loop.sock_connect(opened, endpoint)
-                return endpoint, opened
-            except OSError:  # TimeoutError is one.
-                opened.close()
-            except BaseException:
-                opened.close()
-                raise
-        raise ConnectionRefusedError("no endpoint of the Service accepts connections")
+
+Retry = Callable[["_Attempt", int], None]
+"""Called for a new socket, with the error number of the last attempt."""
+
+
+class _Attempt:
+    """The attempts to connect a client to one endpoint after the other."""
+
+    def __init__(
+        self,
+        endpoints: Iterator[Endpoint],
+        clock: AlarmClock,
+        on_end: Callable[[_Attempt, socket.socket | None, Endpoint | None], None],
+    ) -> None:
+        """`on_end` is called once, with the connection and its endpoint, or with None if no endpoint accepts it."""
+        self._endpoints = endpoints
+        self._clock = clock
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._opened: socket.socket | None = None
+        self._alarm: Alarm | None = None
+        self._has_ended = False
+
+    def connect(self, opened: socket.socket, retry: Retry) -> None:
+        """Connect to the next endpoint; call `retry`, for a new socket, if it refuses or does not answer."""
+        endpoint = next(self._endpoints, None)
+        if endpoint is None or self._has_ended:
+            opened.close()
+            self._end(None, None)
+            return
+        code = opened.connect_ex(endpoint)
+        if code == errno.EINPROGRESS:
+            code = opened.connect_ex(endpoint)  # On the same machine it is connected already.
+        if code in (0, errno.EISCONN):
+            self._end(opened, endpoint)
+        elif code in (errno.EINPROGRESS, errno.EALREADY):
+            self._opened = opened
+            self._loop.add_writer(opened.fileno(), self._answer, endpoint, retry)
+            self._alarm = self._clock.call_later(_CONNECT_SECONDS, lambda: self._fail(retry, errno.ETIMEDOUT))
+        else:
+            opened.close()
+            self._loop.call_soon(retry, self, code)
+
+    def close(self) -> None:
+        """Give up."""
+        self._forget()
+        self._end(None, None)
+
+    def _answer(self, endpoint: Endpoint, retry: Retry) -> None:
+        assert self._opened is not None, "it is connecting"
+        if code := self._opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._fail(retry, code)
+            return
+        opened, self._opened = self._opened, None
+        self._loop.remove_writer(opened.fileno())
+        self._forget()
+        self._end(opened, endpoint)
+
+    def _fail(self, retry: Retry, code: int) -> None:
+        self._forget()
+        retry(self, code)
+
+    def _forget(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._opened is not None:
+            self._loop.remove_writer(self._opened.fileno())
+            self._opened.close()
+            self._opened = None
+
+    def _end(self, opened: socket.socket | None, endpoint: Endpoint | None) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._on_end(self, opened, endpoint)
 
 
 class _StreamFrontend:
     """A listener, and the callback for each connection."""
 
-    def __init__(self, listener: socket.socket, picker: Picker, accept: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, listener: socket.socket, picker: Picker, accept: Callable[[socket.socket, str, Picker], None]
+    ) -> None:
         self.picker = picker
         self._listener = listener
         self._accept = accept
@@ -148,6 +236,6 @@ class _StreamFrontend:
     def _accept_some(self) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             for _ in range(_ACCEPTS):
-                client, _ = self._listener.accept()
+                client, (address, *_) = self._listener.accept()
                 client.setblocking(False)
-                self._accept(client)
+                self._accept(client, address, self.picker)

@@ -44,6 +44,13 @@ class Backends(NamedTuple):
     """How long a client keeps its endpoint; 0 without session affinity."""
 
 
+class HealthCheck(NamedTuple):
+    """The port on which a load balancer asks whether this node has endpoints of a Service, and their number."""
+
+    port: int
+    endpoints: int
+
+
 ServiceTable = Mapping[Frontend, Backends]
 TableChange = dict[Frontend, Backends | None]
 """The new backends of each frontend that has changed; None for a frontend without endpoints."""
@@ -75,6 +82,7 @@ class ServiceIndex:
         self._of_service: dict[Key, frozenset[Frontend]] = {}
         self._dirty: set[Key] = set()
         self.table: dict[Frontend, Backends] = {}
+        self.health_checks: dict[Key, HealthCheck] = {}
 
     def set_service(self, service: Object) -> None:
         key = _key_of(service)
@@ -131,6 +139,9 @@ class ServiceIndex:
             self._claims.setdefault(frontend, {})[key] = backends
         if claims:
             self._of_service[key] = frozenset(claims)
+        self.health_checks.pop(key, None)
+        if service is not None and (port := _health_check_port(service)):
+            self.health_checks[key] = HealthCheck(port, _count_local(slices, self._node))
         return set(before) | claims.keys()
 
 
@@ -180,6 +191,18 @@ def _claims_of(service: Object, slices: Sequence[_Slice], node: str) -> Iterator
                 yield Frontend(address, protocol, number), Backends(beyond, affinity)
             if port.get("nodePort"):
                 yield Frontend(ANY_ADDRESS, protocol, port["nodePort"]), Backends(beyond, affinity)
+
+
+def _health_check_port(service: Object) -> int:
+    """Return the health-check node port of a Service whose external traffic stays on the node; 0 for none."""
+    spec = service["spec"]
+    if not is_proxied(service) or spec.get("type") != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local":
+        return 0
+    return int(spec.get("healthCheckNodePort") or 0)
+
+
+def _count_local(slices: Sequence[_Slice], node: str) -> int:
+    return len({one.address for part in slices for one in part.endpoints if one.node == node and one.is_ready})
 
 
 def _external_addresses(service: Object) -> Iterator[str]:

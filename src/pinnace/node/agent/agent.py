@@ -12,6 +12,7 @@ from pathlib import Path
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Key, Object, key_of
+from pinnace.network.service_range import SERVICE_RANGE, dns_address_of
 from pinnace.node.agent.pod_records import AgentNode, WorkerContext
 from pinnace.node.agent.pod_workers import PodWorkers
 from pinnace.node.agent.registration import RENEW_SECONDS, Registration, capacity_of_machine
@@ -38,6 +39,8 @@ class AgentSettings:
     """The address of the node that pods and users see."""
     port: int = 0
     """The port of the node's web server, 0 for none."""
+    service_network: str = SERVICE_RANGE
+    """The addresses of Services; the tenth is that of the DNS server."""
     version: str = "v1.37.0"
     capacity: Mapping[str, str] = field(default_factory=capacity_of_machine)
     manifests: Path | None = None
@@ -69,9 +72,6 @@ class NodeAgent:
         nodes = manager.cache("v1/Node", fields=f"metadata.name={settings.name}")
         own = Key("", settings.name)
 
-        def all_services() -> list[Object]:
-            return list(services.list())
-
         def enqueue(key: Key) -> None:
             self.controller.enqueue(key, "runtime")
 
@@ -82,11 +82,12 @@ class NodeAgent:
             host_ip=settings.address,
             directory=settings.directory / "agent",
             allocatable=settings.capacity,
+            dns_address=dns_address_of(settings.service_network),
             memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
         )
         context = WorkerContext(
             enqueue=enqueue,
-            services=all_services,
+            services=lambda: list(services.list()),
             current=self._current,
             node=lambda: nodes.get(own),
             pressures=lambda: self.eviction.pressures(),

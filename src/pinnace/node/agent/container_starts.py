@@ -50,7 +50,7 @@ class ContainerStarter:
         directory = self._node.directory_of(pod)
         images = await self._volume_images(pod, record, container)
         mounts = mounts_of(container, record.volumes, dict(environment), images)
-        mounts = add_etc_files(directory / "etc", pod, facts, mounts)
+        mounts = add_etc_files(directory / "etc", pod, facts, mounts, dns_address=self._node.dns_address)
         mounts.append(message_mount(directory, container, attempt))
         inputs = ContainerInputs(
             attempt=attempt,

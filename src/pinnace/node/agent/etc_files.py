@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pinnace.model.objects import Object
-from pinnace.network.dns.network import DNS_ADDRESS
 from pinnace.node.agent.variables import PodFields
 from pinnace.node.runtime.runtime import Mount
 
@@ -21,12 +20,18 @@ fe00::2\tip6-allrouters
 """
 
 
-def add_etc_files(directory: Path, pod: Object, facts: PodFields, mounts: Sequence[Mount]) -> list[Mount]:
+def add_etc_files(
+    directory: Path, pod: Object, facts: PodFields, mounts: Sequence[Mount], *, dns_address: str
+) -> list[Mount]:
     """Write the files and mount them before the pod's own mounts."""
     directory.mkdir(parents=True, exist_ok=True)
     taken = {mount.container_path.rstrip("/") for mount in mounts}
     added = []
-    contents = {"hosts": _hosts(pod, facts), "hostname": f"{_hostname(pod)}\n", "resolv.conf": _resolv_conf(pod)}
+    contents = {
+        "hosts": _hosts(pod, facts),
+        "hostname": f"{_hostname(pod)}\n",
+        "resolv.conf": _resolv_conf(pod, dns_address),
+    }
     for name, content in contents.items():
         if f"/etc/{name}" in taken or "/etc" in taken:
             continue
@@ -66,7 +71,7 @@ def _aliases(pod: Object) -> str:
     return f"\n# Entries added by HostAliases.\n{lines}" if lines else ""
 
 
-def _resolv_conf(pod: Object) -> str:
+def _resolv_conf(pod: Object, dns_address: str) -> str:
     """The cluster's DNS server and search domains, unless the policy says otherwise; then the pod's own configuration.
 
     The resolver of this machine is never used: it cannot be reached from the network of the pods.
@@ -78,7 +83,7 @@ def _resolv_conf(pod: Object) -> str:
     searches = list(config.get("searches") or ())
     options = {one["name"]: one.get("value") for one in config.get("options") or ()}
     if policy == "ClusterFirstWithHostNet" or (policy == "ClusterFirst" and not spec.get("hostNetwork")):
-        servers = [DNS_ADDRESS, *servers]
+        servers = [dns_address, *servers]
         searches = [f"{namespace}.svc.cluster.local", "svc.cluster.local", "cluster.local", *searches]
         options = {"ndots": "5", **options}
     lines = [f"search {' '.join(dict.fromkeys(searches))}"] if searches else []

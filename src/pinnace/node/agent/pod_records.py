@@ -24,6 +24,7 @@ class AgentNode:
     host_ip: str
     directory: Path
     allocatable: Mapping[str, str]
+    dns_address: str
     memory_bytes: int = 0
 
     def directory_of(self, pod: Object) -> Path:

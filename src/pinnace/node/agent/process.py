@@ -16,7 +16,8 @@ from pinnace.model.tasks import Tasks
 from pinnace.network.dns.network import DnsNetwork
 from pinnace.network.nodes.links import NodeLinks
 from pinnace.network.policy.network import PolicyNetwork
-from pinnace.network.services.network import SERVICE_NETWORK, ServiceNetwork
+from pinnace.network.service_range import dns_address_of
+from pinnace.network.services.network import ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
 from pinnace.node.agent.socket_messages import SOCKET
@@ -36,7 +37,6 @@ class NodeSettings:
     """The network of this node's pods, a part of the next."""
     cluster_network: str = "10.244.0.0/16"
     """The network of all pods of the cluster."""
-    service_network: str = SERVICE_NETWORK
     uses_nftables: bool = True
     """Whether Service addresses are rules of the kernel where it allows them; otherwise a proxy serves them."""
     links: Path | None = None
@@ -61,7 +61,7 @@ async def run_node(
     embedded = EmbeddedSettings(
         directory=directory / "runtime",
         pod_network=settings.pod_network,
-        routes=(settings.cluster_network, settings.service_network),
+        routes=(settings.cluster_network, settings.agent.service_network),
     )
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     manager = Manager(client, name="kubelet")
@@ -74,12 +74,13 @@ async def run_node(
         manager,
         runtime,
         node=settings.agent.name,
-        service_network=settings.service_network,
+        service_network=settings.agent.service_network,
         uses_nftables=settings.uses_nftables,
     )
-    DnsNetwork(manager, runtime)
+    dns_address = dns_address_of(settings.agent.service_network)
+    DnsNetwork(manager, runtime, address=dns_address)
     if settings.uses_nftables:
-        PolicyNetwork(manager, runtime, node=settings.agent.name)
+        PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address)
     socket = AgentSocket(directory / SOCKET, connection)
     try:
         async with Tasks(expected=()) as tasks:
