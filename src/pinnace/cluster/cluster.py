@@ -125,9 +125,16 @@ async def running(
             plane.supervisor.add(manager.name, manager.run)
             if settings.scheduler:
                 plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
+        _serve_usage(plane)
         if settings.node:
             add_nodes(plane, settings, directory, access, files)
         yield RunningCluster(plane, access, server)
+
+
+def _serve_usage(plane: ControlPlane) -> None:
+    from pinnace.cluster.kubelet_usage import serve_usage_of_nodes  # noqa: PLC0415 - not before the server is ready.
+
+    serve_usage_of_nodes(plane)
 
 
 def _watch_stalls(plane: ControlPlane) -> None:
@@ -155,10 +162,18 @@ def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
     """Return the data directory; for a cluster in memory a temporary one, removed at the end."""
     if settings.data_dir is None:
         scratch = Path(tempfile.mkdtemp(prefix="pinnace-"))
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        stack.callback(_remove_scratch, scratch)
         return scratch
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     return settings.data_dir
+
+
+def _remove_scratch(scratch: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    if scratch.exists():
+        from pinnace.node.runtime.embedded.root_file_systems import remove_tree  # noqa: PLC0415 - files of pods alone.
+
+        remove_tree(scratch)
 
 
 async def _open_store(settings: Settings, directory: Path) -> Store:

@@ -5,6 +5,7 @@ An APIService v1beta1.metrics.k8s.io with a service, such as that of metrics-ser
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.model import errors, quantity
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.clock import Clock, to_rfc3339
@@ -40,12 +42,21 @@ ContainerUsages = Mapping[str, Mapping[str, Quantity]]
 class UsageSource(Protocol):
     """A kind of nodes that knows the usage of its pods."""
 
+    async def refresh(self) -> None:
+        """Bring the values up to date. Called before each answer; values of a few seconds ago are good enough."""
+
     def usage_of(self, pod: Object, node: Object) -> ContainerUsages | None:
         """Return the usage of a running pod; None if its node is of another kind, or has no value yet."""
+
+    def node_usage_of(self, node: Object) -> Mapping[str, Quantity] | None:
+        """Return the usage that the node measures for itself; None if it is the sum of its pods."""
 
 
 class AnnotatedUsage:
     """The usage of pods on simulated nodes: by their annotations, an amount or a percentage of the request."""
+
+    async def refresh(self) -> None:
+        """Annotations are always up to date."""
 
     def usage_of(self, pod: Object, node: Object) -> ContainerUsages | None:
         if MARK not in (node["metadata"].get("annotations") or {}):
@@ -57,6 +68,9 @@ class AnnotatedUsage:
             }
             for container in pod["spec"].get("containers") or ()
         }
+
+    def node_usage_of(self, node: Object) -> Mapping[str, Quantity] | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +100,13 @@ class ResourceMetrics:
         {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]},
     )
 
-    def __init__(self, fanout: Fanout, clock: Clock, sources: Sequence[UsageSource]) -> None:
+    def __init__(self, fanout: Fanout, clock: Clock) -> None:
         self._fanout = fanout
         self._clock = clock
-        self._sources = sources
+        self._sources: list[UsageSource] = []
+
+    def add_source(self, source: UsageSource) -> None:
+        self._sources.append(source)
 
     async def openapi(self) -> tuple[bytes, str]:
         raise OSError("metrics.k8s.io has no OpenAPI document here")
@@ -109,6 +126,8 @@ class ResourceMetrics:
         try:
             if method not in ("GET", "HEAD"):
                 raise errors.MethodNotAllowed(method.lower(), group=GROUP, plural=path[-1])
+            if path != [""]:
+                await asyncio.gather(*(source.refresh() for source in self._sources))
             found = self._answer(path, {name: values[0] for name, values in parse_qs(parts.query).items()})
         except errors.ApiError as error:
             return MetricsAnswer(error.code, orjson.dumps(error.status))
@@ -174,8 +193,9 @@ class ResourceMetrics:
             if found is None or not _is_selected(found, key, labels, fields):
                 continue
             node = found.decode()
-            if key in totals or MARK in (node["metadata"].get("annotations") or {}):
-                yield {**self._head("NodeMetrics", node), "usage": _texts(totals.get(key, _IDLE))}
+            measured = next((own for one in self._sources if (own := one.node_usage_of(node)) is not None), None)
+            if measured is not None or key in totals or MARK in (node["metadata"].get("annotations") or {}):
+                yield {**self._head("NodeMetrics", node), "usage": _texts(measured or totals.get(key, _IDLE))}
 
     def _usage_of(self, pod: Object) -> ContainerUsages | None:
         entry = self._fanout.cache(_NODES).entries.get(pod["spec"].get("nodeName") or "")
@@ -196,6 +216,15 @@ class ResourceMetrics:
             "timestamp": now,
             "window": _WINDOW,
         }
+
+
+def add_usage_source(api_services: ApiServices, fanout: Fanout, clock: Clock, source: UsageSource) -> None:
+    """Serve metrics.k8s.io from this source too, beside the sources that are there already."""
+    metrics = api_services.built_in(GROUP, VERSION)
+    if not isinstance(metrics, ResourceMetrics):
+        metrics = ResourceMetrics(fanout, clock)
+        api_services.add_built_in(metrics)
+    metrics.add_source(source)
 
 
 def _is_selected(entry: CachedObject, key: str, labels: LabelSelector, fields: FieldSelector) -> bool:

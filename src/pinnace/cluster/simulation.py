@@ -12,7 +12,7 @@ from pinnace.client.retries import Retries
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.nodes import Nodes
-from pinnace.cluster.resource_metrics import AnnotatedUsage, ResourceMetrics
+from pinnace.cluster.resource_metrics import AnnotatedUsage, add_usage_source
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
@@ -55,8 +55,7 @@ def simulate_nodes(
 
     Each node writes statuses, leases and the end of its pods as system:node:NAME, with the rights of a node.
     """
-    metrics = ResourceMetrics(plane.fanout, manager.client.clock, (AnnotatedUsage(),))
-    plane.aggregation.api_services.add_built_in(metrics)
+    add_usage_source(plane.aggregation.api_services, plane.fanout, manager.client.clock, AnnotatedUsage())
     transport = InProcessTransport(plane.local(PROVIDER))
     client = Client(transport, clock=manager.client.clock, field_manager="kubelet", retries=Retries(attempts=1))
     client = client.telling(manager.informers.note_write)

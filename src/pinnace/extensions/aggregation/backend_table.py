@@ -59,6 +59,9 @@ class ApiServices:
         self._places.setdefault(place, backend)
         self.revision += 1
 
+    def built_in(self, group: str, version: str) -> NamedBackend | None:
+        return self._built_in.get((group, version))
+
     def put(self, api_service: Object) -> None:
         """Follow an APIService that is new or has changed."""
         name, spec = api_service["metadata"]["name"], api_service["spec"]

@@ -28,7 +28,7 @@ class Cgroups:
 
     def __init__(self, directory: Path, *, mountinfo: Path = _MOUNTS, own: Path = Path("/proc/self/cgroup")) -> None:
         """`directory` is the state directory of the node, which makes the name of its group unique."""
-        self._name = "pinnace-" + hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+        self.name = "pinnace-" + hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
         self._v1: dict[str, Path] = {}
         self._v2: Path | None = None
         self._find(mountinfo.read_text(), own.read_text())
@@ -40,6 +40,11 @@ class Cgroups:
         if not absent:
             return ()
         return [f"limits of {', '.join(absent)} are not enforced: this user cannot write the control group"]
+
+    @property
+    def accounts(self) -> bool:
+        """Whether there are groups that account for CPU and memory."""
+        return self._v2 is not None or {"cpuacct", "memory"} <= self._v1.keys()
 
     def create(self, pod: str, container: str = "", resources: Resources | None = None) -> None:
         """Make the group of a pod, or of a container below it. Raise OSError if a limit is refused."""
@@ -132,13 +137,13 @@ class Cgroups:
             if kind == "cgroup":
                 for name in set(_V1) & set(options):
                     place = next((path for names, path in places.items() if name in names.split(",")), "/")
-                    root = _make(Path(point) / place.lstrip("/") / self._name)
+                    root = _make(Path(point) / place.lstrip("/") / self.name)
                     if root is not None:
                         self._v1[name] = root
             elif kind == "cgroup2" and set(_V2) <= _words(Path(point) / "cgroup.controllers"):
                 with contextlib.suppress(OSError):
                     (Path(point) / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _V2))
-                    self._v2 = _make(Path(point) / self._name)
+                    self._v2 = _make(Path(point) / self.name)
         if self._v1:
             self._v2 = None
 

@@ -118,6 +118,11 @@ class State:
             log_file=log_file,
         )
 
+    def pid_of(self, record: ContainerRecord) -> int:
+        """The main process of a container that has started; 0 before."""
+        known = self._ended(record)
+        return known.pid if known is not None else 0
+
     def _ended(self, record: ContainerRecord) -> _Ended | None:
         try:
             return msgspec.json.decode((self.container_directory(record) / "status.json").read_bytes(), type=_Ended)
