@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ async def test_an_image_is_pulled_with_progress(images: Images, registry: LocalR
     assert [next(path.iterdir()).name for path in root.layers] == ["file4", "file3", "file2", "file1", "file0"]
     by_digest = await images.find(f"{registry.address}/web@{digest(IMAGE.manifest)}")
     assert by_digest is not None and by_digest.id == pulled.id
+
+
+async def test_an_image_with_zstd_layers_is_pulled(images: Images, registry: LocalRegistry) -> None:
+    image = replace(IMAGE, compression="zstd")
+    registry.push("zstd", image)
+    registry.push_manifest("zstd", "v1", image.manifest)
+    pulled = await images.pull(f"{registry.address}/zstd:v1")
+    assert pulled.id == digest(IMAGE.configuration)
+    root = await images.root_of(pulled.id)
+    assert (root.layers[0] / "file4").read_bytes() == b"content" * 1000
 
 
 async def test_the_manifest_for_this_machine_is_chosen(images: Images, registry: LocalRegistry) -> None:

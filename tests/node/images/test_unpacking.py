@@ -6,12 +6,14 @@ import gzip
 import io
 import os
 import stat
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from tests.node.images.image_files import Entry, digest, directory, entry, layer, link
+from tests.node.images.image_files import Entry, compress_zstd, digest, directory, entry, layer, link
 
+from pinnace.node.images import zstd_layers
 from pinnace.node.images.unpacking import UnpackLimits, unpack_layer
 from pinnace.node.runtime.errors import ImageFailure
 
@@ -43,6 +45,32 @@ def test_files_directories_and_links_are_unpacked(tmp_path: Path) -> None:
 def test_compressed_layers_are_named_by_their_uncompressed_digest(tmp_path: Path) -> None:
     data = layer(entry("file", b"x" * 100_000))
     assert unpack_layer(io.BytesIO(gzip.compress(data)), tmp_path / "layer") == digest(data)
+
+
+def test_zstd_layers_are_named_by_their_uncompressed_digest(tmp_path: Path) -> None:
+    data = layer(entry("file", bytes(range(256)) * 10_000))
+    packed = compress_zstd(data)
+    assert unpack_layer(io.BytesIO(packed), tmp_path / "layer") == digest(data)
+    assert (tmp_path / "layer/file").read_bytes() == bytes(range(256)) * 10_000
+    with pytest.raises(ImageFailure, match="not a valid archive"):
+        unpack_layer(io.BytesIO(packed[: len(packed) // 2]), tmp_path / "cut")
+    with pytest.raises(ImageFailure, match="not a valid archive"):
+        unpack_layer(io.BytesIO(packed[:10] + b"\xff" * 40), tmp_path / "broken")
+
+
+def test_a_zstd_bomb_is_refused(tmp_path: Path) -> None:
+    packed = compress_zstd(layer(entry("zeros", b"\0" * 5_000_000)))
+    assert len(packed) < 5_000
+    with pytest.raises(ImageFailure, match="more than the limit"):
+        unpack_layer(io.BytesIO(packed), tmp_path / "layer", limits=UnpackLimits(bytes=1_000_000))
+
+
+def test_zstd_names_the_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("this Python has zstd")
+    monkeypatch.setattr(zstd_layers, "zstandard", None)
+    with pytest.raises(ImageFailure, match=r"pip install 'pinnace\[zstd\]'"):
+        unpack_layer(io.BytesIO(compress_zstd(layer(entry("file", b"x")))), tmp_path / "layer")
 
 
 def test_whiteouts_become_those_of_overlayfs(tmp_path: Path) -> None:

@@ -60,13 +60,28 @@ async def _run(images: Images, action: ImageAction, name: str) -> None:
             for loaded in await images.load(Path(name)):
                 print(f"loaded {', '.join(loaded.tags) or loaded.id}")
         case ImageAction.pull:
-            pulled = await images.pull(name, observer=_print_progress)
+            pulled = await images.pull(name, observer=_TerminalProgress() if sys.stderr.isatty() else _print_progress)
             print(f"pulled {', '.join(pulled.tags) or pulled.id}")
         case ImageAction.ls:
             _print_table(await images.images())
         case ImageAction.rm:
             await images.remove(name)
             print(f"removed {name}")
+
+
+class _TerminalProgress:
+    """One line on a terminal that shows how far all layers have come."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, PullProgress] = {}
+
+    def __call__(self, progress: PullProgress, /) -> None:
+        self._layers[progress.layer] = progress
+        done = sum(one.done_bytes for one in self._layers.values())
+        total = sum(one.total_bytes for one in self._layers.values())
+        end = "\n" if done == total else ""
+        line = f"\r\x1b[K{done / 1e6:.1f} of {total / 1e6:.1f} MB in {len(self._layers)} layers"
+        print(line, end=end, file=sys.stderr, flush=True)
 
 
 def _print_progress(progress: PullProgress) -> None:

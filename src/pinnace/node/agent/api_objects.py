@@ -23,6 +23,7 @@ class ApiObjects:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.clock = client.clock
         self._tokens: dict[tuple[str, str, int, str], tuple[str, datetime]] = {}
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None:

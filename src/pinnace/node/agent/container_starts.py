@@ -10,6 +10,7 @@ from pinnace.node.agent.container_configs import ContainerInputs, container_of, 
 from pinnace.node.agent.etc_files import add_etc_files
 from pinnace.node.agent.pod_records import AgentNode, PodRecord
 from pinnace.node.agent.probes import Actions, ProbeTarget
+from pinnace.node.agent.pull_events import PullEvents
 from pinnace.node.agent.termination_messages import message_mount
 from pinnace.node.agent.variables import environment_of
 from pinnace.node.images.pulls import Pulls, default_policy
@@ -77,14 +78,13 @@ class ContainerStarter:
         name = container["image"]
         policy = container.get("imagePullPolicy") or default_policy(name)
         credentials = await self._objects.pull_credentials(pod, name)
-        image, was_pulled = await self._pulls.get(name, policy, credentials)
+        events = PullEvents(self._recorder, self._objects.clock, pod, name)
+        image, was_pulled = await self._pulls.get(name, policy, credentials, events)
         record.images[container["name"]] = next(iter(image.digests), image.id)
-        text = (
-            f'Successfully pulled image "{name}"'
-            if was_pulled
-            else f'Container image "{name}" already present on machine'
-        )
-        self._recorder.record(pod, "Normal", "Pulled", text)
+        if was_pulled:
+            events.end(image)
+        else:
+            events.already_present()
         return image
 
     async def _volume_images(self, pod: Object, record: PodRecord, container: Object) -> dict[str, str]:
@@ -96,7 +96,10 @@ class ContainerStarter:
             if stated is not None and stated.get("reference"):
                 policy = stated.get("pullPolicy") or default_policy(stated["reference"])
                 credentials = await self._objects.pull_credentials(pod, stated["reference"])
-                image, _ = await self._pulls.get(stated["reference"], policy, credentials)
+                events = PullEvents(self._recorder, self._objects.clock, pod, stated["reference"])
+                image, was_pulled = await self._pulls.get(stated["reference"], policy, credentials, events)
+                if was_pulled:
+                    events.end(image)
                 found[mount["name"]] = image.id
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pinnace.model.clock import AlarmClock
 from pinnace.node.images.references import parse_reference
@@ -27,6 +28,13 @@ class _BackOff:
     message: str
 
 
+class PullListener(PullObserver, Protocol):
+    """Follows the pull of one image."""
+
+    def begin(self) -> None:
+        """Called before the registry is asked, and not if the image is present or has to wait."""
+
+
 class Pulls:
     """Gets the images of containers. After a failure the same image waits 10 s, then twice as long, up to 5 minutes."""
 
@@ -40,7 +48,7 @@ class Pulls:
         name: str,
         policy: str,
         credentials: Sequence[RegistryCredentials] = (),
-        observer: PullObserver | None = None,
+        listener: PullListener | None = None,
     ) -> tuple[Image, bool]:
         """Return the image, and whether it was pulled. Raise ImageFailure with kubelet's reason."""
         present = await self._images.find(name)
@@ -51,8 +59,10 @@ class Pulls:
         waiting = self._back_offs.get(name)
         if waiting is not None and self._clock.monotonic() < waiting.until:
             raise ImagePullBackOff(f'Back-off pulling image "{name}": {waiting.message}')
+        if listener is not None:
+            listener.begin()
         try:
-            pulled = await self._images.pull(name, credentials, observer)
+            pulled = await self._images.pull(name, credentials, listener)
         except ImageFailure as error:
             self._note_failure(name, waiting, str(error))
             raise
