@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import Any
 
 import pytest
@@ -33,6 +34,18 @@ def _first(pod: Object) -> Object:
             "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
             id="labels",
         ),
+        pytest.param(
+            {"nodeSelector": {"kubernetes.io/os": "windows"}},
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Pod was rejected: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+            id="operating system",
+        ),
+        pytest.param(
+            {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}},
+            "SysctlForbidden",
+            'Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted',
+            id="unsafe sysctl",
+        ),
     ],
 )
 async def test_a_pod_that_does_not_fit_is_rejected(
@@ -43,6 +56,22 @@ async def test_a_pod_that_does_not_fit_is_rejected(
     assert pod["status"]["reason"] == reason
     assert pod["status"]["message"].startswith(message)
     assert await node.runtime.sandboxes() == []
+
+
+async def test_a_pod_whose_resources_cannot_be_set_aside_is_rejected(node: RealNode) -> None:
+    pods = node.directory / "agent" / "pods"
+    shutil.rmtree(pods, ignore_errors=True)
+    pods.parent.mkdir(exist_ok=True)
+    pods.write_text("not a directory")
+    try:
+        await node.create("unlucky", "sleep 1000")
+        pod = await node.until_phase("unlucky", "Failed")
+    finally:
+        pods.unlink()
+    assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+    assert "Pod was rejected: Allocate failed due to" in pod["status"]["message"]
+    await node.create("lucky", "sleep 1000")
+    await node.until_ready("lucky")
 
 
 async def test_a_pod_that_never_started_gives_its_resources_back(node: RealNode) -> None:

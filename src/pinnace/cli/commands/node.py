@@ -101,6 +101,10 @@ def node(
     eviction_hard: Annotated[
         str, typer.Option(help="Evict pods when a signal of the node falls below its threshold.")
     ] = DEFAULT_THRESHOLDS,
+    allowed_unsafe_sysctls: Annotated[
+        str,
+        typer.Option(help="Sysctls that pods may set beside the safe ones: kernel.msg*,net.core.somaxconn."),
+    ] = "",
     links: Annotated[
         Path | None,
         typer.Option(
@@ -144,6 +148,7 @@ def node(
         service_network=service_cluster_ip_range,
         manifests=pod_manifest_path,
         eviction_hard=eviction_hard,
+        unsafe_sysctls=tuple(one for one in allowed_unsafe_sysctls.split(",") if one),
     )
     settings = NodeSettings(agent=agent, pod_network=pod_network, links=links, is_offline=offline, stops_pods=stop_pods)
     if bool(server) != bool(token):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class AgentSettings:
     manifests: Path | None = None
     """The directory with the manifests of static pods."""
     eviction_hard: str = DEFAULT_THRESHOLDS
+    unsafe_sysctls: Sequence[str] = ()
+    """Sysctls that pods may set beside the safe ones, such as kernel.msg* or net.core.somaxconn."""
     signals: Signals | None = None
     """The signals of the node that eviction watches; this machine's if None."""
 
@@ -83,6 +85,7 @@ class NodeAgent:
             directory=settings.directory / "agent",
             allocatable=settings.capacity,
             dns_address=dns_address_of(settings.service_network),
+            unsafe_sysctls=settings.unsafe_sysctls,
             memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
         )
         context = WorkerContext(

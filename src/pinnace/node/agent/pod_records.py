@@ -26,6 +26,8 @@ class AgentNode:
     allocatable: Mapping[str, str]
     dns_address: str
     memory_bytes: int = 0
+    unsafe_sysctls: Sequence[str] = ()
+    """Sysctls that pods may set beside the safe ones."""
 
     def directory_of(self, pod: Object) -> Path:
         return self.directory / "pods" / str(pod["metadata"]["uid"])

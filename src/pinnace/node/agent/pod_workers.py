@@ -27,9 +27,9 @@ from pinnace.node.agent.resizing import Resizer
 from pinnace.node.agent.restarts import RESTART_ALL, action_after
 from pinnace.node.agent.static_pods import is_static
 from pinnace.node.agent.status_writes import PodStatusWriter
-from pinnace.node.agent.volumes import fs_group_of, give_to_group, set_up_volumes
+from pinnace.node.agent.volumes import fs_group_of, give_volumes, set_up_volumes
 from pinnace.node.images.pulls import Pulls
-from pinnace.node.resources.admission import check_pod
+from pinnace.node.resources.admission import check_pod, unexpected
 from pinnace.node.resources.amounts import pod_resources
 from pinnace.node.resources.failures import PodFailure
 from pinnace.node.resources.resize import PodAllocation
@@ -149,10 +149,15 @@ class PodWorkers:
             self._node.allocatable,
             pressures=self._context.pressures(),
             is_static=is_static(pod),
+            unsafe_sysctls=self._node.unsafe_sysctls,
         )
         if found is None:
-            record.is_admitted = True
-            await asyncio.to_thread(record.allocation.admit, pod)
+            record.is_admitted = True  # Before the file is written: the next pod must see this one.
+            try:
+                await asyncio.to_thread(record.allocation.admit, pod)
+            except OSError as error:
+                found = unexpected(error)
+        if found is None:
             return
         message = f"Pod was rejected: {found.message}"
         self._recorder.record(pod, "Warning", found.reason, found.message)
@@ -181,8 +186,7 @@ class PodWorkers:
             record.refreshed_at = now
             group = fs_group_of(pod)
             if fresh and group is not None:
-                with contextlib.suppress(PermissionError):
-                    await asyncio.to_thread(give_to_group, record.volumes.owned, group)
+                await asyncio.to_thread(give_volumes, record.volumes.owned, group)
         existing = await self._statuses.sandboxes(record)
         ready = next((one for one in existing if one.is_ready), None)
         if ready is not None:

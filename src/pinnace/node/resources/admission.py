@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from pinnace.kinds.pods.placement import Constraints
 from pinnace.kinds.pods.resource_amounts import qos_class, sum_of
@@ -13,6 +14,18 @@ from pinnace.model.quantity import Quantity
 
 MEMORY_PRESSURE = "MemoryPressure"
 _MILLI = "cpu"
+_OS_LABEL = "kubernetes.io/os"
+_SAFE_SYSCTLS = {
+    "kernel.shm_rmid_forced",
+    *(
+        f"net.ipv4.{name}"
+        for name in (
+            *("ip_local_port_range", "ip_local_reserved_ports", "ip_unprivileged_port_start", "ping_group_range"),
+            *("tcp_fin_timeout", "tcp_keepalive_intvl", "tcp_keepalive_probes", "tcp_keepalive_time"),
+            *("tcp_notsent_lowat", "tcp_rmem", "tcp_slow_start_after_idle", "tcp_syncookies", "tcp_wmem"),
+        )
+    ),
+}
 _ALL_ADDRESSES = ("", "0.0.0.0")
 
 
@@ -32,12 +45,23 @@ def check_pod(
     *,
     pressures: Sequence[str] = (),
     is_static: bool = False,
+    unsafe_sysctls: Sequence[str] = (),
 ) -> Rejection | None:
-    """Check a new pod against the pods that were admitted before it. `pressures` are conditions of the node."""
+    """Check a new pod against the pods that were admitted before it.
+
+    `pressures` are conditions of the node. `unsafe_sysctls` are allowed beside the safe ones; `net.*` allows many.
+    """
     spec = pod["spec"]
     os_name = (spec.get("os") or {}).get("name", "linux")
+    if (spec.get("nodeSelector") or {}).get(_OS_LABEL, "linux") != "linux":
+        return Rejection(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            f"Failed to admit pod as the `{_OS_LABEL}` label doesn't match node label",
+        )
     if os_name != "linux":
         return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+    if found := _check_sysctls(spec, unsafe_sysctls):
+        return found
     if not is_static and (found := _check_pressure(spec, pressures)):
         return found
     return (
@@ -46,6 +70,20 @@ def check_pod(
         or _check_ports(pod, others)
         or (None if is_static else _check_taints(pod, node))
     )
+
+
+def unexpected(error: Exception) -> Rejection:
+    """The rejection of a pod whose resources the node cannot set aside."""
+    return Rejection("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+
+
+def _check_sysctls(spec: Object, unsafe: Sequence[str]) -> Rejection | None:
+    """Only sysctls that belong to the pod's own namespaces and cannot harm others are allowed."""
+    for sysctl in (spec.get("securityContext") or {}).get("sysctls") or ():
+        name = sysctl["name"].replace("/", ".")
+        if name not in _SAFE_SYSCTLS and not any(fnmatchcase(name, pattern) for pattern in unsafe):
+            return Rejection("SysctlForbidden", f'forbidden sysctl: "{name}" not allowlisted')
+    return None
 
 
 def check_resources(pod: Object, others: Sequence[Object], allocatable: Mapping[str, str]) -> Rejection | None:
@@ -58,8 +96,8 @@ def check_resources(pod: Object, others: Sequence[Object], allocatable: Mapping[
         for name, amount in requests_of(other).items():
             used[name] = used[name] + amount if name in used else amount
     for name, amount in requests_of(pod).items():
-        if not amount:
-            continue
+        if not amount or (name not in allocatable and _is_extended(name)):
+            continue  # Resources that the node does not know belong to the cluster, or to devices.
         capacity = quantity.parse(allocatable.get(name, "0"))
         if used.get(name, quantity.ZERO) + amount > capacity:
             return _out_of(
@@ -84,6 +122,11 @@ def _out_of(name: str, requested: int, used: int, capacity: int) -> Rejection:
         f"OutOf{name}",
         f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}",
     )
+
+
+def _is_extended(name: str) -> bool:
+    domain, slash, _ = name.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def _whole(name: str, amount: Quantity) -> int:
