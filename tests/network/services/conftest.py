@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -164,9 +163,6 @@ async def run_pod_cluster(
             await made.until(lambda: made.has_nodes(nodes))
             yield made
     finally:
-        for name in nodes:
-            pid = json.loads((directory / name / "runtime" / "supervisor.json").read_text())["pid"]
-            os.kill(pid, signal.SIGTERM)
         remove_tree(directory)
 
 

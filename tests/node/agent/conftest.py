@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -86,9 +85,7 @@ class RealNode:
     async def stop_agent(self) -> None:
         """Stop the agent, and remove its pods."""
         await self.kill_agent()
-        for sandbox in await self.runtime.sandboxes():
-            await self.runtime.remove_sandbox(sandbox.id)
-        await self.runtime.close()
+        await self.runtime.end()
 
     async def kill_agent(self) -> None:
         """Stop the agent without a word to its pods."""
@@ -195,6 +192,4 @@ async def node() -> AsyncIterator[RealNode]:
             finally:
                 await made.stop_agent()
     finally:
-        pid = json.loads((directory / "runtime" / "supervisor.json").read_text())["pid"]
-        os.kill(pid, signal.SIGTERM)
         remove_tree(directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,15 @@ from tests.clients.server_process import ServerProcess
 from tests.node.namespaces import need_namespaces
 
 NODE = socket.gethostname().lower()
+_TWO_CONTAINERS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: busy}
+spec:
+  containers:
+  - {name: busy, image: host, command: [sh, -c, "while :; do :; done"]}
+  - {name: idle, image: host, command: [sleep, "1000"]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +42,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     finally:
         code = started.stop()
     assert code == 0, started.log.read_text()
+    assert _command_lines_with(str(directory)) == []
 
 
 @pytest.fixture
 def kubectl(server: ServerProcess, tmp_path: Path) -> Kubectl:
     found = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
     _await_node(found)
+    return found
+
+
+def _command_lines_with(text: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+            found += [words] if text in words else []
     return found
 
 
@@ -99,10 +119,25 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     assert summary["node"]["memory"]["workingSetBytes"] > 0
     (pod,) = [one for one in summary["pods"] if one["podRef"]["name"] == "measured"]
     assert [one["name"] for one in pod["containers"]] == ["measured"]
-    if os.geteuid() == 0:
-        assert pod["memory"]["workingSetBytes"] > 0
-        assert 'pod="measured"' in kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/resource")
+    assert pod["memory"]["workingSetBytes"] > 0
+    assert 'pod="measured"' in kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/resource")
     assert kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/healthz") == "ok"
+
+
+def test_kubectl_top_shows_the_node_its_pods_and_their_containers(kubectl: Kubectl) -> None:
+    kubectl("apply -f -", stdin=_TWO_CONTAINERS)
+    kubectl("wait --for=condition=Ready --timeout=60s pod busy")
+    assert kubectl("exec busy -c idle -- sh -c 'echo ready'") == "ready\n"
+    rows = {row.split()[1]: row.split()[2:] for row in kubectl("top pod busy --containers --no-headers").splitlines()}
+    assert set(rows) == {"busy", "idle"}
+    assert int(rows["busy"][0].removesuffix("m")) > int(rows["idle"][0].removesuffix("m"))
+    assert all(memory.endswith("Mi") for _, memory in rows.values())
+    name, cpu, memory = kubectl("top pod busy --no-headers").split()
+    assert (name, cpu[-1], memory[-2:]) == ("busy", "m", "Mi")
+    name, cores, _, used, _ = kubectl(f"top node {NODE} --no-headers").split()
+    assert (name, cores[-1]) == (NODE, "m")
+    assert int(used.removesuffix("Mi")) > int(memory.removesuffix("Mi"))
+    kubectl("delete pod busy --grace-period=0 --force")
 
 
 def test_pods_outlive_a_killed_agent(kubectl: Kubectl, server: ServerProcess) -> None:

@@ -91,10 +91,7 @@ async def run_node(
                 tasks.start(NodeLinks(runtime, **networks, directory=settings.links).run())
             yield runtime
     finally:
-        if settings.stops_pods:
-            for sandbox in await runtime.sandboxes():
-                await runtime.remove_sandbox(sandbox.id)
-        await runtime.close()
+        await (runtime.end() if settings.stops_pods else runtime.close())
         os.close(lock)
 
 

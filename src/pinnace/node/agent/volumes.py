@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -16,6 +17,8 @@ from pinnace.model import quantity
 from pinnace.model.objects import Object
 from pinnace.node.agent.host_volumes import MountFailed, check_host_path, path_of_claim
 from pinnace.node.agent.variables import ConfigSource, PodFields, all_containers
+from pinnace.node.runtime.embedded.mapped_root import MappedWorkFailed, has_mapped_root, run_as_mapped_root
+from pinnace.node.runtime.embedded.root_file_systems import give_to_group
 from pinnace.node.runtime.runtime import TemporaryFileSystem
 
 _DATA = "..data"
@@ -175,7 +178,8 @@ def write_files(path: Path, files: Mapping[str, _File], group: int | None = None
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o755)
     current = path / _DATA
-    if current.exists() and _same(current, files):
+    digest = path.with_name(f"{path.name}.digest")
+    if current.exists() and _same(current, files, digest):
         return
     fresh = path / f"..{secrets.token_hex(8)}"
     fresh.mkdir()
@@ -185,8 +189,7 @@ def write_files(path: Path, files: Mapping[str, _File], group: int | None = None
         target.write_bytes(file.content)
         target.chmod(file.mode | (0o440 if group is not None else 0))
         if group is not None or file.owner >= 0:
-            with contextlib.suppress(PermissionError):
-                os.chown(target, file.owner, -1 if group is None else group)
+            _give_file(target, file.owner, -1 if group is None else group)
     old = os.readlink(current) if current.is_symlink() else ""
     link = path / f"..link-{secrets.token_hex(4)}"
     link.symlink_to(fresh.name)
@@ -200,9 +203,29 @@ def write_files(path: Path, files: Mapping[str, _File], group: int | None = None
             entry.unlink()
     if old:
         shutil.rmtree(path / old, ignore_errors=True)
+    if has_mapped_root():
+        digest.write_text(_digest_of(files))
 
 
-def _same(current: Path, files: Mapping[str, _File]) -> bool:
+def _give_file(path: Path, owner: int, group: int) -> None:
+    """Change the owner of a file as far as this user can."""
+    try:
+        os.chown(path, owner, group)
+    except PermissionError:
+        if has_mapped_root():
+            with contextlib.suppress(MappedWorkFailed):  # An id that this user does not have.
+                run_as_mapped_root("own", str(owner), str(group), str(path))
+
+
+def _digest_of(files: Mapping[str, _File]) -> str:
+    content = sorted((name, file.content.hex(), file.mode) for name, file in files.items())
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _same(current: Path, files: Mapping[str, _File], digest: Path) -> bool:
+    """Whether the files are there. The agent cannot read those that it gave away; their digest is beside the volume."""
+    if digest.exists():
+        return digest.read_text() == _digest_of(files)
     resolved = current.resolve()
     present = {str(one.relative_to(resolved)) for one in resolved.rglob("*") if one.is_file()}
     return present == set(files) and all((resolved / name).read_bytes() == file.content for name, file in files.items())
@@ -213,11 +236,10 @@ def fs_group_of(pod: Object) -> int | None:
     return int(found) if found is not None else None
 
 
-def give_to_group(paths: Sequence[str], group: int) -> None:
-    """Let a group own the volumes of a pod: its fsGroup. An ordinary user has one group, and nothing changes."""
-    for top in paths:
-        for place, directories, files in os.walk(top):
-            for name in [*directories, *files]:
-                os.chown(os.path.join(place, name), -1, group, follow_symlinks=False)
-            os.chown(place, -1, group)
-            os.chmod(place, os.stat(place).st_mode | 0o2070)
+def give_volumes(paths: Sequence[str], group: int) -> None:
+    """Let the fsGroup of a pod own its volumes. Nothing changes for an ordinary user without subordinate ids."""
+    with contextlib.suppress(PermissionError, MappedWorkFailed):  # A group that this user does not have.
+        if has_mapped_root():
+            run_as_mapped_root("give", str(group), *paths)
+        else:
+            give_to_group(paths, group)

@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from pinnace.node.images.unpacking import UnpackLimits, unpack_layer
+from pinnace.node.runtime.embedded.mapped_root import MappedWorkFailed, has_mapped_root, run_as_mapped_root
 from pinnace.node.runtime.embedded.root_file_systems import remove_tree
 from pinnace.node.runtime.errors import ImageFailure
 from pinnace.node.runtime.runtime import ImageConfig
@@ -81,13 +82,23 @@ class ImageRecords:
             return
         fresh = target.with_name(f"{target.name}.new-{secrets.token_hex(4)}")
         try:
-            found = unpack_layer(source, fresh, limits=self._limits)
+            found = self._unpack(source, fresh)
             if found != digest:
                 raise ImageFailure(f"the layer has the digest {found}, but the image names {digest}")
             with contextlib.suppress(OSError):  # Another pull of the same layer may have been faster.
                 os.rename(fresh, target)
         finally:
             remove_tree(fresh)
+
+    def _unpack(self, source: IO[bytes], target: Path) -> str:
+        """Unpack a layer with its owners: root may make them all, an ordinary user those of its subordinate ids."""
+        if not has_mapped_root():
+            return unpack_layer(source, target, limits=self._limits)
+        limits = self._limits or UnpackLimits()
+        try:
+            return run_as_mapped_root("unpack", str(target), str(limits.bytes), str(limits.entries), source=source)
+        except MappedWorkFailed as error:
+            raise ImageFailure(str(error)) from error
 
     def save(self, record: ImageRecord) -> ImageRecord:
         """Write an image, and take its tags away from the image that had them."""

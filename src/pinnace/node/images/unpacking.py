@@ -1,13 +1,15 @@
 """Unpacks a layer into a directory of its own. The archive is not trusted: nothing is written outside the directory.
 
 Whiteouts become those of overlayfs (a character device 0:0, which every user may make, and the attribute
-`user.overlay.opaque`), so that the layer can be a lower directory. Root keeps the owners of the archive; the files of
-an ordinary user belong to that user. Device nodes are left out: no container may open them anyway.
+`user.overlay.opaque`), so that the layer can be a lower directory. Root, also that of a user namespace, keeps the
+owners of the archive; the files of an ordinary user belong to that user. Device nodes are left out: no container may
+open them anyway.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import os
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pinnace.node.images.zstd_layers import ZstdLayer
 from pinnace.node.runtime.embedded import linux
 from pinnace.node.runtime.errors import ImageFailure
 
@@ -108,7 +111,7 @@ def _decompress(source: IO[bytes]) -> IO[bytes]:
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=whole)  # type: ignore[call-overload,no-any-return]
     if head == _ZSTANDARD:
-        raise ImageFailure("the layer is compressed with zstd, which is not supported; push the image with gzip layers")
+        return ZstdLayer(whole)  # type: ignore[arg-type,return-value]
     return whole  # type: ignore[return-value]
 
 
@@ -215,11 +218,20 @@ class _Unpacker:
 
     def _set_attributes(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
         if self._is_root:
-            os.chown(name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
+            _change_owner(parent, name, member)
         mode = stat.S_IMODE(member.mode)
         _change_mode(parent, name, mode if self._is_root else mode & 0o777)
         with contextlib.suppress(OverflowError):
             os.utime(name, (member.mtime, member.mtime), dir_fd=parent, follow_symlinks=False)
+
+
+def _change_owner(parent: int, name: str, member: tarfile.TarInfo) -> None:
+    """Change the owner of an entry. One that an ordinary user's subordinate ids do not reach stays with the user."""
+    try:
+        os.chown(name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
 
 
 def _change_mode(parent: int, name: str, mode: int) -> None:

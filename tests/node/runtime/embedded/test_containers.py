@@ -258,13 +258,13 @@ async def test_a_fork_bomb_is_held_by_the_limit_of_processes(pods: Pods) -> None
 
 
 async def test_the_use_of_a_container_is_measured(pods: Pods) -> None:
-    await _need_limits(pods)
-    container = await pods.start("x=0; while [ $x -lt 20000 ]; do x=$((x+1)); done; echo done; sleep 1000")
+    container = await pods.start("x=0; while [ $x -lt 200000 ]; do x=$((x+1)); done; echo done; sleep 1000")
     await _wait_for_log(pods, container, "done")
     stats = await pods.runtime.stats(container)
     assert stats.cpu_nanoseconds
     assert stats.memory_bytes
     assert stats.processes in (1, 2)
+    await _need_limits(pods)
     await pods.runtime.update_resources(container, Resources(pids=7))
     group = await pods.runtime.exec_sync(container, ["cat", "/proc/self/cgroup"], timeout=60)
     assert container.encode() in group.output

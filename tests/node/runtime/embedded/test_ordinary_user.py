@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-import pytest
-
-_HERE = Path(__file__).parent
-_NOBODY = 65534
-_NAMES = (
-    *("test_containers.py", "test_streams.py", "test_survival.py", "test_images.py"),
-    *("../../images/test_unpacking.py", "../../agent/test_straight_line.py", "../../agent/test_processes.py"),
-    *("../../agent/test_volumes.py", "../../agent/test_node_decisions.py"),
-)
+from tests.node.ordinary_user import needs_root, run_tests_as_ordinary_user
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="this user is an ordinary one already")
+@needs_root
 def test_everything_works_for_an_ordinary_user() -> None:
-    home = Path(tempfile.mkdtemp(prefix="pinnace-ordinary-"))
-    os.chown(home, _NOBODY, _NOBODY)
-    command = [
-        *("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"),
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-        *(str(_HERE / name) for name in _NAMES),
-    ]
-    environment = {
-        **{key: text for key, text in os.environ.items() if not key.startswith("PYTEST")},
-        **{"HOME": str(home), "TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
-    }
-    try:
-        done = subprocess.run(
-            command, env=environment, cwd=_HERE.parents[3], capture_output=True, text=True, timeout=600
-        )
-        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    run_tests_as_ordinary_user(
+        *(f"node/runtime/embedded/test_{name}.py" for name in ("containers", "streams", "survival", "images")),
+        "node/images/test_unpacking.py",
+        *(f"node/agent/test_{name}.py" for name in ("straight_line", "processes", "volumes", "node_decisions")),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from tests.node.runtime.embedded.conftest import Pods, log_of, open_runtime, until
 
+from pinnace.node.runtime.embedded.cgroups import Cgroups
 from pinnace.node.runtime.runtime import ContainerState, Resources
 
 
@@ -127,18 +129,19 @@ def _census(pods: Pods) -> dict[str, Counter[str]]:
     namespaces = {
         _link(f"/proc/{pid}/ns/{kind}") for pid in processes for kind in ("mnt", "net", "pid", "ipc", "uts", "user")
     }
-    # Other tests remove groups meanwhile, which `os.walk` tolerates.
-    walked = os.walk("/sys/fs/cgroup")
-    groups = [f"{place}/{name}" for place, names, _ in walked if "/pinnace-" in place for name in names]
+    # Other nodes of this machine make and remove groups and mounts meanwhile: only those of this node count.
+    own = f"/{Cgroups(pods.directory).name}"
+    groups = [f"{place}/{name}" for place, names, _ in os.walk("/sys/fs/cgroup") if own in place for name in names]
     node = _fork_server(pods)
+    where = str(pods.directory)
     return {
         "processes": Counter({"all": len(processes)}),
         "namespaces": Counter({"all": len(namespaces)}),
-        "mounts": Counter(_lines(f"/proc/{node}/mountinfo")),
-        "own mounts": Counter(_lines("/proc/self/mountinfo")),
+        "mounts": Counter(line for line in _lines(f"/proc/{node}/mountinfo") if where in line),
+        "own mounts": Counter(line for line in _lines("/proc/self/mountinfo") if where in line),
         "cgroups": Counter(groups),
         "interfaces": Counter(line.partition(":")[0].strip() for line in _lines(f"/proc/{node}/net/dev")),
-        "files": Counter(str(path) for path in pods.directory.rglob("*")),
+        "files": Counter(f"{place}/{name}" for place, *names in os.walk(where) for name in itertools.chain(*names)),
         "open files": Counter({"all": len(os.listdir("/proc/self/fd"))}),
         "node's open files": Counter({"all": len(os.listdir(f"/proc/{node}/fd"))}),
     }

@@ -38,14 +38,18 @@ class Launch:
         *,
         stdio: tuple[int, int, int] | None,
         seccomp: bytes,
-        has_single_id: bool,
+        id_count: int,
     ) -> None:
-        """`stdio` is None for a terminal. With `has_single_id` only one user id exists in this user namespace."""
+        """`stdio` is None for a terminal. `id_count` is the number of user ids of this user namespace, 0 for all."""
         self.spec = spec
         self.channel = channel
         self.stdio = stdio
         self.seccomp = seccomp
-        self.has_single_id = has_single_id
+        self.id_count = id_count
+
+    def has_ids(self, *ids: int) -> bool:
+        """Whether this user namespace has these ids."""
+        return not self.id_count or max(ids) < self.id_count
 
 
 def start(launch: Launch) -> NoReturn:
@@ -146,7 +150,14 @@ def _mount_root(spec: messages.Message) -> None:
         options = (
             f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']},userxattr,volatile"
         )
-        linux.mount("overlay", target, "overlay", 0 if spec["privileged"] else linux.MS_NODEV, options)
+        try:
+            linux.mount("overlay", target, "overlay", 0 if spec["privileged"] else linux.MS_NODEV, options)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not overlay["at"]:
+                raise
+            # A directory of this machine with mounts in it, such as /etc/hosts in a container, which the kernel refuses
+            # to show a user namespace without them.
+            linux.bind(f"/{overlay['at']}", target, read_only=True)
     for source, at in spec["root_binds"]:
         linux.bind(source, os.path.join(spec["root"], at), read_only=True, recursive=False)
 
@@ -351,11 +362,10 @@ def _connect_streams(stdio: tuple[int, int, int], spec: messages.Message, uid: i
 def _become(launch: Launch, uid: int, gid: int, groups: tuple[int, ...]) -> None:
     spec = launch.spec
     joins = spec.get("is_exec") and spec.get("own_user_namespace")
-    if launch.has_single_id and not joins:
-        if uid != 0 or gid != 0:
-            _map_single_id(uid, gid)
-    elif not launch.has_single_id:
-        os.setgroups(groups)
+    if not joins and not launch.has_ids(uid, gid):
+        _map_single_id(uid, gid)
+    elif not joins and launch.id_count != 1:
+        os.setgroups([group for group in groups if launch.has_ids(group)])
     if spec["no_new_privileges"]:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if spec["seccomp"] and launch.seccomp:
@@ -370,6 +380,8 @@ def _become(launch: Launch, uid: int, gid: int, groups: tuple[int, ...]) -> None
 def _map_single_id(uid: int, gid: int) -> None:
     """Show the one user that this process can be under another number: a user namespace of its own."""
     linux.unshare(linux.CLONE_NEWUSER)
+    with contextlib.suppress(OSError), open("/proc/self/setgroups", "w") as file:
+        file.write("deny")  # The kernel wants it before the groups; it may be so already.
     for name, text in (("uid_map", f"{uid} 0 1"), ("gid_map", f"{gid} 0 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)

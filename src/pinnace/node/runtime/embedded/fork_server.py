@@ -25,6 +25,7 @@ from pinnace.network.pods.netlink import Netlink
 from pinnace.node.runtime.embedded import linux, messages
 from pinnace.node.runtime.embedded.messages import Message
 from pinnace.node.runtime.embedded.seccomp import default_program
+from pinnace.node.runtime.embedded.subordinate_ids import enter_user_namespace
 from pinnace.node.runtime.embedded.supervisor import PodSupervisor, save_supervisor
 
 SOCKET = "node.sock"
@@ -47,7 +48,9 @@ class ForkServer:
         self._directory = directory
         self._options = options
         self._is_root = os.geteuid() == 0
-        self._has_single_id = False
+        self._id_count = 0
+        """How many user ids there are in the node's user namespace: 0 for all, 1 without subordinate ids."""
+        self._is_ending = False
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._agents: dict[int, socket.socket] = {}
@@ -79,7 +82,7 @@ class ForkServer:
         gc.disable()
         idle_seconds = self._options["idle_seconds"]
         deadline = time.monotonic() + _FIRST_AGENT_SECONDS
-        while self._agents or self._children or time.monotonic() < deadline:
+        while self._is_needed(deadline):
             is_held = bool(self._agents or self._children)
             for fd, _ in self._poll.poll(None if is_held else max(0.0, deadline - time.monotonic())):
                 handler = self._handlers.get(fd)
@@ -90,18 +93,18 @@ class ForkServer:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._directory, SOCKET))
 
+    def _is_needed(self, deadline: float) -> bool:
+        if self._is_ending:
+            return bool(self._children)
+        return bool(self._agents or self._children) or time.monotonic() < deadline
+
     # The node
 
     def _enter_namespaces(self) -> None:
         if self._is_root:
             linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET)
         else:
-            uid, gid = os.geteuid(), os.getegid()
-            linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWNET)
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"0 {uid} 1")
-            _write("/proc/self/gid_map", f"0 {gid} 1")
-            self._has_single_id = True
+            self._id_count = enter_user_namespace(linux.CLONE_NEWNS | linux.CLONE_NEWNET)
         linux.mount("none", "/", "", linux.MS_REC | linux.MS_SLAVE)
 
     def _make_bridge(self, netlink: Netlink) -> None:
@@ -166,10 +169,13 @@ class ForkServer:
                 return {}
             case "run":
                 return {"pid": self._fork_supervisor(request, fds[0])}
+            case "end":
+                self._is_ending = True
+                return {}
             case "hello":
                 return {
                     "is_root": self._is_root,
-                    "has_single_id": self._has_single_id,
+                    "id_count": self._id_count,
                     "has_overlay": self._try_overlay(),
                     "has_seccomp": bool(self._seccomp),
                     "pid": os.getpid(),
@@ -227,7 +233,7 @@ class ForkServer:
             if message is not None:
                 if not self._is_root:
                     for name in ("uid_map", "gid_map"):
-                        _write(f"/proc/{pid}/{name}", "0 0 1")
+                        _write(f"/proc/{pid}/{name}", self._pod_ids())
                 if request["address"]:
                     assert self._netlink is not None
                     self._netlink.add_veth(request["veth"], "eth0", peer_pid=pid, bridge=BRIDGE)
@@ -238,6 +244,10 @@ class ForkServer:
         self._forget(channel.fileno())
         channel.close()
 
+    def _pod_ids(self) -> str:
+        """All ids of the node, by the two ranges that it has: a line may not span them."""
+        return "0 0 1" + (f"\n1 1 {self._id_count - 1}" if self._id_count > 1 else "")
+
     # In the new supervisor
 
     def _supervise(self, request: Message, channel: int, node: socket.socket) -> None:
@@ -246,9 +256,7 @@ class ForkServer:
         self._leave_parent(request["directory"])
         try:
             self._enter_pod(request, node)
-            supervisor = PodSupervisor(
-                request["directory"], agent, seccomp=self._seccomp, has_single_id=self._has_single_id
-            )
+            supervisor = PodSupervisor(request["directory"], agent, seccomp=self._seccomp, id_count=self._id_count)
             if request["shares_processes"]:
                 supervisor.share_processes()
             save_supervisor(request["directory"])

@@ -26,7 +26,8 @@ class Abilities:
     """The abilities that the fork server has on this machine."""
 
     is_root: bool
-    has_single_id: bool
+    id_count: int
+    """How many user ids pods have: 0 for all, 1 for an ordinary user without subordinate ids."""
     has_overlay: bool
     has_seccomp: bool
     pid: int
@@ -44,7 +45,7 @@ async def open_fork_server(
         connection = connect(path)
     channel = Channel(connection, on_event=lambda _: None, on_close=on_close)
     reply, _ = await channel.request({"op": "hello"})
-    names = ("is_root", "has_single_id", "has_overlay", "has_seccomp", "pid")
+    names = ("is_root", "id_count", "has_overlay", "has_seccomp", "pid")
     return channel, Abilities(**{name: reply[name] for name in names})
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinnace.node.images.roots import ImageRoot
+from pinnace.node.runtime.embedded.mapped_root import MappedWorkFailed, has_mapped_root, run_as_mapped_root
 from pinnace.node.runtime.runtime import Mount
 
 _HOST_DIRECTORIES = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
@@ -97,7 +98,29 @@ def make_mount_points(directory: Path, plan: RootPlan, mounts: Sequence[Mount]) 
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with everything in it, also directories that their owner cannot read."""
+    """Remove a directory with everything in it, also what belongs to subordinate ids or cannot be read."""
+    try:
+        _remove_tree(path)
+    except PermissionError:
+        if not has_mapped_root():
+            raise
+        try:
+            run_as_mapped_root("remove", str(path))
+        except MappedWorkFailed as error:
+            raise PermissionError(f"{path} cannot be removed: {error}") from error
+
+
+def give_to_group(paths: Sequence[str], group: int) -> None:
+    """Let a group own directories and all that is in them, and new files in them too."""
+    for top in paths:
+        for place, directories, files in os.walk(top):
+            for name in [*directories, *files]:
+                os.chown(os.path.join(place, name), -1, group, follow_symlinks=False)
+            os.chown(place, -1, group)
+            os.chmod(place, os.stat(place).st_mode | 0o2070)
+
+
+def _remove_tree(path: Path) -> None:
     try:
         with os.scandir(path) as entries:
             children = list(entries)
@@ -109,7 +132,7 @@ def remove_tree(path: Path) -> None:
         return
     for entry in children:
         if entry.is_dir(follow_symlinks=False):
-            remove_tree(Path(entry.path))
+            _remove_tree(Path(entry.path))
         else:
             _unlink(path, entry.name)
     with contextlib.suppress(FileNotFoundError):  # Two may remove the same tree.

@@ -27,6 +27,7 @@ from pinnace.node.runtime.embedded.descriptors import wait_until_writable
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
 from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
+from pinnace.node.runtime.embedded.process_usage import process_stats
 from pinnace.node.runtime.embedded.root_file_systems import (
     ImageMount,
     make_mount_points,
@@ -113,11 +114,24 @@ class EmbeddedRuntime:
         if not self._sandboxes:
             self._cgroups.close()
 
+    async def end(self) -> None:
+        """Remove every pod, end the namespaces of the node, and close."""
+        await asyncio.gather(*(self.remove_sandbox(sandbox) for sandbox in list(self._sandboxes)))
+        if self._node is not None:
+            with contextlib.suppress(ChannelClosed, TimeoutError):  # It has ended, or has a pod that does not end.
+                await self._node.request({"op": "end"})
+                async with asyncio.timeout(_KILL_SECONDS):
+                    await self._node.closed.wait()
+        await self.close()
+
     async def status(self) -> RuntimeStatus:
         _, abilities = await self._connect_node()
         missing = list(self._cgroups.missing)
-        if abilities.has_single_id:
-            missing.append("supplemental groups are ignored and files have one owner: this user has one user id only")
+        if abilities.id_count == 1:
+            missing.append(
+                "supplemental groups are ignored and files have one owner: this user has one user id only; "
+                "install newuidmap (Debian: uidmap) and add the user to /etc/subuid and /etc/subgid for more"
+            )
         if not abilities.has_overlay:
             missing.append("images are copied for each container: this user cannot mount overlays")
         if not abilities.has_seccomp:
@@ -324,7 +338,9 @@ class EmbeddedRuntime:
 
     async def stats(self, container: str) -> ContainerStats:
         record = self._container(container)
-        return self._cgroups.stats(record.sandbox, container, now=self._now())
+        if self._cgroups.accounts:
+            return self._cgroups.stats(record.sandbox, container, now=self._now())
+        return await asyncio.to_thread(process_stats, self._state.pid_of(record), now=self._now())
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         return self._feed.subscribe()

@@ -51,10 +51,10 @@ class Pending:
 class PodSupervisor:
     """Runs until `stop` is asked for."""
 
-    def __init__(self, directory: str, first: socket.socket, *, seccomp: bytes, has_single_id: bool) -> None:
+    def __init__(self, directory: str, first: socket.socket, *, seccomp: bytes, id_count: int) -> None:
         self._directory = directory
         self._seccomp = seccomp
-        self._has_single_id = has_single_id
+        self._id_count = id_count
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._peers: dict[int, AgentPeer] = {}
@@ -203,7 +203,7 @@ class PodSupervisor:
         self._watch(ours.fileno(), lambda: self._await_start(container, pending))
 
     def _launch(self, spec: Message, channel: socket.socket, stdio: tuple[int, int, int] | None) -> Launch:
-        return Launch(spec, channel, stdio=stdio, seccomp=self._seccomp, has_single_id=self._has_single_id)
+        return Launch(spec, channel, stdio=stdio, seccomp=self._seccomp, id_count=self._id_count)
 
     def _process_namespace(self, request: Message) -> int:
         """The process namespace of a new container, as `_fork_in` takes it."""
