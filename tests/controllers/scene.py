@@ -103,6 +103,19 @@ async def _storage(client: Client) -> None:
 async def _devices(client: Client) -> None:
     request = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
     await client.create(made("resource.k8s.io/v1/ResourceClaimTemplate", "gpu", spec={"spec": request}))
+    taint = {"key": "broken", "value": "yes", "effect": "NoExecute"}
+    devices = [{"name": "whole"}, *({"name": name, "taints": [taint]} for name in ("bad", "worse"))]
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    offered = {"driver": "gpu.example.com", "pool": pool, "nodeName": "n1", "devices": devices}
+    await client.create(made("resource.k8s.io/v1/ResourceSlice", "n1", namespace="", spec=offered))
+    for device in ("whole", "bad", "worse"):
+        used = [{"name": "device", "resourceClaimName": device}]
+        user = await client.create(pod(f"uses-{device}", node="n1", labels={}, resourceClaims=used))
+        claim = await client.create(made("resource.k8s.io/v1/ResourceClaim", device, spec=request))
+        result = {"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": device}
+        reserved = [{"resource": "pods", "name": user["metadata"]["name"], "uid": user["metadata"]["uid"]}]
+        claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
+        await client.update_status(claim)
 
 
 async def _pods(client: Client) -> None:
@@ -185,7 +198,14 @@ async def _security(client: Client) -> None:
     approved = {"type": "Approved", "status": "True", "reason": "x", "message": "x"}
     await client.patch(requests, "approved", {"status": {"conditions": [approved]}}, subresource="approval")
     annotations = {"kubernetes.io/service-account.name": "builder"}
-    await client.create(made("v1/ServiceAccount", "builder"))
+    listed = [{"name": name} for name in ("unused", "invalid")]
+    await client.create(made("v1/ServiceAccount", "builder", secrets=listed))
+    for name, labels in (("unused", {}), ("invalid", {"kubernetes.io/legacy-token-invalid-since": "2001-01-01"})):
+        old = made("v1/Secret", name, metadata={"annotations": annotations, "labels": labels})
+        await client.create({**old, "type": "kubernetes.io/service-account-token"})
+    tracking = "kube-apiserver-legacy-service-account-token-tracking"
+    since = {"since": client.clock.now().date().isoformat()}
+    await client.create(made("v1/ConfigMap", tracking, namespace="kube-system", data=since))
     token = made("v1/Secret", "builder-token", metadata={"annotations": annotations})
     await client.create({**token, "type": "kubernetes.io/service-account-token"})
     expires = to_rfc3339(client.clock.now() + timedelta(minutes=5))
