@@ -84,10 +84,19 @@ async def test_pinnace_up_runs_the_file_beside_its_own_scheduler(tmp_path: Path)
     try:
         kubeconfig = server.await_kubeconfig()
         async with connect(find_access(path=kubeconfig)) as client:
+            await account_exists(client)
             await client.create(POD)
             assert await bound_node(client, "custom-scheduled-pod") in ("node-0", "node-1")
     finally:
         assert server.stop() == 0, server.log.read_text()
+
+
+async def account_exists(client: Client) -> None:
+    """Return when pods may be created: a controller makes the service account soon after the server is ready."""
+    async with asyncio.timeout(60):
+        async for event in client.watch("v1/ServiceAccount", initial=True, namespace="default"):
+            if event.snapshot.key.name == "default":
+                return
 
 
 async def bound_node(client: Client, name: str) -> str:

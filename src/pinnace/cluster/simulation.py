@@ -21,7 +21,7 @@ from pinnace.server.cache.fanout import Fanout
 from pinnace.server.local import LocalApi
 
 PROVIDER = User("system:simulated-nodes", (MASTERS,))
-"""Creates the nodes and runs the parts of stages that no kubelet may write, as the owner of the machines would."""
+"""Sets labels and runs the parts of stages that no kubelet may write, as the owner of the machines would."""
 
 
 class Plane(Protocol):
@@ -53,7 +53,8 @@ def simulate_nodes(
 ) -> SimulatedNodes:
     """Add simulated nodes to a manager. The lives are the stages of pods and of nodes.
 
-    Each node writes statuses, leases and the end of its pods as system:node:NAME, with the rights of a node.
+    Each node writes its Node, its lease, statuses and the end of its pods as system:node:NAME, with the rights of a
+    node.
     """
     add_usage_source(plane.aggregation.api_services, plane.fanout, manager.client.clock, AnnotatedUsage())
     transport = InProcessTransport(plane.local(PROVIDER))

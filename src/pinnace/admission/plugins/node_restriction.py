@@ -9,6 +9,7 @@ from pinnace.admission.chain import ALL, Review
 from pinnace.admission.plugins.certificates import COMMON_NAME, subject_of
 from pinnace.admission.plugins.pod_references import MIRROR, is_mirror, reference_of
 from pinnace.admission.plugins.token_audiences import TokenAudiences
+from pinnace.kinds.core.node_labels import is_kubelet_label
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.watched_objects import WatchedObjects
@@ -17,22 +18,6 @@ NODES = "system:nodes"
 _USER = "system:node:"
 _LEASES = "kube-node-lease"
 _NODE_SIGNERS = frozenset(("kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"))
-_OWN_LABELS = frozenset(
-    (
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "beta.kubernetes.io/instance-type",
-        "node.kubernetes.io/instance-type",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/arch",
-    )
-)
-_OWN_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _CLAIM_STATUS = ("capacity", "conditions", "allocatedResources", "allocatedResourceStatuses")
 
 
@@ -240,17 +225,4 @@ def _forbidden_labels(new: Object, old: Object) -> list[str]:
     """Return the labels that the write changes and that a node may not."""
     after, before = new["metadata"].get("labels") or {}, old["metadata"].get("labels") or {}
     changed = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}
-    return sorted(name for name in changed if not _is_own_label(name))
-
-
-def _is_own_label(name: str) -> bool:
-    domain = name.partition("/")[0] if "/" in name else ""
-    if _is_within(domain, "node-restriction.kubernetes.io"):
-        return False
-    if not _is_within(domain, "kubernetes.io") and not _is_within(domain, "k8s.io"):
-        return True
-    return name in _OWN_LABELS or any(_is_within(domain, own) for own in _OWN_LABEL_DOMAINS)
-
-
-def _is_within(domain: str, parent: str) -> bool:
-    return domain == parent or domain.endswith(f".{parent}")
+    return sorted(name for name in changed if not is_kubelet_label(name))

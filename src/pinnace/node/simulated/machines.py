@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pinnace.kinds.core.node_labels import is_kubelet_label
 from pinnace.model.objects import Object
 
 MARK = "kwok.x-k8s.io/node"
 """The annotation that makes a Node a simulated one, as with KWOK; Nodes that users create with it are simulated too."""
-NOT_READY = "node.kubernetes.io/not-ready"
 _RUNTIME = "simulated://pinnace"
 _CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -31,6 +31,11 @@ class NodeShape:
     """Further resources, such as nvidia.com/gpu."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def other_labels(self) -> dict[str, str]:
+        """The labels that an administrator sets: a kubelet may not."""
+        return {name: value for name, value in self.labels.items() if not is_kubelet_label(name)}
 
     @property
     def resources(self) -> dict[str, str]:
@@ -55,7 +60,7 @@ def node_object(name: str, address: str, shape: NodeShape, *, version: str, now:
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
-        **shape.labels,
+        **{label: value for label, value in shape.labels.items() if is_kubelet_label(label)},
     }
     spec: Object = {"providerID": f"simulated://{name}"}
     if shape.taints:

@@ -20,7 +20,6 @@ from pinnace.node.simulated.addresses import NODE_NETWORK, POD_NETWORK, AddressP
 from pinnace.node.simulated.connection import SimulatedConnection
 from pinnace.node.simulated.fast import FastLife
 from pinnace.node.simulated.machines import (
-    NOT_READY,
     NodeShape,
     host_ips,
     is_ready,
@@ -76,7 +75,7 @@ class SimulatedNodes:
         node_life: Life | None = None,
         connections: LocalNodes | None = None,
     ) -> None:
-        """`client` creates nodes, `kubelet` returns the client of the node of a name.
+        """`client` sets labels of nodes that no kubelet may set, `kubelet` returns the client of the node of a name.
 
         `version` is the kubelet version that nodes report, such as v1.36.0.
 
@@ -210,21 +209,17 @@ class SimulatedNodes:
                 return
             address = self._node_addresses.allocate()
             try:
-                made = await self._client.create(node_object(key.name, address, shape, version=self._version, now=now))
+                await self.kubelet(key.name).create(
+                    node_object(key.name, address, shape, version=self._version, now=now)
+                )
             except errors.AlreadyExists:
                 return
-            await self._remove_taint(made)
+            if shape.other_labels:
+                await self._client.patch(_NODE, key.name, {"metadata": {"labels": shape.other_labels}})
         elif self._node_stages is None and is_simulated(node) and not is_ready(node):
             address = "" if host_ips(node) else self._node_addresses.allocate()
             status = ready_status(node, address, shape or NodeShape(), version=self._version, now=now)
             await self.kubelet(key.name).patch(_NODE, key.name, {"status": status}, subresource="status")
-
-    async def _remove_taint(self, node: Object) -> None:
-        """Remove the taint that admission gives to a new node until it is ready: this one is ready."""
-        taints = node["spec"].get("taints") or []
-        kept = [taint for taint in taints if taint.get("key") != NOT_READY]
-        if kept != taints:
-            await self._client.patch(_NODE, node["metadata"]["name"], {"spec": {"taints": kept or None}})
 
     # Leases
 
