@@ -75,7 +75,7 @@ async def test_an_unknown_plugin_is_refused() -> None:
 
 
 async def test_the_service_range_is_configurable(tmp_path: Path) -> None:
-    async with running(Settings(service_range="10.3.0.0/24", controllers=False, scheduler=False)) as cluster:
+    async with running(Settings(service_ranges=("10.3.0.0/24",), controllers=False, scheduler=False)) as cluster:
         client = in_process_client(cluster.plane.local())
         assert (await client.get("v1/Service", "kubernetes"))["spec"]["clusterIP"] == "10.3.0.1"
         spec = {"ports": [{"port": 80}]}

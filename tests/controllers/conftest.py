@@ -14,6 +14,7 @@ from tests.testing.both_ways import TOKENS, reached
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
 from pinnace.cluster.controllers import CONTROLLERS, controllers_of
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.settings import Settings
 from pinnace.testing.clock import ManualClock
 
 
@@ -33,12 +34,25 @@ def left_out() -> frozenset[str]:
     return frozenset()
 
 
+@pytest.fixture
+def settings() -> Settings | None:
+    """The settings of the server, if a file of tests needs other ones."""
+    return None
+
+
 @pytest.fixture(params=WAYS)
 async def world(
-    request: pytest.FixtureRequest, clock: ManualClock, files: CertificateFiles, left_out: frozenset[str]
+    request: pytest.FixtureRequest,
+    clock: ManualClock,
+    files: CertificateFiles,
+    left_out: frozenset[str],
+    settings: Settings | None,
 ) -> AsyncIterator[World]:
     only = {row.name for row in CONTROLLERS} - left_out
-    async with control_plane(clock=clock, tokens=TOKENS) as api, reached(api.plane, request.param) as transport_of:
+    async with (
+        control_plane(clock=clock, tokens=TOKENS, settings=settings) as api,
+        reached(api.plane, request.param) as transport_of,
+    ):
         manager = controllers_of(api.plane, files, clock=clock, transport_of=transport_of, only=only)
         definitions = asyncio.create_task(
             api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock))

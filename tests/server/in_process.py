@@ -178,7 +178,7 @@ async def control_plane(
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
     if born and not known:
-        await bootstrap(plane, address="127.0.0.1", port=6443)
+        await bootstrap(plane, address="127.0.0.1", port=6443, service_ranges=(settings or Settings()).service_ranges)
         if is_plain:
             _BOOTSTRAPPED[start] = {record.key: record.value for record in (await store.list("")).records}
     plane.health.is_ready = True

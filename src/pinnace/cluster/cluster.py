@@ -109,7 +109,7 @@ async def running(
             address=settings.advertise_address or settings.host,
             port=server.port,
             volumes=str(directory / "volumes"),
-            service_range=settings.service_range,
+            service_ranges=settings.service_ranges,
             has_controllers=settings.controllers,
         )
         add_extension_parts(plane)

@@ -252,7 +252,7 @@ def _build_pipeline(
     ownerships: Ownerships,
     addresses: AddressRecords,
 ) -> Pipeline:
-    reservations = ServiceReservations(settings.service_range, objects=addresses)
+    reservations = ServiceReservations(*settings.service_ranges, objects=addresses)
     for _, service in foundation.objects("", "services").items():
         reservations.adopt(service)
     if foundation.store.is_shared:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from ipaddress import ip_network
 
 from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.supervisor import Supervisor
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
+from pinnace.kinds.services.strategy import service_strategy
+from pinnace.kinds.services.types import DEFAULT_FAMILIES
 from pinnace.model.clock import AlarmClock
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.cache.fanout import Fanout
@@ -45,16 +48,26 @@ class Foundation:
 
 async def lay_foundation(settings: Settings, store: Store, clock: AlarmClock) -> Foundation:
     """Load the definitions of the kinds, and all stored objects into the watch caches."""
-    definitions, resources = _built_in(settings.kubernetes_version or minors()[-1], old_versions=settings.old_versions)
+    definitions, registry = _kinds(settings)
     fanout = Fanout(store)
     await fanout.load()
-    return Foundation(definitions, Registry(resources), store, fanout, clock, Supervisor(clock))
+    return Foundation(definitions, registry, store, fanout, clock, Supervisor(clock))
 
 
 def fork_foundation(settings: Settings, store: Store, fanout: Fanout, clock: AlarmClock) -> Foundation:
     """Return the foundation over a fork of a store and of its caches."""
+    definitions, registry = _kinds(settings)
+    return Foundation(definitions, registry, store, fanout, clock, Supervisor(clock))
+
+
+def _kinds(settings: Settings) -> tuple[Definitions, Registry]:
     definitions, resources = _built_in(settings.kubernetes_version or minors()[-1], old_versions=settings.old_versions)
-    return Foundation(definitions, Registry(resources), store, fanout, clock, Supervisor(clock))
+    registry = Registry(resources)
+    families = tuple(f"IPv{ip_network(text).version}" for text in settings.service_ranges)
+    services = registry.find("", "v1", "services")
+    if services is not None and families != DEFAULT_FAMILIES:
+        registry.add(replace(services, strategy=service_strategy(families)))
+    return definitions, registry
 
 
 @lru_cache(maxsize=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
 
 from pinnace.auth.settings import AuthSettings
@@ -12,6 +13,16 @@ from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.read.reader import WATCH_SECONDS
 from pinnace.store.etcd.settings import EtcdSettings
+
+
+def parse_service_ranges(text: str) -> tuple[str, ...]:
+    """Return the ranges of --service-cluster-ip-range. Raise ValueError if they are wrong."""
+    ranges = [ip_network(part.strip()) for part in text.split(",")]
+    if len(ranges) > 2:
+        raise ValueError(f"expected at most two ranges, found {len(ranges)}")
+    if len(ranges) == 2 and ranges[0].version == ranges[1].version:
+        raise ValueError(f"expected one IPv4 and one IPv6 range, found IPv{ranges[0].version} twice")
+    return tuple(map(str, ranges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +75,8 @@ class Settings:
     audit: AuditSettings = field(default_factory=AuditSettings)
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     key_files: KeyFiles = field(default_factory=KeyFiles)
-    service_range: str = SERVICE_RANGE
-    """The addresses of Services; the first one is the Service of the API itself."""
+    service_ranges: tuple[str, ...] = (SERVICE_RANGE,)
+    """The addresses of Services, a range for each IP family; the very first one is the Service of the API itself."""
     advertise_address: str = ""
     """The address of the API in its own Endpoints; `host` if empty."""
     request_timeout: float = LIMIT_SECONDS
@@ -76,3 +87,8 @@ class Settings:
     """Keys that encrypt secrets in the store, the newest first; without it secrets are stored in plain text."""
     accept_data_loss: bool = False
     """Whether to start though acknowledged writes are missing from the store."""
+
+    @property
+    def service_range(self) -> str:
+        """The Service addresses of the default IP family."""
+        return self.service_ranges[0]

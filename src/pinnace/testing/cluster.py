@@ -431,8 +431,9 @@ async def _build_cluster(settings: Settings | None) -> Cluster:
     for key, value in _BOOTSTRAPPED.items() if is_known else ():
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
+    ranges = (settings or Settings()).service_ranges
     if not is_known:
-        await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES)
+        await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES, service_ranges=ranges)
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
             _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -47,7 +46,7 @@ from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.security import AuthorizationModeError
-from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings
+from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.node.simulated.stages import InvalidStage
@@ -238,7 +237,9 @@ def up(
             show_default=False,
         ),
     ] = None,
-    service_cluster_ip_range: Annotated[str, typer.Option(help="The addresses of Services.")] = SERVICE_RANGE,
+    service_cluster_ip_range: Annotated[
+        str, typer.Option(help="The addresses of Services; with an IPv4 and an IPv6 range the cluster is dual-stack.")
+    ] = SERVICE_RANGE,
     authorization_mode: Annotated[
         str,
         typer.Option(
@@ -314,7 +315,7 @@ def up(
         ),
         admission=_admission(enable_admission_plugins, disable_admission_plugins),
         key_files=KeyFiles(tls_cert_file, tls_private_key_file, client_ca_file, service_account_signing_key_file),
-        service_range=_network(service_cluster_ip_range),
+        service_ranges=_service_ranges(service_cluster_ip_range),
         audit=AuditSettings(
             policy_file=audit_policy_file,
             log_path=audit_log_path,
@@ -461,9 +462,9 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _network(text: str) -> str:
+def _service_ranges(text: str) -> tuple[str, ...]:
     try:
-        return str(ip_network(text))
+        return parse_service_ranges(text)
     except ValueError as error:
         _fail(f"--service-cluster-ip-range {text}: {error}; expected a range such as {SERVICE_RANGE}")
 

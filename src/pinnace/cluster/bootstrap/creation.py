@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 import orjson
@@ -22,6 +24,8 @@ from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.local import LocalApi
 from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 class BootstrapTarget(Protocol):
@@ -49,7 +53,7 @@ async def bootstrap(
     address: str,
     port: int,
     volumes: str = "",
-    service_range: str = SERVICE_RANGE,
+    service_ranges: Sequence[str] = (SERVICE_RANGE,),
     has_controllers: bool = False,
 ) -> None:
     """Create the bootstrap objects that this cluster lacks, and publish the address of its API.
@@ -65,9 +69,10 @@ async def bootstrap(
     if volumes and _is_new(plane):
         await _ensure(plane, local, default_storage_class(volumes))
     for obj in bootstrap_objects(
-        plane.registry, address=address, port=port, now=plane.clock.now(), service_range=service_range
+        plane.registry, address=address, port=port, now=plane.clock.now(), service_ranges=service_ranges
     ):
         await _ensure(plane, local, obj)
+    await _extend_service_cidr(plane, local, list(service_ranges))
     if has_controllers:
         await _ensure(plane, local, DEFAULT_SERVICE_ACCOUNT)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
@@ -78,6 +83,23 @@ async def bootstrap(
 def _is_new(plane: BootstrapTarget) -> bool:
     namespaces = plane.registry.of_kind(Kind("", "v1", "Namespace"))
     return namespaces is not None and not plane.fanout.cache(namespaces.prefix).entries
+
+
+async def _extend_service_cidr(plane: BootstrapTarget, local: LocalApi, cidrs: list[str]) -> None:
+    """Add the second range to the default ServiceCIDR of a cluster that was single-stack until this start."""
+    resource = plane.registry.of_kind(Kind("networking.k8s.io", "v1", "ServiceCIDR"))
+    if resource is None:
+        return
+    entry = plane.fanout.cache(resource.prefix).entries.get("kubernetes")
+    stored = entry.decode()["spec"]["cidrs"] if entry is not None else cidrs
+    if stored == cidrs:
+        return
+    if stored != cidrs[:1]:
+        _log.warning("The default ServiceCIDR is %s, and --service-cluster-ip-range is %s", stored, cidrs)
+        return
+    headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
+    target = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
+    await local.request("PATCH", target, orjson.dumps({"spec": {"cidrs": cidrs}}), headers)
 
 
 class BootstrapError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from base64 import b32encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import ip_address, ip_network
 
@@ -39,7 +39,7 @@ def bootstrap_objects(
     address: str,
     port: int,
     now: datetime,
-    service_range: str = SERVICE_RANGE,
+    service_ranges: Sequence[str] = (SERVICE_RANGE,),
     host: str = HOST,
 ) -> list[Object]:
     """Everything that must exist before the first client asks, in the order in which it can be made.
@@ -47,17 +47,17 @@ def bootstrap_objects(
     `address` and `port` are where this server is reached. Some kinds are not in every minor: the caller skips
     those that the registry lacks.
     """
-    return list(_objects(registry, address, port, now, service_range, host))
+    return list(_objects(registry, address, port, now, service_ranges, host))
 
 
 def _objects(
-    registry: Registry, address: str, port: int, now: datetime, service_range: str, host: str
+    registry: Registry, address: str, port: int, now: datetime, service_ranges: Sequence[str], host: str
 ) -> Iterator[Object]:
     yield from (_namespace(name) for name in NAMESPACES)
     yield from (_priority_class(name, value, _TAKEN + purpose) for name, value, purpose in _CRITICAL)
     yield from _fair_shares(registry, now)
-    yield _service_range(service_range, now)
-    yield _kubernetes_service(str(next(iter(ip_network(service_range).hosts()))), port)
+    yield _service_cidr(service_ranges, now)
+    yield _kubernetes_service(str(next(iter(ip_network(service_ranges[0]).hosts()))), port)
     yield _lease(host, f"{address}:{port}", now)
     yield from local_api_services(registry, now)
 
@@ -104,7 +104,7 @@ def _fair_shares(registry: Registry, now: datetime) -> Iterator[Object]:
             return
 
 
-def _service_range(cidr: str, now: datetime) -> Object:
+def _service_cidr(cidrs: Sequence[str], now: datetime) -> Object:
     ready = {
         "type": "Ready",
         "status": "True",
@@ -116,7 +116,7 @@ def _service_range(cidr: str, now: datetime) -> Object:
         "apiVersion": "networking.k8s.io/v1",
         "kind": "ServiceCIDR",
         "metadata": {"name": "kubernetes"},
-        "spec": {"cidrs": [cidr]},
+        "spec": {"cidrs": list(cidrs)},
         "status": {"conditions": [ready]},
     }
 

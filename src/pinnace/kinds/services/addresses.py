@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pinnace.kinds.services.types import FAMILIES, FAMILY_POLICIES, NONE, family_of, has_addresses, is_headless, spec_of
+from pinnace.kinds.services.types import (
+    FAMILY_POLICIES,
+    NONE,
+    Families,
+    family_of,
+    has_addresses,
+    is_headless,
+    is_without_pods,
+    keeps_preferred_families,
+    spec_of,
+)
 from pinnace.kinds.validation.addresses import is_ipv6, validate_ip
 from pinnace.kinds.validation.fields import find_repeats, validate_choice
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required
 from pinnace.model.objects import Object
+
+
+def find_address_errors(service: Object, old: Object | None, configured: Families) -> list[FieldError]:
+    """Return the errors for which no address is allocated. `configured` are the IP families of the cluster."""
+    found = list(validate_address(service, old))
+    return found or list(validate_configuration(spec_of(service), spec_of(old), configured))
 
 
 def validate_address(service: Object, old: Object | None) -> Iterator[FieldError]:
@@ -58,31 +74,40 @@ def _validate_address_format(addresses: Sequence[str], known: Sequence[str]) -> 
             yield from validate_ip(text, f"spec.clusterIPs[{index}]", known)
 
 
-def validate_configuration(spec: Object) -> Iterator[FieldError]:
+def validate_configuration(spec: Object, before: Object, configured: Families) -> Iterator[FieldError]:
     """Check the IP families against those of this cluster."""
-    if not has_addresses(spec):
+    if not has_addresses(spec) or keeps_preferred_families(spec, before):
         return
     policy, addresses, families = spec.get("ipFamilyPolicy"), spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
-    errs = []
-    if policy == "SingleStack":
+    errs: list[FieldError] = []
+    if policy != "SingleStack":
+        errs.extend(_validate_reduction(spec, before))
+    else:
         detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
         if len(addresses) == 2:
             errs.append(invalid("spec.ipFamilyPolicy", policy, detail.format("cluster IPs")))
         if len(families) == 2:
             errs.append(invalid("spec.ipFamilyPolicy", policy, detail.format("IP families")))
     for index, text in enumerate(addresses):
-        if text != NONE and index >= len(families) and family_of(text) not in FAMILIES:
+        if text != NONE and index >= len(families) and family_of(text) not in configured:
             detail = f"{family_of(text)} is not configured on this cluster"
             errs.append(invalid(f"spec.clusterIPs[{index}]", addresses, detail))
-    is_without_pods = spec.get("clusterIP") == NONE and not spec.get("selector")
-    if not errs and not is_without_pods:
-        if policy == "RequireDualStack" and len(FAMILIES) < 2:
+    if not errs and not is_without_pods(spec):
+        if policy == "RequireDualStack" and len(configured) < 2:
             detail = "this cluster is not configured for dual-stack services"
             errs.append(invalid("spec.ipFamilyPolicy", policy, detail))
         for index, family in enumerate(families):
-            if family not in FAMILIES:
+            if family not in configured:
                 errs.append(invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
     yield from errs
+
+
+def _validate_reduction(spec: Object, before: Object) -> Iterator[FieldError]:
+    """Refuse to release the second address or family without the policy SingleStack."""
+    for field, name in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
+        if 0 < len(spec.get(field) or ()) < len(before.get(field) or ()):
+            detail = f"must be 'SingleStack' to release the secondary {name}"
+            yield invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail)
 
 
 def validate_address_change(service: Object, old: Object) -> Iterator[FieldError]:

@@ -5,14 +5,17 @@ The server allocates addresses and node ports; this module keeps them across upd
 
 from __future__ import annotations
 
+from pinnace.kinds.services.addresses import find_address_errors
 from pinnace.kinds.services.types import (
     AFFINITY_SECONDS,
-    FAMILIES,
     NONE,
     TRAFFIC_POLICIES,
+    Families,
     family_of,
     has_addresses,
     is_externally_accessible,
+    is_without_pods,
+    keeps_preferred_families,
     needs_health_check,
     needs_node_ports,
     spec_of,
@@ -49,7 +52,7 @@ def default_service(service: Object) -> None:
 # --- fields that are kept, linked or dropped
 
 
-def prepare_service(service: Object, old: Object | None) -> None:
+def prepare_service(service: Object, old: Object | None, configured: Families) -> None:
     spec = service["spec"]
     if old is None:
         service["status"] = {"loadBalancer": {}}
@@ -60,7 +63,7 @@ def prepare_service(service: Object, old: Object | None) -> None:
         _drop_obsolete(service, spec, spec_of(old))
     if not has_addresses(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
         del spec["internalTrafficPolicy"]  # Kubernetes never shows it; an unknown policy is an error of validation.
-    _default_families(spec, spec_of(old))
+    _default_families(service, old, configured)
 
 
 def _keep_allocated(spec: Object, before: Object) -> None:
@@ -127,26 +130,34 @@ def _drop_if_same(spec: Object, before: Object, field: str) -> None:
         spec.pop(field, None)
 
 
-def _default_families(spec: Object, before: Object) -> None:
-    if not has_addresses(spec):
+def _default_families(service: Object, old: Object | None, configured: Families) -> None:
+    spec, before = service["spec"], spec_of(old)
+    if not has_addresses(spec) or keeps_preferred_families(spec, before):
         return
-    is_without_pods = spec.get("clusterIP") == NONE and not spec.get("selector")
+    is_free = is_without_pods(spec)
     if spec.get("ipFamilyPolicy") is None:
-        default = "RequireDualStack" if is_without_pods else "SingleStack"
-        spec["ipFamilyPolicy"] = before.get("ipFamilyPolicy") or default
+        spec["ipFamilyPolicy"] = before.get("ipFamilyPolicy") or ("RequireDualStack" if is_free else "SingleStack")
+    if spec["ipFamilyPolicy"] == "SingleStack":
+        _drop_second(spec, before)
+    if find_address_errors(service, old, configured):
+        return  # Validation reports the fields as the client sent them.
     families = list(spec.get("ipFamilies") or ())
     for address in (spec.get("clusterIPs") or [])[len(families) :]:
         if address == NONE:
             break
-        family = family_of(address)
-        if family not in FAMILIES or family in families:
-            return  # Checked by validation.
-        families.append(family)
-    families = families or [FAMILIES[0]]
-    is_dual = spec["ipFamilyPolicy"] != "SingleStack" and (is_without_pods or len(FAMILIES) == 2)
+        families.append(family_of(address))
+    families = families or [configured[0]]
+    is_dual = spec["ipFamilyPolicy"] != "SingleStack" and (is_free or len(configured) == 2)
     if is_dual and len(families) == 1:
         families.append("IPv6" if families[0] == "IPv4" else "IPv4")
     spec["ipFamilies"] = families
+
+
+def _drop_second(spec: Object, before: Object) -> None:
+    """Drop the second address and family where a client changed only the policy to SingleStack."""
+    for field in ("clusterIPs", "ipFamilies"):
+        if len(spec.get(field) or ()) > 1 and spec[field] == before.get(field):
+            spec[field] = spec[field][:1]
 
 
 def _node_ports(spec: Object) -> set[int]:

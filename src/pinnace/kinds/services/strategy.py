@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from pinnace.kinds.services.defaults import default_service, prepare_service
-from pinnace.kinds.services.types import NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, spec_of
+from pinnace.kinds.services.types import (
+    DEFAULT_FAMILIES,
+    NONE,
+    TOPOLOGY_HINTS,
+    TOPOLOGY_MODE,
+    Families,
+    spec_of,
+)
 from pinnace.kinds.services.validation import validate_service
 from pinnace.kinds.validation.addresses import cidr_warnings, ip_warnings, sloppy_ip, validate_ip
 from pinnace.kinds.validation.fields import validate_choice, validate_name
@@ -80,13 +88,19 @@ def _headless_warnings(spec: Object) -> Iterator[str]:
         yield "spec.SessionAffinity is ignored for headless services"
 
 
-SERVICE = Strategy(
-    answers_with_deleted=True,
-    default=default_service,
-    prepare=prepare_service,
-    validate=validate_service,
-    validate_status=_validate_status,
-    warnings=_service_warnings,
-    name_rule=names.dns_label,
-    may_create_on_update=True,
-)
+@lru_cache(maxsize=4)
+def service_strategy(configured: Families) -> Strategy:
+    """Return the strategy of services in a cluster whose service addresses have these IP families."""
+    return Strategy(
+        answers_with_deleted=True,
+        default=default_service,
+        prepare=lambda service, old: prepare_service(service, old, configured),
+        validate=lambda service, old: validate_service(service, old, configured),
+        validate_status=_validate_status,
+        warnings=_service_warnings,
+        name_rule=names.dns_label,
+        may_create_on_update=True,
+    )
+
+
+SERVICE = service_strategy(DEFAULT_FAMILIES)

@@ -6,8 +6,9 @@ from pinnace.kinds.validation.addresses import is_ipv6, sloppy_ip
 from pinnace.model.objects import Object
 
 NONE = "None"
-FAMILIES = ("IPv4",)
-"""The IP families of this cluster's service addresses; the first is the default."""
+Families = tuple[str, ...]
+"""The IP families of a cluster's service addresses; the first is the default."""
+DEFAULT_FAMILIES: Families = ("IPv4",)
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
@@ -44,6 +45,24 @@ def needs_node_ports(spec: Object) -> bool:
 
 def has_addresses(spec: Object) -> bool:
     return spec.get("type") != "ExternalName"
+
+
+def is_without_pods(spec: Object) -> bool:
+    """Whether a service is headless and selects nothing: its families do not depend on those of the cluster."""
+    return spec.get("clusterIP") == NONE and not spec.get("selector")
+
+
+def keeps_preferred_families(spec: Object, before: Object) -> bool:
+    """Whether an update leaves the addresses of a PreferDualStack service alone.
+
+    Such a service neither gains nor loses an address because the cluster has other families than at its creation.
+    """
+    return (
+        spec.get("type") == before.get("type") != "ExternalName"
+        and spec.get("ipFamilyPolicy") == "PreferDualStack"
+        and before.get("ipFamilyPolicy") in (None, "PreferDualStack")
+        and all((spec.get(field) or []) == (before.get(field) or []) for field in ("clusterIPs", "ipFamilies"))
+    )
 
 
 def family_of(address: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.services.addresses import validate_address, validate_address_change, validate_configuration
+from pinnace.kinds.services.addresses import find_address_errors, validate_address_change
 from pinnace.kinds.services.types import (
     LONGEST_AFFINITY_SECONDS,
     NONE,
@@ -17,6 +17,7 @@ from pinnace.kinds.services.types import (
     TRAFFIC_DISTRIBUTIONS,
     TRAFFIC_POLICIES,
     TYPES,
+    Families,
     is_externally_accessible,
     is_headless,
     needs_health_check,
@@ -32,10 +33,9 @@ from pinnace.model.selectors import validate_label
 _PORT = GoStruct("Name='' Protocol='' AppProtocol Port=0 TargetPort=0 NodePort=0")
 
 
-def validate_service(service: Object, old: Object | None) -> Iterator[FieldError]:
+def validate_service(service: Object, old: Object | None, configured: Families) -> Iterator[FieldError]:
     # Kubernetes allocates addresses before it validates the rest: their errors are returned alone.
-    wrong = list(validate_address(service, old)) or list(validate_configuration(spec_of(service)))
-    if wrong:
+    if wrong := find_address_errors(service, old, configured):
         yield from wrong
         return
     if old is not None:

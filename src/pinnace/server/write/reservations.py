@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Protocol
 
+from pinnace.kinds.services.addresses import find_address_errors
+from pinnace.kinds.services.types import NONE, family_of, has_addresses, keeps_preferred_families, spec_of
 from pinnace.model import errors, field_errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
@@ -79,8 +81,10 @@ class ServiceReservation:
 class ServiceReservations:
     """Gives services their cluster IPs and node ports. `adopt` registers the stored services at start-up."""
 
-    def __init__(self, network: str = "10.96.0.0/16", *, objects: AddressObjects | None = None) -> None:
-        self._network = ipaddress.ip_network(network)
+    def __init__(self, *networks: str, objects: AddressObjects | None = None) -> None:
+        """`networks` are the ranges of the cluster's services, one for each IP family that it has."""
+        given = [ipaddress.ip_network(text) for text in networks or ("10.96.0.0/16",)]
+        self._networks: dict[str, Network] = {f"IPv{network.version}": network for network in given}
         self._objects = objects or NoAddressObjects()
         self._addresses: set[str] = set()
         self._ports: set[int] = set()
@@ -116,8 +120,8 @@ class ServiceReservations:
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()
         try:
-            if spec.get("type") != "ExternalName" and not _changes_address(spec, old):
-                self._take_address(new, held_addresses, reservation.taken_addresses)
+            if self._needs_addresses(new, old):
+                self._take_addresses(new, held_addresses, reservation.taken_addresses)
             self._take_ports(new, held_ports, reservation.taken_ports)
             self._take_health_check_port(spec, held_ports, reservation.taken_ports)
         except errors.ApiError:
@@ -150,26 +154,31 @@ class ServiceReservations:
         for address in addresses:
             await self._objects.delete(address)
 
-    def _take_address(self, service: Object, held: set[str], taken: list[str]) -> None:
+    def _take_addresses(self, service: Object, held: set[str], taken: list[str]) -> None:
+        """Take one address for each IP family of a service."""
         spec = service["spec"]
-        wanted = spec.get("clusterIP", "")
-        if wanted != "None":
-            if not wanted:
-                if spec.get("clusterIPs"):
-                    return  # Validation reports the mismatch.
-                wanted = self._free_address()
-            elif wanted not in held:
-                self._refuse_unusable(service, wanted)
-            if wanted not in held:
-                self._addresses.add(wanted)
-                taken.append(wanted)
-            spec["clusterIP"] = wanted
-        spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
-        spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        addresses: list[str] = list(spec.get("clusterIPs") or ())
+        for index, family in enumerate(spec.get("ipFamilies") or [family_of(one) for one in addresses]):
+            if index == len(addresses):
+                addresses.append(self._free_address(service, family))
+            wanted = _canonical(addresses[index])
+            if wanted in held:
+                continue
+            self._refuse_unusable(service, family, addresses, index)
+            self._addresses.add(wanted)
+            taken.append(wanted)
+        if addresses:
+            spec["clusterIP"], spec["clusterIPs"] = addresses[0], addresses
 
-    def _ranges(self) -> list[Network]:
-        own = self._network
+    def _needs_addresses(self, service: Object, old: Object | None) -> bool:
+        """Whether a service has addresses. Nothing is allocated for one that validation refuses for its addresses."""
+        spec = service["spec"]
+        if not has_addresses(spec) or spec.get("clusterIP") == NONE or keeps_preferred_families(spec, spec_of(old)):
+            return False
+        return not _changes_address(spec, old) and not find_address_errors(service, old, tuple(self._networks))
+
+    def _ranges(self, family: str) -> list[Network]:
+        own = self._networks[family]
         return [own, *(one for one in self._objects.ranges() if one != own and one.version == own.version)]
 
     def _is_taken(self, address: str) -> bool:
@@ -178,8 +187,8 @@ class ServiceReservations:
     def _is_port_taken(self, port: int) -> bool:
         return port in self._ports or port in self._stored_ports
 
-    def _free_address(self) -> str:
-        for network in self._ranges():
+    def _free_address(self, service: Object, family: str) -> str:
+        for network in self._ranges(family):
             size = network.num_addresses
             for _ in range(200):
                 candidate = str(network[random.randrange(min(256, size // 16), max(1, size - 1))])
@@ -188,22 +197,22 @@ class ServiceReservations:
             for candidate in map(str, network.hosts()):
                 if not self._is_taken(candidate):
                     return candidate
-        raise errors.InternalError("failed to allocate a serviceIP: range is full")
-
-    def _refuse_unusable(self, service: Object, wanted: str) -> None:
         name = service["metadata"].get("name", "")
-        why = ""
+        raise errors.InternalError(f'failed to allocate a serviceIP for Service "{name}": range is full')
+
+    def _refuse_unusable(self, service: Object, family: str, addresses: Sequence[str], index: int) -> None:
+        wanted, why = addresses[index], ""
         try:
             address = ipaddress.ip_address(wanted)
-        except ValueError:
-            return  # Validation reports it.
-        if not any(address in network for network in self._ranges()):
+        except ValueError:  # With leading zeros, as in stored services of old clusters.
+            return
+        if not any(address in network for network in self._ranges(family)):
             why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
-        elif self._is_taken(wanted):
+        elif self._is_taken(str(address)):
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"
         if why:
-            err = field_errors.invalid("spec.clusterIPs", [wanted], why)
-            raise errors.Invalid([err], group="", kind="Service", name=name)
+            err = field_errors.invalid("spec.clusterIPs", list(addresses), why)
+            raise errors.Invalid([err], group="", kind="Service", name=service["metadata"].get("name", ""))
 
     def _take_ports(self, service: Object, held: set[int], taken: list[int]) -> None:
         spec = service["spec"]
@@ -254,13 +263,26 @@ class ServiceReservations:
 
 def _changes_address(spec: Object, old: Object | None) -> bool:
     """Whether a service that has an address, or has explicitly none, asks for another one. Validation refuses that."""
-    before = ((old or {}).get("spec") or {}).get("clusterIP")
-    return bool(before) and spec.get("clusterIP", "") not in ("", before)
+    before = (old or {}).get("spec") or {}
+    if before.get("clusterIP") and spec.get("clusterIP", "") not in ("", before["clusterIP"]):
+        return True
+    given = zip(spec.get("clusterIPs") or (), before.get("clusterIPs") or (), strict=False)
+    return any(now != was for now, was in given)
 
 
 def _addresses_of(service: Object) -> list[str]:
     spec: dict[str, Any] = service.get("spec") or {}
-    return [ip for ip in (spec.get("clusterIPs") or [spec.get("clusterIP")]) if ip and ip != "None"]
+    return [_canonical(ip) for ip in (spec.get("clusterIPs") or [spec.get("clusterIP")]) if ip and ip != "None"]
+
+
+def _canonical(address: str) -> str:
+    """Return the usual text of an address: it has many in IPv6."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address  # Validation reports it.
 
 
 def _ports_of(service: Object) -> list[int]:

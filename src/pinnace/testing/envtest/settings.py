@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_network
 from pathlib import Path
 
 from pinnace.auth.authentication.service_accounts import ISSUER
 from pinnace.auth.settings import AuthSettings
 from pinnace.cluster.auditing import AuditSettings
-from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings
+from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
 from pinnace.kinds.definitions import minors
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
@@ -40,7 +39,7 @@ def settings_of(flags: Flags, *, program: Path, directory: Path, environment: Ma
         audit=_audit_of(flags, paths),
         admission=_admission_of(flags),
         key_files=_key_files_of(paths),
-        service_range=_service_range_of(flags),
+        service_ranges=_service_ranges_of(flags),
         advertise_address=flags.text("advertise-address"),
         request_timeout=_seconds(flags, "request-timeout", "1m0s"),
         min_request_timeout=flags.number("min-request-timeout", 1800),
@@ -95,12 +94,12 @@ def _key_files_of(paths: _Paths) -> KeyFiles:
     )
 
 
-def _service_range_of(flags: Flags) -> str:
-    ranges = flags.items("service-cluster-ip-range") or ("10.0.0.0/24",)
+def _service_ranges_of(flags: Flags) -> tuple[str, ...]:
+    ranges = ",".join(flags.items("service-cluster-ip-range") or ("10.0.0.0/24",))
     try:
-        return str(ip_network(ranges[0]))
+        return parse_service_ranges(ranges)
     except ValueError as error:
-        raise FlagError(f"--service-cluster-ip-range={ranges[0]}: {error}") from None
+        raise FlagError(f"--service-cluster-ip-range={ranges}: {error}") from None
 
 
 def _audit_of(flags: Flags, paths: _Paths) -> AuditSettings:
