@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.clients.kubectl_command import kubectl_binary
 from typer.testing import CliRunner
 
 import pinnace
@@ -133,6 +134,28 @@ def test_manifests_have_three_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found = yaml.safe_load((out / "kustomization.yaml").read_text())
         assert found["resources"] == ["crds.yaml", "rbac.yaml", "deployment.yaml"]
         assert found["images"] == [{"name": "example.com/shop", "newTag": "7"}]
+
+
+def test_roles_for_named_namespaces_stay_there_in_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_project(tmp_path, "shop_malls", options=', namespace=["shops", "malls"]')
+    module = ("-m", "shop_malls.operators:operator")
+    for form in ("kustomize", "helm"):
+        result = manifests(root, monkeypatch, *module, "--out", str(root / form), "--format", form)
+        assert result.exit_code == 0, result.output
+    built = subprocess.run([kubectl_binary(), "kustomize", root / "kustomize"], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    expected = {("shops-objects", "shops"), ("shops-objects", "malls"), ("shops", "shops")}
+    assert role_places(built.stdout) == expected
+    template = (root / "helm" / "templates" / "rbac.yaml").read_text()
+    assert role_places(template.replace("{{ .Release.Namespace }}", "elsewhere")) == {
+        *(("shops-objects", "shops"), ("shops-objects", "malls"), ("shops", "elsewhere"))
+    }
+
+
+def role_places(documents: str) -> set[tuple[str, str]]:
+    """Return the name and the namespace of each Role."""
+    found = [one["metadata"] for one in yaml.safe_load_all(documents) if one["kind"] == "Role"]
+    return {(one["name"], one["namespace"]) for one in found}
 
 
 @pytest.mark.parametrize(

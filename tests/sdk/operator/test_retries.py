@@ -91,6 +91,29 @@ async def test_the_reason_for_a_retry_leaves_the_status_after_a_success(cluster:
     assert conditions_of(await cluster.client.get("data.example.com/v1/Database", "db")) == {"Ready": "up"}
 
 
+async def test_another_handler_that_succeeds_neither_hides_nor_shortens_the_wait(cluster: Cluster) -> None:
+    operator = Operator("waiting")
+    calls = 0
+
+    @operator.reconcile(Database)
+    async def reconcile(db: Database, ctx: Context) -> None:
+        nonlocal calls
+        calls += 1
+        raise Retry(after=60, reason="not up yet")
+
+    @operator.timer(Database, seconds=10)
+    async def look(db: Database, ctx: Context) -> None: ...
+
+    await cluster.run(operator)
+    await cluster.client.create(database())
+    await cluster.settle()
+    before = calls
+    await cluster.advance(45)
+    assert calls == before
+    found = await cluster.client.get("data.example.com/v1/Database", "db")
+    assert conditions_of(found) == {"Reconciling": "not up yet"}
+
+
 async def test_a_handler_gives_up_after_its_retries_until_the_object_changes(cluster: Cluster) -> None:
     operator = Operator("giving-up")
     calls = 0

@@ -38,6 +38,10 @@ _CLUSTER_WIDE = frozenset(
 """Built-in resources outside of namespaces that operators use: a Role cannot allow them."""
 
 
+_WATCHED = "-objects"
+"""Ends the name of a role for the objects of one namespace."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentOptions:
     """The namespace, image and size of an operator's Deployment."""
@@ -61,6 +65,11 @@ def definitions(operator: Declarations, place: DeploymentOptions) -> list[Object
     return operator.crds(conversion=webhook_conversion({"service": service_reference(_service(operator, place))}))
 
 
+def is_for_watched_namespace(obj: Object) -> bool:
+    """Return whether an object is the role for a namespace that the operator's code names: it cannot move elsewhere."""
+    return obj["kind"] in ("Role", "RoleBinding") and str(obj["metadata"]["name"]).endswith(_WATCHED)
+
+
 def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
     """Return a ServiceAccount with the permissions that the operator declares, and no others."""
     account = {"kind": "ServiceAccount", "name": operator.name, "namespace": place.namespace}
@@ -69,7 +78,7 @@ def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
     found: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed}]
     whole = cluster_permissions(operator)
     for namespace in operator.namespaces:
-        within = {**metadata, "name": f"{operator.name}-objects", "namespace": namespace}
+        within = {**metadata, "name": f"{operator.name}{_WATCHED}", "namespace": namespace}
         found += [
             _role("Role", within, namespaced_permissions(operator)),
             binding_of("RoleBinding", "Role", within, account),

@@ -68,6 +68,7 @@ class ObjectReconciler:
         selecting = work.handler or work.cleanup
         assert selecting is not None
         self._caches = ObjectCaches(runtime, work.kind, selecting.options)
+        self._waiting_handlers = runtime.waiting_of(work.kind)
         self._waiting: dict[Key, str] = {}
         """The version of the status that a call has stored before it failed or asked for a later call."""
         self.controller: Controller | None = None
@@ -76,6 +77,7 @@ class ObjectReconciler:
     async def reconcile(self, key: Key) -> Result | None:
         obj = self._caches.get(key)
         if obj is None:
+            self._waiting_handlers.forget(key)
             if self._work.cleanup is not None:
                 await self._work.finalizer.release_left(key)
             return None
@@ -138,6 +140,7 @@ class ObjectReconciler:
         except Exception as error:
             if isinstance(error, Retry):
                 # The status that says why must not be the reason for a call before the time is over.
+                self._waiting_handlers.add(key, handler.name, error.reason)
                 set_waiting(instance, obj, error.reason, self._manager.client.clock)
             try:
                 self._waiting[key] = await status.store()
@@ -146,7 +149,11 @@ class ObjectReconciler:
             raise
         finally:
             HANDLED.reset(token)
-        clear_waiting(instance)
+        waits_for = self._waiting_handlers.remove(key, handler.name)
+        if waits_for is None:
+            clear_waiting(instance)
+        else:  # Another handler of the object still waits.
+            set_waiting(instance, obj, waits_for, self._manager.client.clock)
         self._waiting.pop(key, None)
         await status.store()
         _check_untouched(handler, key, untouched, _without_status(instance))

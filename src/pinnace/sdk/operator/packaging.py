@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.manifests import DeploymentOptions
+from pinnace.sdk.operator.manifests import DeploymentOptions, is_for_watched_namespace
 
 _PLACES = {
     "image": "{{ .Values.image }}",
@@ -18,11 +18,16 @@ _RESOURCES = "RESOURCES-OF-THE-CHART"
 
 
 def kustomization(files: Mapping[str, list[Object]], place: DeploymentOptions) -> Object:
-    """Return the kustomization.yaml of a directory with these files."""
+    """Return the kustomization.yaml of a directory with these files.
+
+    It sets the namespace of all objects, unless the operator's code names the namespaces that it watches: then each
+    has a role of its own, and one namespace for all would move them together.
+    """
+    is_fixed = any(is_for_watched_namespace(obj) for objects in files.values() for obj in objects)
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "namespace": place.namespace,
+        **({} if is_fixed else {"namespace": place.namespace}),
         "resources": [name for name, objects in files.items() if objects],
         "images": [{"name": place.image.rpartition(":")[0] or place.image, "newTag": _tag(place.image)}],
     }
@@ -66,6 +71,8 @@ def finish_template(text: str) -> str:
 
 def _template(obj: Object, place: DeploymentOptions) -> Object:
     found = _replace_namespace(deepcopy(obj), place.namespace)
+    if is_for_watched_namespace(obj):
+        found["metadata"]["namespace"] = obj["metadata"]["namespace"]
     if found["kind"] == "Deployment":
         found["spec"]["replicas"] = _PLACES["replicas"]
         container = found["spec"]["template"]["spec"]["containers"][0]

@@ -16,6 +16,7 @@ from pinnace.sdk.handlers.threads import HandlerThreads
 from pinnace.sdk.operator.applied import AppliedObjects
 from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.shared_resources import Shared
+from pinnace.sdk.operator.waiting import WaitingHandlers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +29,17 @@ class OperatorRuntime:
     shared: Shared
     applied: AppliedObjects = field(default_factory=AppliedObjects)
     exclusions: dict[tuple[str, str], Exclusion[Key]] = field(default_factory=dict)
+    waiting: dict[tuple[str, str], WaitingHandlers] = field(default_factory=dict)
 
     def exclusion(self, kind: KindLike) -> Exclusion[Key]:
         """Return the exclusion of all handlers of a kind: they take turns for each object."""
         found = kind_from(kind)
         return self.exclusions.setdefault((found.group, found.name), Exclusion())
+
+    def waiting_of(self, kind: KindLike) -> WaitingHandlers:
+        """Return the handlers of a kind that have asked to be called later."""
+        found = kind_from(kind)
+        return self.waiting.setdefault((found.group, found.name), WaitingHandlers())
 
     def selections(self, options: CallOptions) -> list[Selection]:
         """Return one selection for each namespace of the operator."""
