@@ -17,7 +17,7 @@ from pinnace.cluster.bootstrap.objects import lease_name
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.supervisor import Supervisor
-from pinnace.model.clock import AlarmClock, Clock, to_rfc3339_micro
+from pinnace.model.clock import AlarmClock, to_rfc3339_micro
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.local import LocalApi
@@ -96,12 +96,12 @@ async def compact_regularly(store: stores.Store, *, every: timedelta = COMPACT_E
         marks.popleft()
 
 
-async def renew_lease_regularly(api: Requests, clock: Clock, *, every: timedelta = RENEW_EVERY) -> None:
+async def renew_lease_regularly(api: Requests, clock: AlarmClock, *, every: timedelta = RENEW_EVERY) -> None:
     """Renew the Lease through which this server reports that it runs."""
     target = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{lease_name()}"
     headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
     while True:
-        await asyncio.sleep(every.total_seconds())
+        await clock.sleep(every.total_seconds())
         renewed = orjson.dumps({"spec": {"renewTime": to_rfc3339_micro(clock.now())}})
         try:
             await api.request("PATCH", target, renewed, headers)
@@ -110,11 +110,11 @@ async def renew_lease_regularly(api: Requests, clock: Clock, *, every: timedelta
 
 
 async def expire_events_regularly(
-    fanout: Fanout, store: stores.Store, clock: Clock, *, every: timedelta = SWEEP_EVERY
+    fanout: Fanout, store: stores.Store, clock: AlarmClock, *, every: timedelta = SWEEP_EVERY
 ) -> None:
     """Delete events an hour after their last write."""
     while True:
-        await asyncio.sleep(every.total_seconds())
+        await clock.sleep(every.total_seconds())
         try:
             await expire_events(fanout, store, clock.now() - EVENTS_LIVE)
         except stores.WriteFailed as error:

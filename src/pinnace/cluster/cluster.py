@@ -242,10 +242,14 @@ def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> None
         simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes)
 
 
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a server at an address or name."""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
 def _access(settings: Settings, files: CertificateFiles, token: str, port: int) -> ClusterAccess:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return ClusterAccess(
-        server=f"https://{host}:{port}",
+        server=url_of(settings.host, port),
         ca=files.root_ca.read_bytes(),
         client_certificate=files.admin.certificate.read_bytes(),
         client_key=files.admin.key.read_bytes(),

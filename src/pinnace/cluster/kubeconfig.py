@@ -68,7 +68,12 @@ def kubeconfig_of(access: ClusterAccess) -> dict[str, Any]:
 def write(path: Path, access: ClusterAccess) -> None:
     """Write a kubeconfig of its own to `path`, for the owner's eyes only. A reader never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(path, _dump(kubeconfig_of(access)))
+    write_private(path, render(access))
+
+
+def render(access: ClusterAccess) -> bytes:
+    """Return the contents of a kubeconfig with this one cluster in it."""
+    return _dump(kubeconfig_of(access))
 
 
 def user_kubeconfig(environment: Mapping[str, str] = os.environ) -> Path:

@@ -150,7 +150,7 @@ class Controller:
         """The reasons of reconciles that failed and will be repeated."""
         self._delayed: set[Key] = set()
         """Objects that wait for the rate limit."""
-        self._history = History()
+        self.history = History()
         self._terminating: dict[str, None] = {}
         self._queue: Queue[Key] | None = None
         self._early: list[tuple[Key, float, int]] = []
@@ -212,7 +212,7 @@ class Controller:
 
         Keys may be enqueued before the controller is added to a manager: they wait until then.
         """
-        self._history.expect(key, reason if isinstance(reason, Reason) else Reason(reason))
+        self.history.expect(key, reason if isinstance(reason, Reason) else Reason(reason))
         if self._queue is None:
             self._early.append((key, after, priority))
         else:
@@ -220,7 +220,7 @@ class Controller:
 
     def why(self, key: Key) -> list[Run]:
         """Return the last reconciles of an object with their reasons, the newest first."""
-        return list(self._history.of(key))
+        return list(self.history.of(key))
 
     def reasons(self, key: Key) -> tuple[Reason, ...]:
         """Return the reasons of the reconcile of an object that runs now, and of its failed attempts before."""
@@ -228,13 +228,13 @@ class Controller:
 
     def latest(self) -> Iterator[Run]:
         """Return the last reconciles of all objects, the newest first."""
-        return self._history.latest()
+        return self.history.latest()
 
     def busy(self) -> list[str]:
         """Return a line for each of the first objects that are due or being reconciled, and for those seen most."""
         lines = []
         for key in self.queue.busy[:_MOST_NAMED]:
-            reasons = self.reasons(key) or self._history.waiting(key)
+            reasons = self.reasons(key) or self.history.waiting(key)
             because = f", because {'; '.join(str(reason) for reason in reasons[:3])}" if reasons else ""
             runs = self.why(key)
             failed = f"; the last call failed: {runs[0].error}" if runs and runs[0].error else ""
@@ -362,7 +362,7 @@ class Controller:
         clock, metrics = self._services.client.clock, self._services.metrics
         if self._limiter is not None and self._must_wait(key, self._limiter):
             return
-        reasons = self._current[key] = self._history.take(key)
+        reasons = self._current[key] = self.history.take(key)
         began, start = clock.now(), clock.monotonic()
         failure = ""
         try:
@@ -379,7 +379,7 @@ class Controller:
         metrics.count(names.RECONCILES, (*self._labels, ("result", outcome)))
         metrics.observe(names.RECONCILE_SECONDS, self._labels, seconds)
         waited, again = self.queue.waited(key), self.queue.due_in(key)
-        self._history.add(Run(key, began, seconds, reasons, outcome, failure, waited, again))
+        self.history.add(Run(key, began, seconds, reasons, outcome, failure, waited, again))
 
     def _must_wait(self, key: Key, limiter: RateLimiter) -> bool:
         """Delay an object that exceeds the rate. It has its token then: it is not delayed again."""
@@ -427,7 +427,7 @@ class Controller:
         elif is_namespace_terminating(error):
             self._log_terminating(key, error)
         else:
-            before = next(self._history.of(key), None)
+            before = next(self.history.of(key), None)
             if before is None or before.error != failure:
                 _log.error("%s failed at %s, again in %.3f s", self.name, key, seconds, exc_info=error, extra=fields)
             else:  # The traceback was logged the first time.
@@ -460,7 +460,7 @@ class Controller:
     def _expect_again(self, key: Key) -> None:
         """Keep the reasons of a reconcile that is repeated, so that its last attempt still knows them."""
         self._unfinished[key] = self.reasons(key)[:_MOST_REASONS]
-        self._history.expect(key, Reason("retry"))
+        self.history.expect(key, Reason("retry"))
 
     def _log_terminating(self, key: Key, error: Exception) -> None:
         # The object is deleted next, which ends the retries. An Event would be denied as well.

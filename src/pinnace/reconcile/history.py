@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -88,6 +88,10 @@ class Run:
     """Seconds until the next call even if nothing changes; 0 for none."""
 
 
+ReconcileObserver = Callable[[Key, tuple[Reason, ...]], Callable[[Run], None]]
+"""Called at the begin of each reconcile. It returns a function that is called at its end."""
+
+
 class History:
     """The reasons that wait for each key, and the last runs."""
 
@@ -95,6 +99,8 @@ class History:
         self._waiting: dict[Key, list[Reason]] = {}
         self._runs: deque[Run] = deque(maxlen=_RUNS)
         self._changes: deque[ObjectChange] = deque()
+        self.observer: ReconcileObserver | None = None
+        self._ends: dict[Key, Callable[[Run], None]] = {}
 
     def expect(self, key: Key, reason: Reason) -> None:
         waiting = self._waiting.setdefault(key, [])
@@ -109,10 +115,15 @@ class History:
 
     def take(self, key: Key) -> tuple[Reason, ...]:
         """Take the reasons for the run that begins."""
-        return tuple(self._waiting.pop(key, ()))
+        reasons = tuple(self._waiting.pop(key, ()))
+        if self.observer is not None:
+            self._ends[key] = self.observer(key, reasons)
+        return reasons
 
     def add(self, run: Run) -> None:
         self._runs.append(run)
+        if self._ends and (end := self._ends.pop(run.key, None)) is not None:
+            end(run)
 
     def of(self, key: Key) -> Iterator[Run]:
         """Return the remembered runs of one object, the newest first."""

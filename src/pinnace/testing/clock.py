@@ -75,6 +75,16 @@ class ManualClock:
             heapq.heappop(self._alarms)
         return self._alarms[0][0] - self._passed if self._alarms else None
 
+    def _take_due(self) -> list[Callable[[], None]]:
+        """Remove the alarms whose time has come, and return their callbacks."""
+        due: list[Callable[[], None]] = []
+        while (wait := self.next_alarm) is not None and wait <= 0:
+            _, _, alarm = heapq.heappop(self._alarms)
+            callback, alarm.callback = alarm.callback, None
+            if callback is not None:
+                due.append(callback)
+        return due
+
     async def advance(self, seconds: float) -> None:
         """Let time pass. Tasks that wake run before time goes on, as far as they do not wait for real time."""
         end = self._passed + seconds

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
@@ -34,6 +35,7 @@ from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
+from pinnace.server.http.messages import RequestHandler
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.faults import Faults, UnusedFault, describe
@@ -50,6 +52,7 @@ PATIENCE = 10.0
 RETRY_SECONDS = 30.0
 """The time after a disturbance in which an operator gets over it."""
 _POLL_SECONDS = 0.005
+_CONTROLLERS = "controllers"
 _BOOTSTRAPPED: dict[str, bytes] = {}
 """The bootstrap objects of the first cluster, which make the next ones start faster."""
 
@@ -57,10 +60,14 @@ _BOOTSTRAPPED: dict[str, bytes] = {}
 class Perturbation(Protocol):
     """A disturbance of operators, as far as `Cluster.settle` has to know of it."""
 
+    poll_seconds: float
+    settle_seconds: float
+
     @property
     def is_busy(self) -> bool: ...
     def skips(self, manager: Manager) -> bool: ...
     def needs_time(self) -> bool: ...
+    async def is_at_rest(self) -> bool: ...
     async def before_settle(self) -> None: ...
     def after_settle(self) -> None: ...
 
@@ -68,23 +75,32 @@ class Perturbation(Protocol):
 class Cluster:
     """The cluster of one test. Everything in it is gone when the test ends."""
 
-    def __init__(self, plane: ControlPlane, clock: ManualClock, settings: Settings, token: str) -> None:
-        """`token` is the administrator's."""
+    def __init__(
+        self,
+        plane: ControlPlane,
+        clock: ManualClock,
+        settings: Settings,
+        token: str,
+        files: CertificateFiles | None = None,
+    ) -> None:
+        """`token` is the administrator's. `files` are published and sign requests, as in every other cluster."""
         self.clock = clock
         """Time passes only by `await cluster.clock.advance(seconds)`."""
         self.faults = Faults(clock, plane.local, lambda: self._fork_plane(clock).api)
         """Adds rules for conflicts, time-outs, lost events and other faults."""
-        self.plane = replace(plane, api=FaultyApi(plane.api, self.faults, clock))
+        self._api = FaultyApi(plane.api, self.faults, clock)
+        self.plane = replace(plane, api=self._api)
         plane.webhooks.check_call = self.faults.check_webhook
         self.managers: list[Manager] = []
         self._settings = settings
         self._token = token
+        self._files = files
         self._stops: list[_Kept] = []
         self._stack = AsyncExitStack()
         self._tasks = Tasks()
         self._beginning: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
-        self._socket: Wire | None = None
+        self._sockets: list[Wire] = []
         self._nodes: SimulatedNodes | None = None
         self._node_setups: list[_NodeSetup] = []
         self._handler_time = HandlerTime(clock)
@@ -93,6 +109,7 @@ class Cluster:
         """A disturbance that is under way: `settle` waits for it."""
         self.history = ObjectHistory(clock)
         """Every change since the cluster was made or forked, with its writer."""
+        self.faults.on_inject = self.history.note_injection
         plane.store.follow(self.history.note)
         plane.store.follow(self._note_change)
         self.client: Client = self._client(None, "test")
@@ -108,7 +125,7 @@ class Cluster:
         if self._is_closed:
             raise RuntimeError("the cluster is closed, so that it cannot be forked; fork it within its test or block")
         clock = self.clock.fork()
-        twin = Cluster(self._fork_plane(clock), clock, self._settings, self._token)
+        twin = Cluster(self._fork_plane(clock), clock, self._settings, self._token, self._files)
         twin._node_setups = list(self._node_setups)
         if self._wire is not None:
             await twin._use_wire()
@@ -120,7 +137,7 @@ class Cluster:
         assert isinstance(store, MemoryStore)
         copied = store.fork()
         foundation = fork_foundation(self._settings, copied, self.plane.fanout.fork(copied), clock)
-        plane = build_on(foundation, self._settings, tokens={self._token: ADMIN})
+        plane = build_on(foundation, self._settings, tokens={self._token: ADMIN}, files=self._files)
         plane.aggregation.show(certificates().front_proxy_client)
         return plane
 
@@ -147,7 +164,7 @@ class Cluster:
         add_extension_parts(self.plane)
         await self._stack.enter_async_context(self.plane.supervisor.running())
         if self._settings.controllers:
-            await self.keep(controllers_of(self.plane, None, clock=self.clock).running(), name="controllers")
+            await self.keep(controllers_of(self.plane, self._files, clock=self.clock).running(), name=_CONTROLLERS)
         for setup in self._node_setups:
             self._simulate(setup)
 
@@ -165,6 +182,10 @@ class Cluster:
         """Return a client of the administrator with this user agent, by which faults can select it."""
         transport = self._wire.transport() if self._wire is not None else InProcessTransport(self.plane.local(ADMIN))
         return Client(transport, clock=self.clock, field_manager=field_manager, user_agent=agent)
+
+    def api_of(self, client: str) -> FaultyApi:
+        """Return the API for a socket that one program uses: its requests count as those of `client`."""
+        return self._api.named(client)
 
     def _client(self, user: User | None, name: str) -> Client:
         if self._wire is not None:
@@ -244,6 +265,8 @@ class Cluster:
             await asyncio.wait([task])
             raise TimeoutError(f"{name} has not started after {PATIENCE:g} s; its log says what it waits for") from None
         manager.last_change = self.plane.last_change
+        if name != _CONTROLLERS:
+            self.history.observe(manager)
         self._stops.append(_Kept(manager, stop, task))
         self.managers.append(manager)
         return manager
@@ -268,13 +291,14 @@ class Cluster:
         """
         await self._begin()
         own_requests = is_bookkeeping.set(True)
+        seconds = PATIENCE if self.perturbation is None else self.perturbation.settle_seconds
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(seconds):
                 await (self._settle() if self.perturbation is None else self._settle_perturbed(self.perturbation))
         except TimeoutError:
             busy = [line for manager in self.managers for line in manager.busy()]
             found = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
-            raise TimeoutError(f"the cluster has not settled after {PATIENCE:g} s:\n  {found}") from None
+            raise TimeoutError(f"the cluster has not settled after {seconds:g} s:\n  {found}") from None
         finally:
             is_bookkeeping.reset(own_requests)
 
@@ -291,7 +315,7 @@ class Cluster:
         await perturbation.before_settle()
         while True:
             while perturbation.is_busy:
-                await asyncio.sleep(0)
+                await asyncio.sleep(perturbation.poll_seconds)
             before = [manager.activity for manager in self.managers]
             for kept in list(self._stops):
                 settling = self._tasks.start(kept.manager.settle())
@@ -300,7 +324,9 @@ class Cluster:
                         {settling, kept.task}, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
                     )
                 settling.cancel()
-            if not perturbation.is_busy and before == [manager.activity for manager in self.managers]:
+            if perturbation.is_busy or before != [manager.activity for manager in self.managers]:
+                continue
+            if await perturbation.is_at_rest() and not perturbation.is_busy:
                 break
         if perturbation.needs_time():
             await self.advance(RETRY_SECONDS)  # An operator tries again after an error, before users go on.
@@ -347,11 +373,19 @@ class Cluster:
 
     async def listen(self, directory: Path) -> Path:
         """Open a socket, for tools that need one; return the path of a kubeconfig."""
-        await self._begin()
-        self._socket = await open_wire(self.plane, self._token)
+        wire = await self.open_socket()
         path = directory / "kubeconfig"
-        kubeconfig.write(path, self._socket.access)
+        kubeconfig.write(path, wire.access)
         return path
+
+    async def open_socket(
+        self, handler: RequestHandler | None = None, *, host: str = "127.0.0.1", port: int = 0
+    ) -> Wire:
+        """Open a socket, which closes with the cluster. `handler` answers instead of the API. Raise CannotListen."""
+        await self._begin()
+        wire = await open_wire(self.plane, self._token, handler=handler, host=host, port=port)
+        self._sockets.append(wire)
+        return wire
 
     async def stop(self) -> None:
         """Stop the operators and controllers, then the socket. The end of a test does it too."""
@@ -364,9 +398,9 @@ class Cluster:
             kept.stop.set()
         for kept in reversed(stops):
             await kept.task
-        if self._socket is not None:
-            await self._socket.close()
-            self._socket = None
+        sockets, self._sockets = self._sockets, []
+        for wire in sockets:
+            await wire.close()
 
     async def close(self) -> None:
         """Stop everything and give up all objects."""
@@ -404,14 +438,20 @@ class _NodeSetup:
 
 @asynccontextmanager
 async def running_cluster(
-    *, settings: Settings | None = None, over_http: bool = False, controllers: bool = True
+    *,
+    settings: Settings | None = None,
+    over_http: bool = False,
+    controllers: bool = True,
+    clock: ManualClock | None = None,
+    files: CertificateFiles | None = None,
 ) -> AsyncIterator[Cluster]:
     """Run a new cluster within a block.
 
     With `over_http` the requests of the test and its operators use HTTPS on loopback. Without `controllers` no
-    built-in controllers run: it starts and settles faster.
+    built-in controllers run: it starts and settles faster. With `files` namespaces get the CA's certificate, and
+    certificate requests are signed.
     """
-    cluster = await _build_cluster(settings)
+    cluster = await _build_cluster(settings, clock or ManualClock(), files)
     if not controllers:
         cluster._settings = replace(cluster._settings, controllers=False)
     try:
@@ -423,14 +463,13 @@ async def running_cluster(
         await cluster.close()
 
 
-async def _build_cluster(settings: Settings | None) -> Cluster:
-    clock = ManualClock()
+async def _build_cluster(settings: Settings | None, clock: ManualClock, files: CertificateFiles | None) -> Cluster:
     token = secrets.token_urlsafe(16)
     is_known = settings is None and bool(_BOOTSTRAPPED)
     store = MemoryStore()
     for key, value in _BOOTSTRAPPED.items() if is_known else ():
         await store.put(key, value, expected=0)
-    plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
+    plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN}, files=files)
     ranges = (settings or Settings()).service_ranges
     if not is_known:
         await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES, service_ranges=ranges)
@@ -438,7 +477,7 @@ async def _build_cluster(settings: Settings | None) -> Cluster:
         if settings is None:
             _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
     plane.aggregation.show(certificates().front_proxy_client)
-    return Cluster(plane, clock, settings or Settings(), token)
+    return Cluster(plane, clock, settings or Settings(), token, files)
 
 
 def _proxy_trust() -> Object:

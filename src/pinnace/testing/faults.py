@@ -200,6 +200,8 @@ class Faults:
         self.rules: list[FaultRule] = []
         self.injected: list[InjectedFault] = []
         """The faults that have happened, oldest first."""
+        self.on_inject: Callable[[InjectedFault], None] | None = None
+        """Called with each fault that happens."""
         self.watches: set[OpenWatch] = set()
         """The open watches."""
         self.event_filter: Callable[[str, Object], bool] | None = None
@@ -337,6 +339,8 @@ class Faults:
         key = f"{action.namespace}/{name}" if action.namespace else name
         found = InjectedFault(self._clock.now(), rule.fault, action.verb, resource, key, user.name, client)
         self.injected.append(found)
+        if self.on_inject is not None:
+            self.on_inject(found)
 
     def lift(self) -> None:
         """End all rules."""

@@ -24,10 +24,16 @@ is_bookkeeping: ContextVar[bool] = ContextVar("is_bookkeeping", default=False)
 class FaultyApi:
     """An API with faults."""
 
-    def __init__(self, inner: ServerApi, faults: Faults, clock: AlarmClock) -> None:
+    def __init__(self, inner: ServerApi, faults: Faults, clock: AlarmClock, *, client: str = "") -> None:
+        """`client` stands for the user agent of all requests, for a socket that only one program uses."""
         self._inner = inner
+        self._client = client
         self._faults = faults
         self._clock = clock
+
+    def named(self, client: str) -> FaultyApi:
+        """Return the same API for a program whose requests all count as those of `client`."""
+        return FaultyApi(self._inner, self._faults, self._clock, client=client)
 
     def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]:
         if request.method == "GET" and not self._faults.rules and "watch" not in request.target:
@@ -61,7 +67,7 @@ class FaultyApi:
         except errors.ApiError:
             return await proceed()
         action = self._inner.action_of(request)
-        client = request.headers.get(b"user-agent", b"").decode(errors="replace")
+        client = self._client or request.headers.get(b"user-agent", b"").decode(errors="replace")
         current_writer.set(WriteOrigin(action.verb, asking.name, client))
         rule = self._faults.find(action, request, asking, client)
         if rule is not None and rule.effect is not None:

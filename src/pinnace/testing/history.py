@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from html import escape
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from pinnace.model.clock import Clock
-from pinnace.model.objects import Kind, Object
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.history import Reason, Run
+from pinnace.reconcile.manager import Manager
 from pinnace.store.store import Change
+from pinnace.testing.faults import InjectedFault
+from pinnace.testing.timeline import TimelineEntry, render_html, render_text
 
 _QUIET = frozenset(("resourceVersion", "managedFields", "uid", "creationTimestamp", "generation"))
 _LONGEST = 90
@@ -63,10 +69,64 @@ class ObjectVersion:
             return []
         return list(differences(orjson.loads(self.previous), orjson.loads(self.value)))
 
+    @property
+    def writer(self) -> str:
+        """The client's user agent; the user if it has none."""
+        return self.origin.client or self.origin.user
+
+    def entry(self) -> TimelineEntry:
+        """Return the version as a line of a timeline."""
+        if self.resource in EVENTS and self.value is not None:
+            return _event_entry(self)
+        title = f"{self.action} {self.resource} {self.key}"
+        return TimelineEntry(self.time, self.writer, self.action, title, self.difference)
+
     def __str__(self) -> str:
-        by = self.origin.client or self.origin.user
-        head = f"{self.time:%H:%M:%S.%f}"[:-3] + f" {self.action} {self.resource} {self.key} by {by}"
-        return "\n".join([head, *(f"    {line}" for line in self.difference)])
+        return str(self.entry())
+
+
+@dataclass(slots=True, eq=False)
+class ReconcileSpan:
+    """One reconcile, from its begin to its end."""
+
+    time: datetime
+    operator: str
+    controller: Controller
+    key: Key
+    reasons: tuple[Reason, ...]
+    run: Run | None = None
+    """None while it runs, and for ever if it was interrupted."""
+    length: int = 1
+    """The number of entries of the history that it spans, itself included."""
+
+    def entry(self) -> TimelineEntry:
+        kind = self.controller.kind.name if self.controller.kind is not None else self.controller.name
+        title = f"reconcile {kind} {self.key}"
+        details = [f"because {'; '.join(str(one) for one in self.reasons[:3])}"] if self.reasons else []
+        if self.run is None:
+            return TimelineEntry(self.time, self.operator, "failed", f"{title}: interrupted", details, self.length)
+        if self.run.error:
+            title += f": {self.run.error}"
+        elif self.run.again:
+            title += f": again in {self.run.again:g} s"
+        return TimelineEntry(
+            self.time, self.operator, "failed" if self.run.error else "reconcile", title, details, self.length
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotedFault:
+    """A fault that was injected."""
+
+    fault: InjectedFault
+
+    def entry(self) -> TimelineEntry:
+        one = self.fault
+        title = f"{one.fault}: {one.verb} {one.resource} {one.key}".rstrip()
+        return TimelineEntry(one.time, one.client or one.user, "fault", title)
+
+
+HistoryEntry = ObjectVersion | ReconcileSpan | NotedFault
 
 
 class ObjectHistory:
@@ -76,6 +136,29 @@ class ObjectHistory:
         self._clock = clock
         self.versions: list[ObjectVersion] = []
         """All changes, oldest first."""
+        self.entries: list[HistoryEntry] = []
+        """All changes, reconciles of operators and injected faults, oldest first."""
+
+    def observe(self, manager: Manager) -> None:
+        """Note the reconciles of an operator."""
+        for controller in manager.controllers:
+            controller.history.observer = partial(self._begin_reconcile, manager.name, controller)
+
+    def _begin_reconcile(
+        self, operator: str, controller: Controller, key: Key, reasons: tuple[Reason, ...]
+    ) -> Callable[[Run], None]:
+        span, at = ReconcileSpan(self._clock.now(), operator, controller, key, reasons), len(self.entries)
+        self.entries.append(span)
+
+        def end(run: Run) -> None:
+            span.run = run
+            span.length = len(self.entries) - at
+
+        return end
+
+    def note_injection(self, fault: InjectedFault) -> None:
+        """Note a fault that happens now."""
+        self.entries.append(NotedFault(fault))
 
     def note(self, changes: Sequence[Change]) -> None:
         """Write down a commit: the store calls this, in the task of the writer."""
@@ -84,7 +167,9 @@ class ObjectHistory:
             _, _, group, plural, key = change.key.split("/", 4)
             resource = plural if group == "core" else f"{plural}.{group}"
             previous = change.previous.value if change.previous is not None else None
-            self.versions.append(ObjectVersion(now, change.revision, resource, key, writer, change.value, previous))
+            version = ObjectVersion(now, change.revision, resource, key, writer, change.value, previous)
+            self.versions.append(version)
+            self.entries.append(version)
 
     def __call__(self, obj: Object) -> list[ObjectVersion]:
         """Return the versions of an object: as `of`."""
@@ -98,25 +183,73 @@ class ObjectHistory:
         keys = {f"{namespace}/{name}", name} if namespace else {f"default/{name}", name}
         return [one for one in self.versions if one.key in keys and _is_kind(one, kind)]
 
-    def timeline(self, matches: Callable[[ObjectVersion], bool] | None = None) -> str:
-        """Return the matching changes as text, oldest first. Events and Leases are left out."""
-        shown = [one for one in self.versions if one.resource not in NOISE and (matches is None or matches(one))]
-        return "\n".join(str(one) for one in shown)
+    def timeline(self, matches: Callable[[HistoryEntry], bool] | None = None) -> str:
+        """Return the matching changes, Events, reconciles and faults as text, oldest first. Leases are left out."""
+        return render_text(self.timeline_entries(matches))
 
-    def timeline_html(self, title: str = "timeline") -> str:
-        """Return the changes as a page in HTML, with a lane for each writer."""
-        return render_html([one for one in self.versions if one.resource not in NOISE], title)
+    def timeline_html(self, title: str = "timeline", matches: Callable[[HistoryEntry], bool] | None = None) -> str:
+        """Return the same as a page in HTML, with a lane for each program."""
+        return render_html(self.timeline_entries(matches), title)
 
-    def recent(self, count: int = 30) -> str:
-        """Return the last changes by clients as text; those of the cluster's own parts are left out."""
-        shown = [
-            one for one in self.versions if one.resource not in NOISE and not one.origin.user.startswith("system:")
+    def timeline_entries(self, matches: Callable[[HistoryEntry], bool] | None = None) -> list[TimelineEntry]:
+        """Return the matching entries of a timeline."""
+        chosen = [
+            at
+            for at, one in enumerate(self.entries)
+            if not (isinstance(one, ObjectVersion) and one.resource in _LEFT_OUT) and (matches is None or matches(one))
         ]
-        return "\n".join(str(one) for one in shown[-count:])
+        found = []
+        for at in chosen:
+            entry = self.entries[at].entry()
+            end = at + entry.length  # It spans entries that are left out, too.
+            entry.length = bisect_left(chosen, end) - bisect_left(chosen, at)
+            found.append(entry)
+        return found
+
+    def about(self, resource: str | None, namespace: str | None, name: str | None) -> Callable[[HistoryEntry], bool]:
+        """Return a filter for objects of a resource, a namespace and a name. Without a resource NOISE is left out."""
+
+        def matches(one: HistoryEntry) -> bool:
+            key = one.fault.key if isinstance(one, NotedFault) else str(one.key)
+            found = one.fault.resource if isinstance(one, NotedFault) else ""
+            if isinstance(one, ObjectVersion):
+                found = one.resource
+                if not resource and found in NOISE and found not in EVENTS:
+                    return False
+            own_namespace, _, own = key.rpartition("/")
+            return (
+                (not resource or not found or found == resource)
+                and namespace in (None, own_namespace)
+                and (name is None or own == name or (found in EVENTS and own.startswith(f"{name}.")))
+            )
+
+        return matches
+
+    def recent(self, count: int = 40) -> str:
+        """Return the last entries by clients as text; those of the cluster's own parts are left out."""
+        return render_text(self.timeline_entries(is_by_client)[-count:])
 
 
-NOISE = frozenset(("events", "events.events.k8s.io", "leases.coordination.k8s.io", "ipaddresses.networking.k8s.io"))
+def is_by_client(one: HistoryEntry) -> bool:
+    """Whether an entry is not one of the cluster's own parts."""
+    user = one.origin.user if isinstance(one, ObjectVersion) else ""
+    return not user.startswith("system:")
+
+
+EVENTS = frozenset(("events", "events.events.k8s.io"))
+_LEFT_OUT = frozenset(("leases.coordination.k8s.io", "ipaddresses.networking.k8s.io"))
+NOISE = EVENTS | _LEFT_OUT
 """Resources whose changes tell nothing of what an operator does."""
+
+
+def _event_entry(version: ObjectVersion) -> TimelineEntry:
+    obj = version.object
+    involved = obj.get("involvedObject") or obj.get("regarding") or {}
+    namespace = f"{involved['namespace']}/" if involved.get("namespace") else ""
+    about = f"{involved.get('kind', '')} {namespace}{involved.get('name', '')}"
+    title = f"{obj.get('type', 'Normal')} {obj.get('reason', '')}: {about}"
+    message = str(obj.get("message") or obj.get("note") or "")
+    return TimelineEntry(version.time, version.writer, "event", title, message.splitlines())
 
 
 def _is_kind(version: ObjectVersion, kind: Kind) -> bool:
@@ -147,33 +280,3 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 def _short(value: Any) -> str:
     text = orjson.dumps(value).decode()
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 14px sans-serif; margin: 2em }} table {{ border-collapse: collapse }}
-th, td {{ border: 1px solid #ccc; padding: 4px 8px; vertical-align: top; text-align: left }}
-.created {{ background: #e6f4ea }} .updated {{ background: #e8f0fe }} .deleted {{ background: #fce8e6 }}
-pre {{ margin: 4px 0 0; white-space: pre-wrap; font-size: 12px }}
-</style></head><body><h1>{title}</h1><table>
-<tr><th>time</th>{lanes}</tr>
-{rows}
-</table></body></html>
-"""
-
-
-def render_html(versions: Sequence[ObjectVersion], title: str) -> str:
-    """Return versions as a page in HTML: a row for each, a column for each writer."""
-    writers = list(dict.fromkeys(_writer_of(one) for one in versions))
-    rows = []
-    for one in versions:
-        details = f"<pre>{escape(chr(10).join(one.difference))}</pre>" if one.difference else ""
-        cell = f'<td class="{one.action}">{one.action} {escape(one.resource)} {escape(one.key)}{details}</td>'
-        cells = "".join(cell if writer == _writer_of(one) else "<td></td>" for writer in writers)
-        rows.append(f"<tr><td>{one.time:%H:%M:%S.%f}</td>{cells}</tr>")
-    lanes = "".join(f"<th>{escape(writer)}</th>" for writer in writers)
-    return _PAGE.format(title=escape(title), lanes=lanes, rows="\n".join(rows))
-
-
-def _writer_of(version: ObjectVersion) -> str:
-    return version.origin.client or version.origin.user

@@ -6,6 +6,7 @@ pytest loads it in every environment with pinnace, so it imports nothing before 
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from pathlib import Path
@@ -40,16 +41,26 @@ async def kubeconfig(cluster: Cluster, tmp_path: Path) -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the faults and the last changes of the test's clusters to the report of a failed test."""
+    """Add the faults and the timeline of the test's clusters to the report of a failed test."""
     report = yield
     module = sys.modules.get("pinnace.testing.cluster")
     if report.failed and module is not None:
         for name, value in getattr(item, "funcargs", {}).items():
             if isinstance(value, module.Cluster):
-                for title, text in (("faults", value.faults.report()), ("last changes", value.history.recent())):
-                    if text:
-                        report.sections.append((f"{title} of {name}", text))
+                texts = (("faults", value.faults.report()), ("timeline", _timeline_of(value, item)))
+                report.sections += [(f"{title} of {name}", text) for title, text in texts if text]
     return report
+
+
+def _timeline_of(cluster: Cluster, item: pytest.Item) -> str:
+    """Return the last lines of the timeline, and the path of its picture, which is written to pytest's cache."""
+    text = cluster.history.recent()
+    cache: pytest.Cache | None = getattr(item.config, "cache", None)
+    if not text or cache is None:
+        return text
+    path = cache.mkdir("pinnace-timelines") / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.nodeid).strip('-')[-120:]}.html"
+    path.write_text(cluster.history.timeline_html(item.name))
+    return f"{text}\nall of it as a picture: {path}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,10 +16,11 @@ from pinnace.client import kubeconfig as client_kubeconfig
 from pinnace.client.client import Client
 from pinnace.client.http import HttpTransport
 from pinnace.client.transport import Answer, Stream
+from pinnace.cluster.cluster import CannotListen, url_of
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.kubeconfig import ClusterAccess, kubeconfig_of
 from pinnace.model.clock import AlarmClock
-from pinnace.server.http.server import HttpServer, tls_context
+from pinnace.server.http.server import HttpServer, RequestHandler, tls_context
 from pinnace.testing.faulty_api import BOOKKEEPING, is_bookkeeping
 
 
@@ -34,14 +35,14 @@ def certificates() -> CertificateFiles:
 class Wire:
     """An open socket, and transports to it for any user. Closing it closes them too."""
 
-    def __init__(self, server: HttpServer, token: str) -> None:
+    def __init__(self, server: HttpServer, token: str, *, host: str = "127.0.0.1") -> None:
         """`token` is of a user who may impersonate every user."""
         self._server = server
         self._transports: list[HttpTransport] = []
         self.sent = 0
         """The number of requests so far."""
         ca = certificates().ca.certificate.read_bytes()
-        self.access = ClusterAccess(server=f"https://127.0.0.1:{server.port}", ca=ca, token=token)
+        self.access = ClusterAccess(server=url_of(host, server.port), ca=ca, token=token)
 
     def transport(self, user: User | None = None) -> HttpTransport:
         """Return a transport for the token's user, or for a user that it impersonates."""
@@ -82,8 +83,18 @@ def _mark(headers: Mapping[str, str]) -> Mapping[str, str]:
     return {**headers, BOOKKEEPING.decode(): "true"} if is_bookkeeping.get() else headers
 
 
-async def open_wire(plane: ControlPlane, token: str) -> Wire:
-    """Listen for a control plane that knows `token`. Close the wire when done."""
+async def open_wire(
+    plane: ControlPlane,
+    token: str,
+    *,
+    handler: RequestHandler | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+) -> Wire:
+    """Listen for a control plane that knows `token`. Close the wire when done. Raise CannotListen.
+
+    `handler` answers the requests instead of the control plane's API.
+    """
     files = certificates()
     context = tls_context(
         certificate=files.server.certificate,
@@ -92,8 +103,11 @@ async def open_wire(plane: ControlPlane, token: str) -> Wire:
         proxy_ca=files.front_proxy_ca.certificate,
     )
     server = HttpServer()
-    await server.start("127.0.0.1", 0, context, plane.api)
-    return Wire(server, token)
+    try:
+        await server.start(host, port, context, handler or plane.api)
+    except OSError as error:
+        raise CannotListen(host, port, error) from error
+    return Wire(server, token, host=host)
 
 
 @asynccontextmanager

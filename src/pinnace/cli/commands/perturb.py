@@ -5,19 +5,60 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from pinnace.cli.scenario_steps import scenario_of
+from pinnace.cli.session import CommandError
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
 from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
 from pinnace.testing.perturb.search import replay, search
 
 
 def perturb(
-    file: Annotated[Path, typer.Argument(help="A Python file with one or more Scenarios.", metavar="FILE")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="A Python file with one or more Scenarios; with --command the steps of users: manifests to apply, "
+            "delete:MANIFEST, or executables.",
+            metavar="FILE...",
+        ),
+    ],
+    command: Annotated[
+        str,
+        typer.Option(
+            help="The command that starts the operator, which finds the cluster by KUBECONFIG.", show_default=False
+        ),
+    ] = "",
+    setup: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --command: a step before the operator starts, such as its CRDs; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='With --command: what may differ, such as "configmaps *: data.time"; may be repeated.',
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[
+        float,
+        typer.Option(
+            help="With --command: the seconds without a change after which the operator has finished.", min=0.05
+        ),
+    ] = 1.5,
+    deadline: Annotated[
+        float,
+        typer.Option(help="With --command: the seconds in which a disturbed operator must reach the end state.", min=0),
+    ] = 15.0,
     only: Annotated[str, typer.Option(help="Only the scenario with this name.", show_default=False)] = "",
     kinds: Annotated[
         str, typer.Option(help=f"The disturbances to try, separated by commas: {', '.join(KINDS)}.", show_default="all")
@@ -32,6 +73,8 @@ def perturb(
     \b
       pinnace perturb scenarios.py                        every disturbance at every point
       pinnace perturb scenarios.py --replay crash:2       one of them, again
+      pinnace perturb --command ./manager --setup crds.yaml site.yaml grow.yaml
+                                                          a program in any language
 
     The operator crashes between two writes, sees an older state after a restart, misses a state, loses an answer, or
     overlaps with a second replica. A difference in the end is printed with its writes and a test that shows it. The
@@ -39,7 +82,20 @@ def perturb(
     """
     logging.disable(logging.ERROR)  # Operators log each disturbance, as they should.
     code = 0
-    for scenario in _scenarios_in(file, only):
+    if command:
+        try:
+            options: dict[str, Any] = {
+                "setup": setup or (),
+                "ignore": ignore or (),
+                "quiet": quiet,
+                "deadline": deadline,
+            }
+            scenarios = [scenario_of(shlex.split(command), files, **options)]
+        except (CommandError, ValueError) as error:
+            _fail(str(error))
+    else:
+        scenarios = _scenarios_in(files, only)
+    for scenario in scenarios:
         try:
             code = max(code, asyncio.run(_search(scenario, _kinds_of(kinds), limit, show)))
         except ScenarioFailed as error:
@@ -66,7 +122,12 @@ def _kinds_of(text: str) -> list[DisturbanceKind]:
     return [kind for kind in KINDS if not asked or kind in asked]
 
 
-def _scenarios_in(file: Path, only: str) -> list[Scenario]:
+def _scenarios_in(files: Sequence[str], only: str) -> list[Scenario]:
+    file = Path(files[0])
+    if len(files) > 1:
+        _fail(
+            f"expected one Python file with Scenarios, found {len(files)}; steps need --command, the operator's start"
+        )
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
         _fail(f"{file} is not a Python file")

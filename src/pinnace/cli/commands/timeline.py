@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pinnace.testing.history import render_html
 from pinnace.testing.recordings import BadRecording, read_recording, versions_of
+from pinnace.testing.timeline import render_html, render_text
 
 
 def timeline(
@@ -30,5 +30,5 @@ def timeline(
         raise typer.Exit(1) from None
     if recording.is_cut_off:
         print(f"pinnace: {file} is cut off: its last line is left out", file=sys.stderr)
-    versions = versions_of(recording)
-    print(render_html(versions, file.name) if html else "\n".join(str(one) for one in versions))
+    entries = [version.entry() for version in versions_of(recording)]
+    print(render_html(entries, file.name) if html else render_text(entries))

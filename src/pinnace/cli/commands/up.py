@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import signal
 import sys
@@ -25,6 +24,7 @@ from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
 from pinnace.cli.agent_options import AgentCount
+from pinnace.cli.control import ControlFlag, StartCluster, control_error, controlled_cluster
 from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.first_commands import first_commands
 from pinnace.cli.own_node import NodeFlag, own_node_name
@@ -44,6 +44,7 @@ from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
+from pinnace.cluster.event_loop import allow_many_connections, loop_factory
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.security import AuthorizationModeError
 from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
@@ -89,6 +90,7 @@ def up(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep everything in memory and leave nothing behind.")
     ] = False,
+    control: ControlFlag = False,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 6443,
     kubeconfig_path: Annotated[
@@ -276,8 +278,7 @@ def up(
     The first start creates a certificate authority, an administrator and the default namespaces. State is kept in the
     data directory, from which the next start continues.
     """
-    if ephemeral and data_dir is not None:
-        _fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
+    data = _data_dir(data_dir, ephemeral=ephemeral)
     etcd = _etcd_settings(store, (etcd_cafile, etcd_certfile, etcd_keyfile), etcd_user, etcd_password_file)
     providers = _oidc_providers(
         issuer_url=oidc_issuer_url,
@@ -291,7 +292,7 @@ def up(
         signing_algorithms=tuple(oidc_signing_algs.split(",")),
     )
     settings = Settings(
-        data_dir=None if ephemeral else (data_dir or default_data_dir()),
+        data_dir=data,
         etcd=etcd,
         host=host,
         port=port,
@@ -301,7 +302,7 @@ def up(
         controllers=not no_controllers,
         scheduler=not no_scheduler,
         nodes=nodes,
-        node=own_node_name(node if agents == 1 else True, is_useful=not nodes and not no_controllers),
+        node=own_node_name(node if agents == 1 else True, is_useful=not nodes and not no_controllers and not control),
         agents=agents,
         stages=stages,
         auth=AuthSettings(
@@ -333,9 +334,23 @@ def up(
         encryption_key_file=encryption_key_file,
         accept_data_loss=accept_data_loss,
     )
-    if stages is not None and not nodes:
+    _check(settings, has_control=control)
+    _start(
+        controlled_cluster if control else running, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge
+    )
+
+
+def _data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:
+    if ephemeral and chosen is not None:
+        _fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
+    return None if ephemeral else (chosen or default_data_dir())
+
+
+def _check(settings: Settings, *, has_control: bool) -> None:
+    if settings.stages is not None and not settings.nodes:
         _fail("--stages is for simulated nodes, and there are none; add --nodes N")
-    _start(settings, kubeconfig_path, _load_extensions(run or ()), merge=merge)
+    if has_control and (error := control_error(settings)):
+        _fail(error)
 
 
 def _served_minor(version: str) -> str:
@@ -387,17 +402,29 @@ async def _run_extensions(stack: AsyncExitStack, access: ClusterAccess, extensio
         print(f"{extension.name} is running", flush=True)
 
 
-def _start(settings: Settings, kubeconfig_path: Path | None, extensions: Sequence[Extension], *, merge: bool) -> None:
-    _allow_many_connections()
+def _start(
+    start: StartCluster,
+    settings: Settings,
+    kubeconfig_path: Path | None,
+    extensions: Sequence[Extension],
+    *,
+    merge: bool,
+) -> None:
+    allow_many_connections()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, kubeconfig_path, extensions, merge=merge))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve(start, settings, kubeconfig_path, extensions, merge=merge))
     except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, OSError) as error:
         _fail(str(error))
 
 
 async def _serve(
-    settings: Settings, kubeconfig_path: Path | None, extensions: Sequence[Extension], *, merge: bool
+    start: StartCluster,
+    settings: Settings,
+    kubeconfig_path: Path | None,
+    extensions: Sequence[Extension],
+    *,
+    merge: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -420,7 +447,7 @@ async def _serve(
 
     async with AsyncExitStack() as stack:
         with progress("starting the cluster"):
-            cluster = await stack.enter_async_context(running(settings, before_ready=write_kubeconfigs))
+            cluster = await stack.enter_async_context(start(settings, before_ready=write_kubeconfigs))
         gc.freeze()  # So do the controllers, which are loaded last.
         seconds = time.monotonic() - STARTED
         print(f"pinnace {__version__} is ready at {cluster.url} ({seconds:.2f} s). Ctrl-C stops it.")
@@ -428,25 +455,6 @@ async def _serve(
         await _run_extensions(stack, cluster.access, extensions)
         await stop.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
-
-
-def _allow_many_connections() -> None:
-    """Raise the limit of open files: each client is one, and the usual limit is for programs with few."""
-    try:
-        import resource  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # Some systems report a higher limit than they grant.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return None
-    return uvloop.Loop
 
 
 def _rotation(megabytes: int, kept: int, days: int, *, compresses: bool) -> Rotation:

@@ -21,6 +21,7 @@ from pinnace.auth.remote import RemoteConfigError
 from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
+from pinnace.cluster.event_loop import loop_factory
 from pinnace.cluster.security import AuthorizationModeError
 from pinnace.server.audit.policy import AuditPolicyError
 from pinnace.store.memory import MemoryStore
@@ -139,7 +140,7 @@ def _say(writer: asyncio.StreamWriter, **said: Any) -> None:
 def serve(listeners: Sequence[socket.socket], directory: Path) -> None:
     """Serve launchers at these sockets until SIGTERM or SIGINT. Data is kept in the directory."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(listeners, directory))
 
 
@@ -156,11 +157,3 @@ async def _run(listeners: Sequence[socket.socket], directory: Path) -> None:
         await stop.wait()
         await servers.stop()
         await stores.save()
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return None
-    return uvloop.Loop

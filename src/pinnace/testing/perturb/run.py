@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from pinnace.model import errors
@@ -11,15 +12,16 @@ from pinnace.model.tasks import Tasks
 from pinnace.reconcile.manager import Manager
 from pinnace.server.http.messages import Answer
 from pinnace.server.local import Answers
-from pinnace.testing.cluster import Cluster
+from pinnace.testing.cluster import PATIENCE, Cluster
 from pinnace.testing.faults import Interception, OpenWatch, timeout_error
+from pinnace.testing.perturb.programs import ProgramLauncher
+from pinnace.testing.perturb.replicas import InProcessLauncher, Launcher, Replica
 from pinnace.testing.perturb.scenario import Scenario
 from pinnace.testing.perturb.schedule import Disturbance
 from pinnace.testing.perturb.state import State, end_state
 
-_IDLE_TURNS = 200
-"""The turns of the loop without work after which an operator has finished with what it sees."""
 _UNCOUNTED = frozenset(("events", "leases", "customresourcedefinitions"))
+_CONVERGENCE_POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -43,15 +45,18 @@ class PerturbedRun:
     cluster: Cluster
     scenario: Scenario
     disturbance: Disturbance | None
+    expected: State | None = None
+    """The end state of the undisturbed run, which a program gets some time to reach."""
     writes: int = 0
     events: int = 0
     was_disturbed: bool = False
     _replicas: int = 0
     _agent: str = ""
     """The user agent of the first replica, whose writes count."""
-    _manager: Manager | None = None
+    _replica: Replica | None = None
+    """The newest replica."""
     _busy: int = 0
-    _skipped: Manager | None = None
+    _skipped: Replica | None = None
     _settles: int = 0
     _missed_at: int = 0
     _had_time: bool = False
@@ -60,55 +65,71 @@ class PerturbedRun:
     _frozen: Answers | None = None
     _tasks: Tasks = field(default_factory=Tasks)
 
+    def __post_init__(self) -> None:
+        scenario = self.scenario
+        self._name = scenario.operator_name
+        self._launcher: Launcher
+        if scenario.operator is not None:
+            self._launcher = InProcessLauncher(self.cluster, scenario.operator)
+        else:
+            self._launcher = ProgramLauncher(self.cluster, scenario.command, quiet=scenario.quiet)
+        self.poll_seconds = self._launcher.poll_seconds
+        self.settle_seconds = PATIENCE if scenario.operator is not None else PATIENCE + scenario.deadline
+
     async def go(self) -> RunOutcome:
         """Run the scenario to its end and return the end state."""
         cluster = self.cluster
         cluster.perturbation = self
         error = ""
         try:
-            self._manager = await self._start_replica()
-            self._agent = self._agents(1)
+            self._agent = self._agent_of(1)
             cluster.faults.add("seen", self._on_write, client=self._agent, verb="write")
             cluster.faults.event_filter = self._on_event
             self._frozen = cluster.faults.freeze()
+            self._replica = await self._start_replica()
             await self.scenario.act(cluster)
             self._lift_missed()
-            await cluster.advance(self.scenario.seconds)
+            state = await self._await_end()
         except (Exception, TimeoutError) as failure:
             error = f"{type(failure).__name__}: {failure}"
+            state = await self._state()
         finally:
             cluster.perturbation = None
             await self._tasks.close()
-        page = await cluster.plane.store.list("/registry/")
-        return RunOutcome(
-            end_state(page.records, self.scenario.ignore),
-            self.writes,
-            self.events,
-            cluster.history.timeline(),
-            error,
-            self.was_disturbed,
-        )
+            await self._launcher.close()
+        return RunOutcome(state, self.writes, self.events, cluster.history.timeline(), error, self.was_disturbed)
+
+    async def _await_end(self) -> State:
+        """Return the end state. A program gets some real time to reach the expected one, an operator virtual time."""
+        if self.scenario.operator is not None:
+            await self.cluster.advance(self.scenario.seconds)
+            return await self._state()
+        await self.cluster.settle()
+        deadline = time.monotonic() + self.scenario.deadline
+        while (state := await self._state()) != self.expected and self.expected is not None:
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_CONVERGENCE_POLL_SECONDS)
+        return state
+
+    async def _state(self) -> State:
+        page = await self.cluster.plane.store.list("/registry/")
+        return end_state(page.records, self.scenario.ignore)
 
     # Replicas
 
-    def _agents(self, number: int) -> str:
-        return f"{self.scenario.operator().name}/replica-{number}"
+    def _agent_of(self, number: int) -> str:
+        return f"{self._name}/replica-{number}"
 
-    async def _start_replica(self) -> Manager:
+    async def _start_replica(self) -> Replica:
         self._replicas += 1
-        operator = self.scenario.operator()
-        agent = f"{operator.name}/replica-{self._replicas}"
-        client = self.cluster.client_with_agent(field_manager=operator.name, agent=agent)
-        return await self.cluster.run(operator, client=client)
-
-    async def _finish_view(self) -> None:
-        """Return when the newest replica has done all that follows from what it sees."""
-        idle = 0
-        while idle < _IDLE_TURNS:
-            await asyncio.sleep(0)
-            idle = idle + 1 if self._manager is not None and self._manager.is_idle else 0
+        return await self._launcher.start(self._agent_of(self._replicas))
 
     # For `Cluster.settle`
+
+    async def is_at_rest(self) -> bool:
+        """Return whether no program outside of this process has work left."""
+        return await self._launcher.is_at_rest()
 
     @property
     def is_busy(self) -> bool:
@@ -117,10 +138,12 @@ class PerturbedRun:
 
     def skips(self, manager: Manager) -> bool:
         """Whether a manager is behind on purpose."""
-        return manager is self._skipped
+        return self._skipped is not None and self._skipped.owns(manager)
 
     def needs_time(self) -> bool:
         """Return True once after a disturbance: an error is followed by a delayed retry."""
+        if self.scenario.operator is None:
+            return False  # Its retries follow the system's clock.
         if not self.was_disturbed or self._had_time or self._skipped is not None:
             return False
         self._had_time = True
@@ -165,22 +188,22 @@ class PerturbedRun:
     async def _crash(self, answer: Answer, *, is_stale: bool) -> Answer:
         """The operator gets no answer any more; another instance of it starts."""
         self._busy += 1
-        crashed, self._manager = self._manager, None
-        self._tasks.start(self._recover(crashed, is_stale=is_stale))
-        await asyncio.get_running_loop().create_future()  # Ends when the operator is killed.
+        crashed, self._replica = self._replica, None
+        ended = self._tasks.start(self._recover(crashed, is_stale=is_stale))
+        await asyncio.wait([ended])  # By then the operator is killed, and its connection closed.
         return answer
 
-    async def _recover(self, crashed: Manager | None, *, is_stale: bool) -> None:
+    async def _recover(self, crashed: Replica | None, *, is_stale: bool) -> None:
         try:
             if crashed is not None:
-                await self.cluster.kill(crashed)
+                await crashed.kill()
             if not is_stale:
-                self._manager = await self._start_replica()
+                self._replica = await self._start_replica()
                 return
-            agent = f"{self.scenario.operator().name}/replica-{self._replicas + 1}"
+            agent = self._agent_of(self._replicas + 1)
             with self.cluster.faults.stale_reads(client=agent, verb="view", frozen=self._frozen):
-                self._manager = await self._start_replica()
-                await self._finish_view()
+                self._replica = await self._start_replica()
+                await self._replica.finish()
             for stream in self._streams(agent):
                 stream.cut()
         finally:
@@ -189,10 +212,10 @@ class PerturbedRun:
     async def _overlap(self, call: Interception) -> Answer:
         """Let a second replica work while the first one is about to write; then the first one writes, and ends."""
         self._busy += 1
-        first = self._manager
+        first = self._replica
         try:
-            self._manager = await self._start_replica()
-            await self._finish_view()
+            self._replica = await self._start_replica()
+            await self._replica.finish()
         finally:
             self._busy -= 1
         answer = await call.proceed()
@@ -200,14 +223,11 @@ class PerturbedRun:
         self._tasks.start(self._end_first(first))
         return answer
 
-    async def _end_first(self, first: Manager | None) -> None:
+    async def _end_first(self, first: Replica | None) -> None:
         try:
-            idle = 0
-            while first is not None and idle < _IDLE_TURNS:
-                await asyncio.sleep(0)
-                idle = idle + 1 if first.is_idle else 0
             if first is not None:
-                await self.cluster.kill(first)
+                await first.finish()
+                await first.kill()
         finally:
             self._busy -= 1
 
@@ -222,7 +242,7 @@ class PerturbedRun:
         if planned is None or planned.kind != "missed-state" or planned.point != self.events:
             return True
         self.was_disturbed = True
-        self._skipped, self._missed_at = self._manager, self._settles
+        self._skipped, self._missed_at = self._replica, self._settles
         return False
 
     def _lift_missed(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pinnace.sdk.extension import Extension
 from pinnace.testing.cluster import Cluster
@@ -14,15 +15,32 @@ from pinnace.testing.perturb.schedule import Disturbance
 class Scenario:
     """A run that must always end in the same state, whatever happens to the operator on the way."""
 
-    operator: Callable[[], Extension]
-    """Makes a new instance of the operator, as a start of its process does."""
     act: Callable[[Cluster], Awaitable[None]]
     """Acts as users do. `await cluster.settle()` between two steps lets the operator finish the first one."""
+    operator: Callable[[], Extension] | None = None
+    """Makes a new instance of the operator, as a start of its process does."""
+    command: tuple[str, ...] = ()
+    """Starts the operator instead: a program in any language, which finds the cluster by KUBECONFIG."""
+    setup: Callable[[Cluster], Awaitable[None]] | None = None
+    """Prepares the cluster once, before the operator runs for the first time."""
+    quiet: float = 1.5
+    """For a `command`: the real seconds without a change after which the program has finished a step."""
+    deadline: float = 15.0
+    """For a `command`: the real seconds in which a disturbed run must reach the end state."""
     name: str = "scenario"
     ignore: tuple[str, ...] = ()
     """Patterns of what may differ in the end: "configmaps default/x", or "websites.example.com *: status.runs"."""
     seconds: float = 90.0
     """The time that passes at the end, by the cluster's clock, so that retries and timers are done."""
+
+    def __post_init__(self) -> None:
+        if (self.operator is None) == (not self.command):
+            raise ValueError(f"the scenario {self.name} needs an operator or a command, and not both")
+
+    @property
+    def operator_name(self) -> str:
+        """The name of the operator, or of its program."""
+        return self.operator().name if self.operator is not None else Path(self.command[0]).name
 
 
 @dataclass(frozen=True, slots=True)

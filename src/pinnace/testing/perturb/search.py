@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from pinnace.testing.cluster import Cluster, running_cluster
+from pinnace.testing.live_clock import LiveClock
 from pinnace.testing.perturb.run import PerturbedRun, RunOutcome
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed, SearchResult, TimingBug
 from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
@@ -31,20 +33,20 @@ async def search(
     undisturbed scenario raises or does not settle.
     """
     if base is None:
-        async with running_cluster() as fresh:
+        async with _fresh_cluster(scenario) as fresh:
             return await search(scenario, base=fresh, kinds=kinds, limit=limit)
     async with await _prepare(base, scenario) as prepared:
         result = SearchResult(scenario.name)
         expected = await _run(prepared, scenario, None)
-        again = await _run(prepared, scenario, None)
         if expected.error:
             raise ScenarioFailed(f"{scenario.name} fails without a disturbance: {expected.error}")
+        again = await _run(prepared, scenario, None, expected)
         result.unstable = compare(expected.state, again.state)
         if result.unstable:
             return result
         began = time.perf_counter()
         for disturbance in list(_points(expected, kinds))[:limit]:
-            outcome = await _run(prepared, scenario, disturbance)
+            outcome = await _run(prepared, scenario, disturbance, expected)
             result.tried.append(disturbance)
             if differences := _differences(expected, outcome):
                 result.findings.append(_finding(scenario, disturbance, differences, outcome))
@@ -55,27 +57,38 @@ async def search(
 async def replay(scenario: Scenario, disturbance: str, *, base: Cluster | None = None) -> list[str]:
     """Run a scenario once undisturbed and once with a disturbance such as "crash:2"; return the differences."""
     if base is None:
-        async with running_cluster() as fresh:
+        async with _fresh_cluster(scenario) as fresh:
             return await replay(scenario, disturbance, base=fresh)
     planned = Disturbance.parse(disturbance)
     async with await _prepare(base, scenario) as prepared:
         expected = await _run(prepared, scenario, None)
-        return _differences(expected, await _run(prepared, scenario, planned))
+        return _differences(expected, await _run(prepared, scenario, planned, expected))
+
+
+def _fresh_cluster(scenario: Scenario) -> AbstractAsyncContextManager[Cluster]:
+    """Return a new cluster. For programs of their own its time passes as theirs does."""
+    return running_cluster(clock=None if scenario.operator is not None else LiveClock())
 
 
 async def _prepare(base: Cluster, scenario: Scenario) -> Cluster:
     """Return a fork in which the operator has been installed, and does not run."""
     prepared = await base.fork()
+    if scenario.setup is not None:
+        await scenario.setup(prepared)
+    if scenario.operator is None:
+        return prepared
     manager = await prepared.run(scenario.operator())
     await prepared.settle()
     await prepared.kill(manager)
     return prepared
 
 
-async def _run(prepared: Cluster, scenario: Scenario, disturbance: Disturbance | None) -> RunOutcome:
+async def _run(
+    prepared: Cluster, scenario: Scenario, disturbance: Disturbance | None, expected: RunOutcome | None = None
+) -> RunOutcome:
     async with await prepared.fork() as fork:
         try:
-            return await PerturbedRun(fork, scenario, disturbance).go()
+            return await PerturbedRun(fork, scenario, disturbance, expected.state if expected else None).go()
         finally:
             fork.faults.rules.clear()
 
