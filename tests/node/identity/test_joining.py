@@ -15,13 +15,20 @@ import pytest
 from pinnace.auth.certificates.authority import KeyPair, issue, new_ca
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import Access, find_access
+from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.kubeconfig import write
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.node.identity.certificates import CLIENT_FILE, CertificateRenewal, NodeCertificate, load, save
-from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, hash_of, node_access
+from pinnace.node.identity.joining import (
+    BootstrapToken,
+    JoinFailed,
+    access_of_token,
+    bootstrap_node,
+    hash_of,
+    node_access,
+)
 
 NODE = "joined"
 
@@ -101,6 +108,24 @@ async def test_an_administrator_can_make_a_node_too(cluster: RunningCluster, tmp
     access = await node_access(find_access(path=tmp_path / "admin.conf"), NODE, tmp_path / "pki")
     async with connect(access) as client:
         assert (await _user(client))[0] == f"system:node:{NODE}"
+
+
+async def test_a_bootstrap_kubeconfig_is_needed_once(cluster: RunningCluster, tmp_path: Path) -> None:
+    admin, own, pki = tmp_path / "admin.conf", tmp_path / "kubelet.conf", tmp_path / "pki"
+    async with connect(await bootstrap_node(admin, own, NODE, pki)) as client:
+        assert (await _user(client))[0] == f"system:node:{NODE}"
+    assert own.stat().st_mode & 0o777 == 0o600
+    async with connect(find_access(path=own)) as client:
+        assert (await _user(client))[0] == f"system:node:{NODE}"
+    first = load(pki / CLIENT_FILE)
+    async with connect(await bootstrap_node(tmp_path / "gone.conf", own, NODE, pki)) as client:
+        assert (await _user(client))[0] == f"system:node:{NODE}"
+    assert load(pki / CLIENT_FILE) == first
+    (pki / CLIENT_FILE).unlink()
+    with pytest.raises(KubeconfigError, match=r"gone\.conf"):
+        await bootstrap_node(tmp_path / "gone.conf", own, NODE, pki)
+    await bootstrap_node(admin, own, NODE, pki)
+    assert load(pki / CLIENT_FILE) != first
 
 
 async def test_a_node_may_touch_its_own_objects_alone(token: BootstrapToken, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pinnace.cli.data_directory import default_data_dir
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
-from pinnace.client.kubeconfig import KubeconfigError, find_access
+from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
@@ -36,7 +36,7 @@ from pinnace.node.identity.certificates import (
     save,
     self_signed_certificate,
 )
-from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, node_access
+from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, bootstrap_node, node_access
 from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, parse_thresholds
 from pinnace.node.runtime.errors import RuntimeFailure
 
@@ -52,6 +52,14 @@ def node(
         typer.Option(
             help="The kubeconfig of the cluster. Its user requests the node's own certificate, at the first start.",
             show_default="kubectl's",
+        ),
+    ] = None,
+    bootstrap_kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            help="Request the node's certificate as the user of this kubeconfig, and write --kubeconfig with it, as "
+            "kubelet does. It is not needed again while that certificate is good.",
+            show_default=False,
         ),
     ] = None,
     context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
@@ -131,6 +139,7 @@ def node(
     Examples:
       pinnace up --node                         a cluster with this machine as its node
       pinnace node --kubeconfig admin.conf      a node of another cluster
+      pinnace node --bootstrap-kubeconfig bootstrap.conf --kubeconfig kubelet.conf   the same as kubelet does it
       pinnace node --server https://127.0.0.1:6443 --token abcdef.0123456789abcdef \\
         --discovery-token-ca-cert-hash sha256:…   the same with what pinnace token create prints
 
@@ -160,7 +169,8 @@ def node(
             ca = ca_file.read_bytes() if ca_file is not None else b""
             bootstrap = BootstrapToken(server=server, token=token, ca=ca, ca_hashes=ca_cert_hash or ())
         web = None if with_parent else _WebServer(node_ip, port, is_signed=rotate_server_certificates)
-        asyncio.run(_run(bootstrap or _Kubeconfig(kubeconfig, context), settings, web))
+        source = bootstrap or _Kubeconfig(kubeconfig, context, bootstrap_kubeconfig)
+        asyncio.run(_run(source, settings, web))
     except _EXPECTED as error:
         _fail(str(error))
 
@@ -169,6 +179,7 @@ def node(
 class _Kubeconfig:
     path: Path | None
     context: str
+    bootstrap: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +192,8 @@ class _WebServer:
 
 
 async def _run(source: BootstrapToken | _Kubeconfig, settings: NodeSettings, web: _WebServer | None) -> None:
-    if isinstance(source, BootstrapToken):
-        access = await access_of_token(source)
-    else:
-        access = find_access(path=source.path, context=source.context)
     pki = settings.agent.directory / "pki"
-    access = await node_access(access, settings.agent.name, pki)
+    access = await _access(source, settings.agent.name, pki)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -202,6 +209,14 @@ async def _run(source: BootstrapToken | _Kubeconfig, settings: NodeSettings, web
         for sentence in (await runtime.status()).missing:
             print(f"note: {sentence}", flush=True)
         await stop.wait()
+
+
+async def _access(source: BootstrapToken | _Kubeconfig, node: str, pki: Path) -> Access:
+    if isinstance(source, BootstrapToken):
+        return await node_access(await access_of_token(source), node, pki)
+    if source.bootstrap is not None:
+        return await bootstrap_node(source.bootstrap, source.path or pki.parent / "kubeconfig", node, pki)
+    return await node_access(find_access(path=source.path, context=source.context), node, pki)
 
 
 async def _listen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from pinnace.client.connect import connect
 from pinnace.client.credentials import Fixed, Identity
 from pinnace.client.http import HttpTransport
-from pinnace.client.kubeconfig import Access
+from pinnace.client.kubeconfig import Access, find_access
 from pinnace.model.bootstrap_tokens import CLUSTER_INFO, KUBECONFIG, SIGNATURE, detached_signature
 from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Object
@@ -79,6 +79,35 @@ async def node_access(access: Access, node: str, directory: Path) -> Access:
         async with connect(access, field_manager="kubelet") as client:
             save(path, await request_client_certificate(client, node))
     return replace(access, credentials=CertificateFile(path), headers=())
+
+
+async def bootstrap_node(bootstrap: Path, kubeconfig: Path, node: str, directory: Path) -> Access:
+    """Return the access of the node as kubelet finds it with --bootstrap-kubeconfig and --kubeconfig.
+
+    The kubeconfig of the node is used if it is there and the certificate is still good. Otherwise the user of the
+    bootstrap kubeconfig requests a certificate, and the kubeconfig of the node is written. It refers to the
+    certificate's file, which is renewed. Raise as `node_access` does, or KubeconfigError.
+    """
+    if kubeconfig.exists() and (directory / CLIENT_FILE).exists():
+        known = find_access(path=kubeconfig)
+        if _is_usable(directory / CLIENT_FILE, node, known.ca):
+            return await node_access(known, node, directory)
+    access = await node_access(find_access(path=bootstrap), node, directory)
+    pair = str(directory / CLIENT_FILE)
+    cluster = {"server": access.server, "certificate-authority-data": b64encode(access.ca).decode()}
+    context = {"cluster": "default", "user": "default"}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "default", "cluster": cluster}],
+        "users": [{"name": "default", "user": {"client-certificate": pair, "client-key": pair}}],
+        "contexts": [{"name": "default", "context": context}],
+        "current-context": "default",
+    }
+    kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(yaml.safe_dump(content, sort_keys=False))
+    return access
 
 
 def hash_of(ca: bytes) -> str:

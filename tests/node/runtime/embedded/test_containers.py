@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.node.runtime.embedded.conftest import HOST, Pods, log_of, until
 
+from pinnace.node.runtime.embedded import linux
 from pinnace.node.runtime.errors import ConfigRefused, NotThere, StartFailed
 from pinnace.node.runtime.runtime import (
     ContainerConfig,
     ContainerState,
     Mount,
     PidMode,
+    Propagation,
     Resources,
     SecurityContext,
     TemporaryFileSystem,
@@ -201,6 +205,69 @@ async def test_volumes_are_mounted(pods: Pods, tmp_path: Path) -> None:
     assert "/frozen/x': Read-only" in output
     assert (volume / "made-inside").exists()
     assert (volume / "made/here/y").exists()
+
+
+@pytest.fixture
+def shared_volume(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose mounts are shared with other mount namespaces."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes mounts on the machine")
+    volume = tmp_path / "volume"
+    (volume / "inner").mkdir(parents=True)
+    linux.bind(str(volume), str(volume))
+    linux.mount("none", str(volume), "", linux.MS_SHARED)
+    try:
+        yield volume
+    finally:
+        linux.unmount(str(volume))
+
+
+async def test_mounts_of_the_node_reach_a_container(pods: Pods, shared_volume: Path) -> None:
+    sandbox = await pods.sandbox()
+    wait = "until [ -e /data/inner/file ]; do sleep 0.02; done; cat /data/inner/file"
+    there = Mount(
+        container_path="/data", host_path=str(shared_volume), propagation=Propagation.HOST_TO_CONTAINER, sub_path=""
+    )
+    receiver = await pods.start(wait, sandbox, mounts=[there])
+    private = await pods.start(
+        ["sleep", "1000"], sandbox, name="private", mounts=[replace(there, propagation=Propagation.PRIVATE)]
+    )
+    linux.mount("tmpfs", str(shared_volume / "inner"), "tmpfs")
+    try:
+        (shared_volume / "inner" / "file").write_text("arrived\n")
+        assert log_of(await pods.end_of(receiver)) == "arrived\n"
+        assert (await pods.runtime.exec_sync(private, ["ls", "/data/inner"], timeout=60)).output == b""
+    finally:
+        linux.unmount(str(shared_volume / "inner"))
+
+
+async def test_mounts_of_a_container_reach_the_node(pods: Pods, shared_volume: Path) -> None:
+    command = "mount -t tmpfs none /data/inner && echo from-inside > /data/inner/file"
+    security = SecurityContext(privileged=True)
+    both = Mount(container_path="/data", host_path=str(shared_volume), propagation=Propagation.BIDIRECTIONAL)
+    one_way = replace(both, propagation=Propagation.HOST_TO_CONTAINER)
+    assert await pods.output(command, security=security, mounts=[one_way]) == ""
+    assert not (shared_volume / "inner" / "file").exists()
+    assert await pods.output(command, security=security, mounts=[both]) == ""
+    try:
+        assert (shared_volume / "inner" / "file").read_text() == "from-inside\n"
+    finally:
+        linux.unmount(str(shared_volume / "inner"))
+
+
+async def test_mounts_cannot_leave_a_container_without_a_shared_mount_or_root(pods: Pods, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    both = Mount(container_path="/data", host_path=str(volume), propagation=Propagation.BIDIRECTIONAL)
+    if os.geteuid() == 0:
+        linux.bind(str(volume), str(volume))
+        linux.mount("none", str(volume), "", linux.MS_PRIVATE)
+    try:
+        with pytest.raises(ConfigRefused, match=r"not a shared mount|runs as root"):
+            await pods.start(["true"], mounts=[both])
+    finally:
+        if os.geteuid() == 0:
+            linux.unmount(str(volume))
 
 
 @pytest.mark.parametrize("target", ["/etc", "../outside"])

@@ -25,6 +25,8 @@ _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/pr
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_ERROR = 128
 _TIOCGPTN, _TIOCSPTLCK = 0x80045430, 0x40045431
+_PROPAGATION = {"private": linux.MS_PRIVATE, "host-to-container": linux.MS_SLAVE, "bidirectional": 0}
+"""How a volume is changed after it is mounted: one that passes mounts both ways stays a peer of its source."""
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
@@ -113,8 +115,8 @@ def _enter_new_root(launch: Launch) -> None:
     _mount_devices(root, spec)
     if launch.stdio is None:
         _open_terminal(launch, _path(_inside(root, "dev/pts")))
-    for mount in spec["mounts"]:
-        _mount_volume(root, spec, mount)
+    for number, mount in enumerate(spec["mounts"]):
+        _mount_volume(root, spec, mount, spec["trees"].get(number, -1))
     if not spec["privileged"]:
         _hide_paths(root, spec)
     os.close(root)
@@ -228,8 +230,11 @@ def _bind_node_devices(dev: str) -> None:
         linux.bind(f"/dev/{name}", target)
 
 
-def _mount_volume(root: int, spec: messages.Message, mount: messages.Message) -> None:
-    """Bind one volume. The source is opened first, so that a link cannot change it afterwards."""
+def _mount_volume(root: int, spec: messages.Message, mount: messages.Message, tree: int) -> None:
+    """Bind one volume. The source is opened first, so that a link cannot change it afterwards.
+
+    `tree` is a clone of the source by which mounts propagate, -1 for none.
+    """
     if mount["lower"]:
         os.chdir(mount["lower_directory"])
         options = f"lowerdir={mount['lower']},userxattr"
@@ -239,13 +244,15 @@ def _mount_volume(root: int, spec: messages.Message, mount: messages.Message) ->
         source = _sub_path(source, mount["sub_path"])
     is_directory = stat.S_ISDIR(os.fstat(source).st_mode)
     target = _mount_point(root, mount["target"], is_directory=is_directory)
-    linux.bind(_path(source), _path(target))
+    if tree >= 0:
+        linux.attach_tree(tree, target)
+    else:
+        linux.bind(_path(source), _path(target))
     os.close(target)
     mounted = _path(_inside(root, mount["target"]))
-    if mount["propagation"] == "bidirectional":
-        linux.mount("none", mounted, "", linux.MS_SHARED | linux.MS_REC)
-    elif mount["propagation"] == "private":
-        linux.mount("none", mounted, "", linux.MS_PRIVATE | linux.MS_REC)
+    kind = _PROPAGATION[mount["propagation"]]
+    if kind:
+        linux.mount("none", mounted, "", kind | linux.MS_REC)
     if not spec["privileged"]:
         linux.restrict(mounted, linux.MS_NODEV)
     if mount["read_only"]:

@@ -58,6 +58,9 @@ CAPABILITIES = {name: number for number, name in enumerate(_CAPABILITY_NAMES.spl
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _OPENAT2 = 437
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_AT_FDCWD, _AT_RECURSIVE, _OPEN_TREE_CLONE = -100, 0x8000, 1
+_MOVE_EMPTY_PATHS = 0x04 | 0x40
 _PIVOT_ROOT, _CLONE = (41, 220) if platform.machine() == "aarch64" else (155, 56)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
@@ -109,6 +112,17 @@ def restrict(target: str, flags: int) -> None:
     """Add flags such as MS_RDONLY to a mount, which keeps those that it has."""
     kept = os.statvfs(target).f_flag & _KEPT_FLAGS
     mount("none", target, "", MS_REMOUNT | MS_BIND | kept | flags)
+
+
+def clone_tree(path: str) -> int:
+    """Clone a mount and those below it, in the peer groups of the originals, and return it as an open file."""
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    return _check(int(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags)), path)
+
+
+def attach_tree(tree: int, target: int) -> None:
+    """Attach a cloned mount; both are open files."""
+    _check(int(_libc.syscall(_MOVE_MOUNT, tree, b"", target, b"", _MOVE_EMPTY_PATHS)), "move_mount")
 
 
 def unmount(target: str, flags: int = MNT_DETACH) -> None:

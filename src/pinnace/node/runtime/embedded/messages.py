@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_BYTES = 1 << 16
-MAX_FDS = 8
+MAX_FDS = 128
 Message = dict[str, Any]
 
 

@@ -28,6 +28,7 @@ from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
 from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
 from pinnace.node.runtime.embedded.process_usage import process_stats
+from pinnace.node.runtime.embedded.propagation import check_propagation, cloned_sources
 from pinnace.node.runtime.embedded.root_file_systems import (
     ImageMount,
     make_mount_points,
@@ -224,6 +225,7 @@ class EmbeddedRuntime:
         try:
             plan = await asyncio.to_thread(plan_root, directory, image, has_overlay=abilities.has_overlay)
             volumes = await self._plan_image_mounts(directory, config, has_overlay=abilities.has_overlay)
+            check_propagation(config.mounts)
             if image.is_host:
                 make_mount_points(directory, plan, config.mounts)
             self._cgroups.create(sandbox, record.id, config.resources)
@@ -277,7 +279,9 @@ class EmbeddedRuntime:
             "target": config.target,
             "oom_file": self._cgroups.oom_file(record.sandbox, container),
         }
-        reply, _ = await channel.request(request)
+        memory = self._sandbox(record.sandbox).config.temporary_file_systems
+        with cloned_sources(config.mounts, memory) as trees:
+            reply, _ = await channel.request({**request, "trees": list(trees)}, list(trees.values()))
         if reply.get("error"):
             await self._channels.ended(container).wait()
             raise StartFailed(reply["error"])

@@ -153,7 +153,7 @@ class PodSupervisor:
         number = request["n"]
         match request["op"]:
             case "start":
-                self._start(peer, request)
+                self._start(peer, request, fds)
             case "exec":
                 self._exec(peer, request, fds)
             case "attach":
@@ -182,7 +182,7 @@ class PodSupervisor:
         for container in self._containers.values():
             container.signal(signal.SIGKILL)
 
-    def _start(self, peer: AgentPeer, request: Message) -> None:
+    def _start(self, peer: AgentPeer, request: Message, fds: list[int]) -> None:
         if self._is_stopping:
             raise RuntimeError("the pod is stopping")
         container = SupervisedContainer(os.path.join(self._directory, "containers", request["id"]), request)
@@ -193,6 +193,7 @@ class PodSupervisor:
         if pid == 0:
             ours.close()
             spec = read_json(os.path.join(container.directory, "launch.json"))
+            spec["trees"] = dict(zip(request["trees"], fds, strict=True))
             start(self._launch(spec, theirs, stdio))
         theirs.close()
         container.began(pid)
