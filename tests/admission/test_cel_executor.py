@@ -12,9 +12,9 @@ from tests.admission.test_expression_costs import ENDLESS, LONG
 from tests.server.in_process import InProcess, Object, config_map, control_plane
 
 from pinnace.admission.cel_executor import INLINE_BUDGET, CelExecutor
-from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Budget, Oracles
 from pinnace.auth.users import User
+from pinnace.model.requester import Requester
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import CelDecision, Oracle, Question
 

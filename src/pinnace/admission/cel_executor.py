@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Oracles
+from pinnace.model.requester import Requester
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import CelDecision, Oracle, Question
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from pinnace.model import errors
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
+from pinnace.model.requester import Requester
 from pinnace.model.resources import Resource
 
 Interest = tuple[str, str, frozenset[str]]
@@ -27,19 +28,6 @@ PATCH_NOTE = "patch.webhook.admission.k8s.io/"
 """So begins what is written down about what a webhook has changed: it may quote the object."""
 
 EVERYTHING: tuple[Interest, ...] = (("*", "*", ALL),)
-
-
-class Requester(Protocol):
-    """The user that makes the write."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def groups(self) -> tuple[str, ...]: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def extra(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pinnace.admission.chain import Requester, Review
+from pinnace.admission.chain import Review
+from pinnace.model.requester import Requester
 from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import REQUEST_RESOURCE, CelAuthorizer, Oracle, Question, ResourceCheck
 from pinnace.schema.cel.run import CelRun

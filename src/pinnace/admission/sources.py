@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
-from pinnace.admission.chain import Requester
 from pinnace.model.objects import Object
+from pinnace.model.requester import Requester
 from pinnace.model.watched_objects import WatchedObjects
 
 

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from pinnace.model.objects import Object
+from pinnace.model.requester import Requester
 from pinnace.model.resources import Resource
-
-
-class Writer(Protocol):
-    """The user that makes the write."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def groups(self) -> tuple[str, ...]: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def extra(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
 class WriteAttributes(Protocol):
@@ -40,4 +27,4 @@ class WriteAttributes(Protocol):
     @property
     def old(self) -> Object | None: ...
     @property
-    def user(self) -> Writer: ...
+    def user(self) -> Requester: ...

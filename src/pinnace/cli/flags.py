@@ -39,6 +39,13 @@ Files = Annotated[
 ]
 Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Also read the subdirectories of -f directories.")]
 
+OperatorFile = Annotated[
+    str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")
+]
+OperatorModule = Annotated[
+    str, typer.Option("-m", "--module", help="A module instead of a file: package.module, or package.module:name.")
+]
+
 
 class KubectlCommand(TyperCommand):
     """Also accepts `--wait=false`, `-o=yaml`, and `--dry-run` without a value."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 
 from pinnace.admission.cel_executor import CelExecutor
-from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
+from pinnace.admission.chain import AdmissionChain, Mutator, Validator
 from pinnace.admission.plugins.certificates import (
     CertificateApproval,
     CertificateSigning,
@@ -47,6 +47,7 @@ from pinnace.kinds.core.quota_usage import Place
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import quantity
 from pinnace.model.objects import Kind, Object
+from pinnace.model.requester import Requester
 from pinnace.model.resources import Resource
 from pinnace.model.webhooks import WebhookClient
 from pinnace.schema.cel.library.authorizer import CelDecision as Answer

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pinnace.admission.chain import CREATE, UPDATE, WRITES, Requester, Review
+from pinnace.admission.chain import CREATE, UPDATE, WRITES, Review
 from pinnace.admission.sources import Permissions
 from pinnace.kinds.certificates.parsing import decoded, parse_request, pem_blocks
 from pinnace.model.objects import Object
+from pinnace.model.requester import Requester
 
 GROUP = "certificates.k8s.io"
 _REQUESTS = (GROUP, "certificatesigningrequests")

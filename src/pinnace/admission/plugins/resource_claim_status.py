@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pinnace.admission.chain import Requester, Review
+from pinnace.admission.chain import Review
 from pinnace.admission.sources import Permissions
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden
 from pinnace.model.objects import Object
+from pinnace.model.requester import Requester
 from pinnace.schema.equality import equal_ignoring_empty
 
 BINDING, DRIVER = "binding", "driver"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pinnace import __version__
+from pinnace.cli.flags import OperatorFile, OperatorModule
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, is_module, target_of
 from pinnace.cli.reloading import load
@@ -31,12 +32,8 @@ _FORMATS = ("yaml", "kustomize", "helm")
 
 
 def manifests(
-    file: Annotated[
-        str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")
-    ] = "",
-    module: Annotated[
-        str, typer.Option("-m", "--module", help="A module instead of a file: package.module, or package.module:name.")
-    ] = "",
+    file: OperatorFile = "",
+    module: OperatorModule = "",
     out: Annotated[
         Path | None, typer.Option(help="Write files into this directory, with a Dockerfile.", show_default=False)
     ] = None,

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from pinnace.cli.file_watch import Saves
+from pinnace.cli.flags import OperatorFile, OperatorModule
 from pinnace.cli.operator_files import NoOperator, target_of
 from pinnace.cli.progress import progress
 from pinnace.cli.reloading import Loaded, load, next_loaded
@@ -41,12 +42,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def run(
-    file: Annotated[
-        str, typer.Argument(help="The file of the operator or scheduler; file.py:name if it has several.")
-    ] = "",
-    module: Annotated[
-        str, typer.Option("-m", "--module", help="A module instead of a file: package.module, or package.module:name.")
-    ] = "",
+    file: OperatorFile = "",
+    module: OperatorModule = "",
     dev: Annotated[
         bool, typer.Option("--dev", help="Start a temporary cluster, which ends with the operator.")
     ] = False,
