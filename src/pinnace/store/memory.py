@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 
 from pinnace.store.keys import check_key
@@ -11,8 +11,6 @@ from pinnace.store.store import (
     Batch,
     Change,
     Conflict,
-    Follower,
-    GapCallback,
     Guard,
     Record,
     RecordPage,
@@ -20,19 +18,18 @@ from pinnace.store.store import (
     is_expected,
 )
 from pinnace.store.view import StoreView, cut
-from pinnace.store.watchers import Watchers
+from pinnace.store.viewed import ViewedStore
 
 _REVISION = attrgetter("revision")
 
 
-class MemoryStore:
+class MemoryStore(ViewedStore):
     """A `Store` that lives as long as its process. Every write is a commit of its own, done when put returns."""
 
     is_shared = False
 
     def __init__(self, view: StoreView | None = None) -> None:
-        self._view = view or StoreView({}, revision=0, compacted=0)
-        self._watchers = Watchers(self._view, self._history)
+        super().__init__(view or StoreView({}, revision=0, compacted=0), self._history)
         self._log: Batch = []
         self._closed = False
 
@@ -44,35 +41,6 @@ class MemoryStore:
     def fork(self) -> MemoryStore:
         """Return a store with the same records at the same revision. From then on each changes on its own."""
         return MemoryStore(self._view.fork())
-
-    @property
-    def revision(self) -> int:
-        """As `Store.revision`."""
-        return self._view.revision
-
-    @property
-    def compacted(self) -> int:
-        """As `Store.compacted`."""
-        return self._view.compacted
-
-    async def get(self, key: str) -> Record | None:
-        """As `Store.get`."""
-        self._check_open()
-        return self._view.records.get(key)
-
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
-        """As `Store.list`."""
-        self._check_open()
-        if not revision or revision == self._view.revision:
-            return self._view.page(prefix, start, limit)
-        self._view.check_retained(revision)
-        past: dict[str, Record | None] = {key: self._view.records[key] for key in self._view.select(prefix, start)}
-        for change in reversed(self._since(revision)):
-            if change.key.startswith(prefix) and change.key >= start:
-                past[change.key] = change.previous
-        found = {key: record for key, record in past.items() if record is not None}
-        keys, remaining = cut(sorted(found), limit)
-        return RecordPage([found[key] for key in keys], revision, remaining > 0, remaining)
 
     async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """As `Store.put`. There is no other server."""
@@ -101,17 +69,6 @@ class MemoryStore:
         self._commit(Change(current.key, revision, None, current, 0))
         return revision
 
-    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
-        """As `Store.follow`. There are no gaps."""
-        self._watchers.follow(follower)
-
-    async def sync(self) -> None:
-        """As `Store.sync`."""
-
-    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
-        """As `Store.watch`."""
-        return self._watchers.watch(prefix, since)
-
     async def compact(self, revision: int) -> None:
         """As `Store.compact`."""
         self._check_open()
@@ -136,6 +93,15 @@ class MemoryStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed
+
+    async def _past_page(self, prefix: str, start: str, limit: int, revision: int) -> RecordPage:
+        past: dict[str, Record | None] = {key: self._view.records[key] for key in self._view.select(prefix, start)}
+        for change in reversed(self._since(revision)):
+            if change.key.startswith(prefix) and change.key >= start:
+                past[change.key] = change.previous
+        found = {key: record for key, record in past.items() if record is not None}
+        keys, remaining = cut(sorted(found), limit)
+        return RecordPage([found[key] for key in keys], revision, remaining > 0, remaining)
 
     def _commit(self, change: Change) -> None:
         self._view.revision = change.revision

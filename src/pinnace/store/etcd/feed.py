@@ -75,7 +75,8 @@ class WatchFeed:
         self._loop = asyncio.get_running_loop()
         self.error = "the watch has not begun"
         """Why there is no watch at present; empty while there is one."""
-        self.has_begun = asyncio.Event()
+        self.begun: asyncio.Future[None] = self._loop.create_future()
+        """Done when the first watch has begun, or with the error if etcd refuses it."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -93,6 +94,8 @@ class WatchFeed:
                 if not self.error:
                     log.warning("the watch of etcd broke off: %s", error)
                 self.error = str(error)
+                if isinstance(error, GrpcError) and not error.is_transient and not self.begun.done():
+                    self.begun.set_exception(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             finally:
@@ -121,6 +124,8 @@ class WatchFeed:
                 ended.set_exception(error or MemberLost("etcd ended the watch"))
 
         def receive(message: bytes) -> None:
+            if ended.done():
+                return
             try:
                 self._receive(wire.watch_answer(message))
             except (_Ended, EtcdError, StoreError) as error:
@@ -143,11 +148,15 @@ class WatchFeed:
         if answer.is_cancelled:
             if answer.compacted:
                 raise _Ended(f"revisions before {answer.compacted} are compacted")
+            if "permission denied" in answer.reason:
+                advice = "" if self._has_progress else "; before 3.5.8 the user of etcd must be able to read all keys"
+                raise GrpcError(7, answer.reason + advice)
             raise GrpcError(14, answer.reason or "etcd cancelled the watch")
         if answer.is_created:
             if answer.watch == _BASE:
                 self.error = ""
-                self.has_begun.set()
+                if not self.begun.done():
+                    self.begun.set_result(None)
         elif answer.watch == _DATA:
             if answer.events:
                 self._target.apply(answer.events)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from pinnace.store.etcd import wire
@@ -30,8 +30,6 @@ from pinnace.store.store import (
     Compacted,
     Conflict,
     Damaged,
-    Follower,
-    GapCallback,
     Guard,
     Record,
     RecordPage,
@@ -40,7 +38,7 @@ from pinnace.store.store import (
     WriteFailed,
 )
 from pinnace.store.view import StoreView
-from pinnace.store.watchers import Watchers
+from pinnace.store.viewed import ViewedStore
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ _CHECK_SECONDS = 3.0
 _WRITE_CHECK_SECONDS = 1.0
 
 
-class EtcdStore:
+class EtcdStore(ViewedStore):
     """A `Store` in etcd. Open it with `await EtcdStore.open(settings)`."""
 
     is_shared = True
@@ -62,14 +60,13 @@ class EtcdStore:
         prefix: str,
         expiry: Mapping[str, int],
     ) -> None:
+        super().__init__(StoreView({}, revision=0, compacted=0), self._history)
         self._client = client
         self._root = settings.root
         self._keys = wire.prefix_range((settings.root + prefix).encode())
         self._base_key = base_key(settings.root)
         self._base = RevisionBase(0, 0)
         self._term = 0
-        self._view = StoreView({}, revision=0, compacted=0)
-        self._watchers = Watchers(self._view, self._history)
         self._leases = Leases(client, expiry)
         self._guards = Guards(settings.root)
         self._feed = WatchFeed(client, self._keys, self._base_key, self)
@@ -98,7 +95,7 @@ class EtcdStore:
             async with asyncio.timeout(_OPEN_SECONDS):
                 await store._begin()
                 store._running = asyncio.create_task(store._run())
-                await store._feed.has_begun.wait()
+                await store._feed.begun
         except (EtcdError, TimeoutError) as error:
             await store.close()
             raise unreachable(client, error) from error
@@ -106,39 +103,6 @@ class EtcdStore:
             await store.close()
             raise
         return store
-
-    @property
-    def revision(self) -> int:
-        """As `Store.revision`. Other servers may have written more: call `sync` first."""
-        return self._view.revision
-
-    @property
-    def compacted(self) -> int:
-        """As `Store.compacted`, as far as this server knows."""
-        return self._view.compacted
-
-    async def get(self, key: str) -> Record | None:
-        """As `Store.get`."""
-        self._check_open()
-        return self._view.records.get(key)
-
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
-        """As `Store.list`."""
-        self._check_open()
-        view = self._view
-        if not revision or revision == view.revision:
-            return view.page(prefix, start, limit)
-        view.check_retained(revision)
-        first, end = wire.prefix_range((self._root + prefix).encode())
-        first = max(first, (self._root + start).encode())
-        theirs = revision - self._base.offset
-        try:
-            answer = await read_range(self._client, first, end, limit=limit, revision=theirs)
-        except EtcdError as error:
-            raise self._refused(error, revision) from error
-        records = [self._record(one) for one in answer.found]
-        remaining = answer.total - len(records)
-        return RecordPage(records, revision, remaining > 0, remaining)
 
     async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """As `Store.put`."""
@@ -158,14 +122,6 @@ class EtcdStore:
             raise Conflict(key, expected=expected, current=self._view.records.get(key))
         request = wire.delete_if(self._name(key), mod_revision=self._theirs(key, expected))
         return await self._write(key, request, expected, value=None)
-
-    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
-        """As `Store.follow`."""
-        self._watchers.follow(follower, on_gap=on_gap)
-
-    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
-        """As `Store.watch`."""
-        return self._watchers.watch(prefix, since)
 
     async def sync(self) -> None:
         """As `Store.sync`: ask the leader for its revision, and wait until the watch has reached it."""
@@ -470,6 +426,18 @@ class EtcdStore:
     def _record(self, found: wire.KeyValue) -> Record:
         offset = self._base.offset
         return Record(self._key(found.key), found.value, found.mod_revision + offset, found.create_revision + offset)
+
+    async def _past_page(self, prefix: str, start: str, limit: int, revision: int) -> RecordPage:
+        first, end = wire.prefix_range((self._root + prefix).encode())
+        first = max(first, (self._root + start).encode())
+        theirs = revision - self._base.offset
+        try:
+            answer = await read_range(self._client, first, end, limit=limit, revision=theirs)
+        except EtcdError as error:
+            raise self._refused(error, revision) from error
+        records = [self._record(one) for one in answer.found]
+        remaining = answer.total - len(records)
+        return RecordPage(records, revision, remaining > 0, remaining)
 
     async def _history(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
         """As `Watchers` asks for it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +26,6 @@ from pinnace.store.store import (
     Batch,
     Change,
     Conflict,
-    Follower,
-    GapCallback,
     Guard,
     Record,
     RecordPage,
@@ -39,14 +36,14 @@ from pinnace.store.store import (
     is_expected,
 )
 from pinnace.store.view import StoreView
-from pinnace.store.watchers import Watchers
+from pinnace.store.viewed import ViewedStore
 
 _WRITE_CHECK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
 
-class SqliteStore:
+class SqliteStore(ViewedStore):
     """A `Store` in a file. Open it with `await SqliteStore.open(path)`."""
 
     is_shared = False
@@ -54,9 +51,9 @@ class SqliteStore:
     def __init__(self, path: Path, lock: Lock, contents: Contents) -> None:
         self._path = path
         self._lock = lock
-        self._view = StoreView(contents.records, revision=contents.revision, compacted=contents.compacted)
         self._history = SqliteHistory(path)
-        self._watchers = Watchers(self._view, self._history.changes)
+        view = StoreView(contents.records, revision=contents.revision, compacted=contents.compacted)
+        super().__init__(view, self._history.changes)
         self._writer = SqliteWriter(path, lock.acknowledge, settle=self._settle, fail=self._fail)
         lock.remember_files()
         self._loop = asyncio.get_running_loop()
@@ -98,31 +95,6 @@ class SqliteStore:
             await store.compact(acknowledged)
         return store
 
-    @property
-    def revision(self) -> int:
-        """As `Store.revision`."""
-        return self._view.revision
-
-    @property
-    def compacted(self) -> int:
-        """As `Store.compacted`."""
-        return self._view.compacted
-
-    async def get(self, key: str) -> Record | None:
-        """As `Store.get`."""
-        self._check_open()
-        return self._view.records.get(key)
-
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
-        """As `Store.list`."""
-        self._check_open()
-        view = self._view
-        if not revision or revision == view.revision:
-            return view.page(prefix, start, limit)
-        view.check_retained(revision)
-        records = [view.records[key] for key in view.select(prefix, start)]
-        return await self._history.page(prefix, start, limit, revision=revision, now=view.revision, records=records)
-
     async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """As `Store.put`. There is no other server."""
         check_key(key)
@@ -156,17 +128,6 @@ class SqliteStore:
             await self._outcome()
         revision = self._numbered = self._numbered + 1
         return await self._enqueue(Change(current.key, revision, None, current, 0), None)
-
-    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
-        """As `Store.follow`. There are no gaps."""
-        self._watchers.follow(follower)
-
-    async def sync(self) -> None:
-        """As `Store.sync`."""
-
-    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
-        """As `Store.watch`."""
-        return self._watchers.watch(prefix, since)
 
     async def compact(self, revision: int) -> None:
         """As `Store.compact`. Takes a while if there is much to forget; writes go on meanwhile."""
@@ -214,6 +175,11 @@ class SqliteStore:
     def _check_open(self) -> None:
         if self._closing is not None:
             raise StoreClosed
+
+    async def _past_page(self, prefix: str, start: str, limit: int, revision: int) -> RecordPage:
+        view = self._view
+        records = [view.records[key] for key in view.select(prefix, start)]
+        return await self._history.page(prefix, start, limit, revision=revision, now=view.revision, records=records)
 
     def _check_writable(self) -> None:
         if self._closing is not None:
