@@ -29,12 +29,14 @@ class SharedCredentials:
         self._directory = directory
         self._encryption_keys = keys
         self._key = f"/pinnace/credentials{settings.root}"
+        self._adopted = 0
+        """etcd's revision of the files that were adopted; 0 if it had none."""
 
     async def adopt(self) -> None:
         """Write the files as etcd has them; leave them alone if it has none. Raise a StoreError."""
         client = EtcdClient(self._settings)
         try:
-            files, _ = await self._read(client)
+            files, self._adopted = await self._read(client)
         except EtcdError as error:
             raise unreachable(client, error) from error
         finally:
@@ -42,17 +44,20 @@ class SharedCredentials:
         self._write(files)
 
     async def publish(self) -> bool:
-        """Store the files if etcd has others. Return False if another server was faster: adopt its files."""
+        """Store the files if they are not those that were adopted.
+
+        Return False if another server has stored its files since: adopt them.
+        """
         client = EtcdClient(self._settings)
         try:
-            there, revision = await self._read(client)
+            there, _ = await self._read(client)
             files = {name: (self._directory / name).read_text() for name in CREDENTIALS}
             if there == files:
                 return True
             value = orjson.dumps(files)
             if self._encryption_keys is not None:
                 value = self._encryption_keys.seal(self._key, value)
-            request = wire.put_if(self._key.encode(), value, mod_revision=revision)
+            request = wire.put_if(self._key.encode(), value, mod_revision=self._adopted)
             return wire.txn_answer(await client.call(wire.TXN, request)).succeeded
         except EtcdError as error:
             raise unreachable(client, error) from error

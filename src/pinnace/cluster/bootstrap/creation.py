@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,6 +16,7 @@ from pinnace.cluster.bootstrap.objects import (
     bootstrap_objects,
     default_storage_class,
 )
+from pinnace.controllers.services.address_objects import ADDRESSES
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
@@ -26,6 +28,7 @@ from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 _log = logging.getLogger(__name__)
+_WAIT_SECONDS, _WAIT_TURNS = 0.1, 50
 
 
 class BootstrapTarget(Protocol):
@@ -122,6 +125,16 @@ async def _point(plane: BootstrapTarget, obj: Object) -> None:
     await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
 
 
+async def _appears(plane: BootstrapTarget, key: str) -> bool:
+    """Wait for an object whose address is taken already: another server creates it now, or was killed in between."""
+    for _ in range(_WAIT_TURNS if plane.store.is_shared else 0):
+        await plane.store.sync()
+        if await plane.store.get(key) is not None:
+            return True
+        await asyncio.sleep(_WAIT_SECONDS)
+    return False
+
+
 async def _ensure(plane: BootstrapTarget, local: LocalApi, obj: Object) -> None:
     resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
     if resource is None:
@@ -135,6 +148,12 @@ async def _ensure(plane: BootstrapTarget, local: LocalApi, obj: Object) -> None:
     target = f"{group}{where}/{resource.plural}"
     headers = {"content-type": "application/json", "user-agent": "kube-apiserver"}
     answer = await local.request("POST", target, orjson.dumps(obj), headers)
+    if answer.status == 422 and obj["kind"] == "Service":
+        if await _appears(plane, resource.prefix + key):
+            return
+        for taken in obj["spec"]["clusterIPs"]:
+            await local.request("DELETE", f"{ADDRESSES}/{taken}", b"", headers)
+        answer = await local.request("POST", target, orjson.dumps(obj), headers)
     if answer.status not in (201, 409):
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         raise BootstrapError(resource.plural, name, orjson.loads(body).get("message", body.decode()))

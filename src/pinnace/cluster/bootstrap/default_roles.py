@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pinnace.auth.authorization.aggregation import aggregate_rules
 from pinnace.auth.authorization.rules import missing_from, rules_of
@@ -20,7 +21,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.write.versions import encode
-from pinnace.store.store import Store
+from pinnace.store.store import Conflict, Store
 
 TABLE = Path(__file__).with_suffix(".txt")
 GROUP = "rbac.authorization.k8s.io"
@@ -39,7 +40,24 @@ _VERBS = {"@read": _READ, "@write": _WRITE, "@all": tuple(sorted((*_READ, *_WRIT
 
 
 async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store, now: datetime, *, minor: str) -> None:
-    """Make what a minor of Kubernetes has and is missing, and complete what is there, all in one batch of writes."""
+    """Make what a minor of Kubernetes has and is missing, and complete what is there, all in one batch of writes.
+
+    Other servers may do the same at the same time: what they wrote first is looked at again.
+    """
+    while True:
+        writes = _role_writes(registry, fanout, store, now, minor=minor)
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if not refused:
+            return
+        if (error := next((error for error in refused if not isinstance(error, Conflict)), None)) is not None:
+            raise error
+        await store.sync()
+
+
+def _role_writes(
+    registry: Registry, fanout: Fanout, store: Store, now: datetime, *, minor: str
+) -> list[Coroutine[Any, Any, int]]:
     writes = []
     for wanted in default_roles(minor):
         resource = registry.find(GROUP, "v1", _PLURALS[wanted["kind"]])
@@ -54,7 +72,7 @@ async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store,
         completed = completion(entry.decode(), wanted)
         if completed is not None:
             writes.append(store.put(resource.prefix + key, encode(completed, resource), expected=entry.revision))
-    await asyncio.gather(*writes)
+    return writes
 
 
 def completion(present: Object, wanted: Object) -> Object | None:
