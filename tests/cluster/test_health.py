@@ -152,3 +152,13 @@ async def test_a_listener_that_fails_harms_neither_writers_nor_caches(caplog: py
         assert (await api.get("/api/v1/namespaces/default/configmaps/one")).status == 200
         assert "a listener of /registry/core/configmaps/ failed" in caplog.text
         assert (await api.get("/readyz")).body == b"ok"
+
+
+async def test_readyz_fails_while_the_server_serves_its_last_requests() -> None:
+    async with control_plane() as api:
+        api.plane.health.is_ready = True
+        assert (await api.get("/readyz")).status == 200
+        api.plane.health.is_stopping = True
+        assert "[-]shutdown failed: reason withheld" in await lines(api, "readyz")
+        assert (await api.get("/readyz/shutdown")).body == b"internal server error: process is shutting down\n"
+        assert (await api.get("/livez")).status == 200

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -33,26 +37,56 @@ EtcdPasswordFile: TypeAlias = Annotated[
 
 
 def etcd_settings(
-    store: str, files: tuple[Path | None, Path | None, Path | None], user: str, password_file: Path | None
+    *,
+    store: StoreAddress = "",
+    etcd_cafile: EtcdCaFile = None,
+    etcd_certfile: EtcdCertificateFile = None,
+    etcd_keyfile: EtcdKeyFile = None,
+    etcd_user: EtcdUser = "",
+    etcd_password_file: EtcdPasswordFile = None,
 ) -> EtcdSettings | None:
-    """Return the settings for a store in etcd; None without one. `files` are CA, certificate and key.
+    """Return the settings for a store in etcd; None without one.
 
     Raise EtcdSettingsError if flags are missing or do not go together.
     """
-    ca, certificate, key = files
     if not store:
-        if any(files) or user or password_file:
+        if etcd_cafile or etcd_certfile or etcd_keyfile or etcd_user or etcd_password_file:
             raise EtcdSettingsError("the --etcd flags are for a store in etcd; add --store etcd://host:port")
         return None
-    if (certificate is None) != (key is None):
+    if (etcd_certfile is None) != (etcd_keyfile is None):
         raise EtcdSettingsError("--etcd-certfile and --etcd-keyfile belong together; give both or none")
-    if bool(user) != (password_file is not None):
+    if bool(etcd_user) != (etcd_password_file is not None):
         raise EtcdSettingsError("--etcd-user and --etcd-password-file belong together; give both or none")
     return EtcdSettings(
         endpoints=parse_endpoints(store),
-        ca_file=ca,
-        certificate_file=certificate,
-        key_file=key,
-        user=user,
-        password_file=password_file,
+        ca_file=etcd_cafile,
+        certificate_file=etcd_certfile,
+        key_file=etcd_keyfile,
+        user=etcd_user,
+        password_file=etcd_password_file,
     )
+
+
+_FLAGS = tuple(inspect.signature(etcd_settings, eval_str=True).parameters.values())
+
+
+def with_store_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `etcd` of a command by the flags from which its settings are made."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        flags = {flag.name: given.pop(flag.name) for flag in _FLAGS}
+        try:
+            given["etcd"] = etcd_settings(**flags)
+        except EtcdSettingsError as error:
+            print(f"pinnace: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        command(**given)
+
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        own = (parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY),)
+        parameters += _FLAGS if parameter.name == "etcd" else own
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run

@@ -128,7 +128,13 @@ async def running(
         _serve_usage(plane)
         if settings.node:
             add_nodes(plane, settings, directory, access, files)
+        stack.push_async_callback(_drain, plane, server, settings.shutdown_delay)
         yield RunningCluster(plane, access, server)
+
+
+async def _drain(plane: ControlPlane, server: HttpServer, seconds: float) -> None:
+    plane.health.is_stopping = True
+    await server.drain(seconds)
 
 
 def _serve_usage(plane: ControlPlane) -> None:
@@ -202,7 +208,7 @@ async def _listen(
     server = HttpServer()
     stack.push_async_callback(server.stop, STOP_SECONDS)
     try:
-        await server.start(settings.host, settings.port, context, plane.api)
+        await server.start(settings.host, settings.port, context, plane.api, shares_port=settings.shares_port)
     except OSError as error:
         raise CannotListen(settings.host, settings.port, error) from error
     return server

@@ -76,6 +76,8 @@ class Health:
     def __init__(self, store: Store, fanout: Fanout, supervisor: Supervisor) -> None:
         self.is_ready = False
         """Whether the start is over: the bootstrap objects exist and the kubeconfig is written."""
+        self.is_stopping = False
+        """Whether the server stops soon: it still serves, but no new client should choose it."""
         self._store = store
         self._fanout = fanout
         self._supervisor = supervisor
@@ -90,7 +92,7 @@ class Health:
         checks |= {name: self._check_caches for name in _OF_CACHES if name in checks}
         checks |= dict.fromkeys(self._supervisor.names, _pass)
         if is_readyz:
-            checks |= {"etcd-readiness": self._check_write, "shutdown": _pass}
+            checks |= {"etcd-readiness": self._check_write, "shutdown": self._check_shutdown}
         for name, seconds in self._supervisor.down_seconds().items():
             if is_readyz or seconds >= LIVE_SECONDS:
                 checks[name] = partial(_down, name, seconds)
@@ -107,6 +109,9 @@ class Health:
             return "the watch caches are not loaded"
         behind = self._store.revision - self._fanout.revision
         return f"the watch caches are {behind} revisions behind the store" if behind else ""
+
+    def _check_shutdown(self) -> str:
+        return "process is shutting down" if self.is_stopping else ""
 
     def _check_start(self) -> str:
         return "" if self.is_ready else "the cluster is starting"

@@ -55,6 +55,8 @@ class Settings:
     """The etcd that stores the objects instead of the data directory. Several servers may share it."""
     host: str = "127.0.0.1"
     port: int = 0
+    shares_port: bool = False
+    """Whether other servers on one etcd may listen on the same port of this machine."""
     kubernetes_version: str = ""
     """A minor such as 1.31; the newest if empty."""
     name: str = kubeconfig.DEFAULT_NAME
@@ -83,6 +85,8 @@ class Settings:
     """The longest time in seconds that a request may take, unless it is a watch or a stream."""
     min_request_timeout: float = WATCH_SECONDS
     """The shortest time in seconds of a watch whose client does not set a timeout."""
+    shutdown_delay: float = 0.0
+    """The seconds for which a server that is to stop still serves, while clients move to another one."""
     encryption_key_file: Path | None = None
     """Keys that encrypt secrets in the store, the newest first; without it secrets are stored in plain text."""
     accept_data_loss: bool = False

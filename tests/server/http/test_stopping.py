@@ -71,6 +71,34 @@ async def test_stopping_ends_streams_cleanly(files: CertificateFiles, secure: bo
         assert watchers.closed == 1
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_a_draining_server_closes_each_connection_after_its_next_answer(
+    files: CertificateFiles, secure: bool
+) -> None:
+    tls: dict[str, Any] = {"server_tls": server_context(files), "client_tls": client_context(files)} if secure else {}
+    watchers = Watchers()
+    async with serving(lambda request: hello(request) if request.path == "/" else watchers(request), **tls) as served:
+        known, silent, watch = [await served.connect() for _ in range(3)]
+        for client in (known, silent):
+            await client.send(GET)
+            assert b"connection" not in (await client.reply()).headers
+        await watch.send(GET.replace(b" / ", b" /watch "))
+        await watch.head()
+        draining = asyncio.ensure_future(served.server.drain(60.0))
+        await asyncio.sleep(0)
+        new = await served.connect()
+        for client in (known, new):
+            await client.send(GET)
+            reply = await client.reply()
+            assert (reply.status, reply.headers[b"connection"]) == (200, b"close")
+            assert await client.rest() == b""
+        watchers.streams[0].write(frame(b"an event"))
+        assert await watch.chunk() == b"an event"
+        draining.cancel()
+        await silent.send(GET)
+        assert (await silent.reply()).headers[b"connection"] == b"close"
+
+
 async def test_stopping_is_bounded() -> None:
     entered = asyncio.Event()
     cancelled = asyncio.Event()

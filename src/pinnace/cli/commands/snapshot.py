@@ -11,16 +11,9 @@ from typing import Annotated
 import typer
 
 from pinnace.cli.data_directory import default_data_dir
-from pinnace.cli.store_flags import (
-    EtcdCaFile,
-    EtcdCertificateFile,
-    EtcdKeyFile,
-    EtcdPasswordFile,
-    EtcdUser,
-    StoreAddress,
-    etcd_settings,
-)
+from pinnace.cli.store_flags import with_store_flags
 from pinnace.cluster.snapshots import BUMP, restore, save
+from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.store import StoreError
 
 
@@ -29,18 +22,14 @@ class SnapshotAction(StrEnum):
     restore = "restore"
 
 
+@with_store_flags
 def snapshot(
     action: Annotated[SnapshotAction, typer.Argument(help="The action.", metavar="save|restore")],
     file: Annotated[Path, typer.Argument(help="The snapshot.")],
     data_dir: Annotated[
         Path | None, typer.Option(help="The data directory of the cluster.", show_default=False)
     ] = None,
-    store: StoreAddress = "",
-    etcd_cafile: EtcdCaFile = None,
-    etcd_certfile: EtcdCertificateFile = None,
-    etcd_keyfile: EtcdKeyFile = None,
-    etcd_user: EtcdUser = "",
-    etcd_password_file: EtcdPasswordFile = None,
+    etcd: EtcdSettings | None = None,
     encryption_key_file: Annotated[
         Path | None,
         typer.Option(help="restore: the keys with which credentials in etcd are encrypted.", show_default=False),
@@ -57,7 +46,6 @@ def snapshot(
     """
     directory = data_dir or default_data_dir()
     try:
-        etcd = etcd_settings(store, (etcd_cafile, etcd_certfile, etcd_keyfile), etcd_user, etcd_password_file)
         if action is SnapshotAction.save:
             saved = asyncio.run(save(file, directory=directory, etcd=etcd))
             print(f"saved {len(saved.records)} objects at revision {saved.revision} to {file}")

@@ -29,15 +29,8 @@ from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.first_commands import first_commands
 from pinnace.cli.own_node import NodeFlag, own_node_name
 from pinnace.cli.progress import progress
-from pinnace.cli.store_flags import (
-    EtcdCaFile,
-    EtcdCertificateFile,
-    EtcdKeyFile,
-    EtcdPasswordFile,
-    EtcdUser,
-    StoreAddress,
-    etcd_settings,
-)
+from pinnace.cli.sharing_flags import PortSharing, ShutdownDelay, shutdown_delay
+from pinnace.cli.store_flags import with_store_flags
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.admission import AdmissionPluginError
@@ -56,7 +49,7 @@ from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
 from pinnace.server.audit.policy import AuditPolicyError
 from pinnace.server.audit.webhook import BatchOptions
-from pinnace.store.etcd.settings import EtcdSettings, EtcdSettingsError
+from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.store import StoreError
 
 if TYPE_CHECKING:
@@ -76,23 +69,20 @@ _UNUSABLE = (
 )
 
 
+@with_store_flags
 def up(
     data_dir: Annotated[
         Path | None,
         typer.Option(help="The directory for state, certificates and kubeconfig.", show_default=False),
     ] = None,
-    store: StoreAddress = "",
-    etcd_cafile: EtcdCaFile = None,
-    etcd_certfile: EtcdCertificateFile = None,
-    etcd_keyfile: EtcdKeyFile = None,
-    etcd_user: EtcdUser = "",
-    etcd_password_file: EtcdPasswordFile = None,
+    etcd: EtcdSettings | None = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep everything in memory and leave nothing behind.")
     ] = False,
     control: ControlFlag = False,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 6443,
+    permit_port_sharing: PortSharing = False,
     kubeconfig_path: Annotated[
         Path | None,
         typer.Option(
@@ -257,6 +247,7 @@ def up(
     request_timeout: Annotated[
         str, typer.Option(help="The longest duration of a request, except watches and other streams.")
     ] = "1m0s",
+    shutdown_delay_duration: ShutdownDelay = "",
     min_request_timeout: Annotated[
         int, typer.Option(help="The shortest duration, in seconds, of a watch without a timeout.", min=1)
     ] = 1800,
@@ -279,7 +270,6 @@ def up(
     data directory, from which the next start continues.
     """
     data = _data_dir(data_dir, ephemeral=ephemeral)
-    etcd = _etcd_settings(store, (etcd_cafile, etcd_certfile, etcd_keyfile), etcd_user, etcd_password_file)
     providers = _oidc_providers(
         issuer_url=oidc_issuer_url,
         client_id=oidc_client_id,
@@ -296,6 +286,7 @@ def up(
         etcd=etcd,
         host=host,
         port=port,
+        shares_port=permit_port_sharing,
         kubernetes_version=_served_minor(kubernetes_version),
         name=name,
         old_versions=not no_old_versions,
@@ -331,6 +322,7 @@ def up(
         ),
         request_timeout=_seconds("--request-timeout", request_timeout),
         min_request_timeout=min_request_timeout,
+        shutdown_delay=_delay(shutdown_delay_duration, is_shared=etcd is not None),
         encryption_key_file=encryption_key_file,
         accept_data_loss=accept_data_loss,
     )
@@ -360,10 +352,10 @@ def _served_minor(version: str) -> str:
     return wanted
 
 
-def _etcd_settings(*flags: Any) -> EtcdSettings | None:
+def _delay(duration: str, *, is_shared: bool) -> float:
     try:
-        return etcd_settings(*flags)
-    except EtcdSettingsError as error:
+        return shutdown_delay(duration, is_shared=is_shared)
+    except ValueError as error:
         _fail(str(error))
 
 

@@ -79,6 +79,8 @@ class ServerContext:
     """Starts the timer that checks the deadlines of all connections."""
     is_watched: bool = False
     """Whether the timer runs: it stops when there is no connection."""
+    is_draining: bool = False
+    """Whether each answer closes its connection."""
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -255,7 +257,7 @@ class Connection(asyncio.Protocol):
             deadline, parser.deadline = parser.deadline, self._context.loop.time() + self._limits.idle_time
             self._respond(answer, method=request.method, keep=keep, chunks=chunks, may_wait=True)
             # Otherwise the usual case: everything is written, or will be in this turn, and nothing waits.
-            if not keep or self._queue or self._output.is_waiting or self._context.stopping:
+            if not keep or self._queue or self._output.is_waiting or self._context.is_draining:
                 parser.deadline = deadline
                 self._advance_soon()
         else:
@@ -322,7 +324,7 @@ class Connection(asyncio.Protocol):
         headers = answer.headers
         block = headers if isinstance(headers, bytes) else header_block(headers)
         head = self._context.status_lines.of(answer.status) + block
-        if keep and not self._context.stopping:
+        if keep and not self._context.is_draining:
             return head if chunks else head + b"Connection: keep-alive\r\n"
         if answer.status == 101:
             return head

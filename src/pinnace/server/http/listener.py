@@ -21,13 +21,16 @@ PAUSE = 1.0
 log = logging.getLogger(__name__)
 
 
-async def listening_sockets(host: str, port: int, *, backlog: int) -> list[socket.socket]:
-    """Return a listening socket for each address of the host. Raise OSError."""
+async def listening_sockets(host: str, port: int, *, backlog: int, shares_port: bool = False) -> list[socket.socket]:
+    """Return a listening socket for each address of the host. Raise OSError.
+
+    With `shares_port` other processes may listen on the same port: the system gives each connection to one of them.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in found:
-            one = socket.create_server((str(address[0]), port), family=family, backlog=backlog)
+            one = socket.create_server((str(address[0]), port), family=family, backlog=backlog, reuse_port=shares_port)
             one.setblocking(False)
             sockets.append(one)
             port = port or one.getsockname()[1]

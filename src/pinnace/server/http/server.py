@@ -80,7 +80,9 @@ class HttpServer:
         """The number of open connections."""
         return len(self._context.connections) if self._context is not None else 0
 
-    async def start(self, host: str, port: int, tls: Context | None, handler: RequestHandler) -> None:
+    async def start(
+        self, host: str, port: int, tls: Context | None, handler: RequestHandler, *, shares_port: bool = False
+    ) -> None:
         """Listen, without TLS if `tls` is None. Connections are accepted when this returns."""
         loop, limits = asyncio.get_running_loop(), self._limits
         context = ServerContext(
@@ -102,19 +104,28 @@ class HttpServer:
             )
         else:
             self._listener = Listener(
-                await listening_sockets(host, port, backlog=BACKLOG),
+                await listening_sockets(host, port, backlog=BACKLOG, shares_port=shares_port),
                 tls,
                 lambda: Connection(context),
                 handshake_time=limits.head_time,
                 closing_time=limits.stall_time,
             )
 
+    async def drain(self, seconds: float) -> None:
+        """Serve on for a while, but close each connection after its next answer, so that clients go elsewhere.
+
+        A connection that has nothing to answer stays open: closing it could meet a request on its way.
+        """
+        if self._context is not None and seconds > 0:
+            self._context.is_draining = True
+            await asyncio.sleep(seconds)
+
     async def stop(self, grace: float) -> None:
         """Stop accepting, finish pending requests and end streams; abort the rest after `grace` seconds."""
         if self._listener is None or self._context is None:
             return
         context = self._context
-        context.stopping = True
+        context.stopping = context.is_draining = True
         self._listener.close()
         for connection in list(context.connections):
             connection.shut_down()
