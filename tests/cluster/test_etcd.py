@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
-from tests.store.etcd.processes import EtcdMember, etcd_program
+from tests.store.etcd.processes import EtcdMember
 from tests.store.etcd.proxy import Proxy
 
 from pinnace.cluster.cluster import running
@@ -32,11 +31,6 @@ def settings_of(member: EtcdMember | Proxy, data: Path) -> Settings:
     )
 
 
-def etcdctl(member: EtcdMember, *arguments: str) -> str:
-    command = [str(etcd_program("etcdctl")), f"--endpoints=127.0.0.1:{member.port}", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-
-
 async def test_a_cluster_in_etcd_goes_on_where_it_stopped_and_its_keys_are_readable(
     member: EtcdMember, tmp_path: Path
 ) -> None:
@@ -51,7 +45,7 @@ async def test_a_cluster_in_etcd_goes_on_where_it_stopped_and_its_keys_are_reada
         again = await api.made(CONFIG_MAPS, config_map("again"))
         assert int(again["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
     assert not (tmp_path / "data" / "state.db").exists()
-    found = etcdctl(member, "get", "--prefix", "/registry/core/configmaps/default/", "--keys-only").split()
+    found = member.control("get", "--prefix", "/registry/core/configmaps/default/", "--keys-only").split()
     assert found == [f"/registry/core/configmaps/default/{name}" for name in ("again", "settings")]
 
 
@@ -65,9 +59,9 @@ async def test_events_have_a_lease_in_etcd(member: EtcdMember, tmp_path: Path) -
     }
     async with running(settings_of(member, tmp_path / "data")) as cluster:
         await InProcess(cluster.plane).made("/api/v1/namespaces/default/events", event)
-    leases = [line for line in etcdctl(member, "lease", "list").split() if len(line) == 16]
+    leases = [line for line in member.control("lease", "list").split() if len(line) == 16]
     assert len(leases) == 1
-    held = etcdctl(member, "lease", "timetolive", leases[0], "--keys")
+    held = member.control("lease", "timetolive", leases[0], "--keys")
     assert "/registry/core/events/default/e" in held and "granted with TTL(37" in held
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -13,8 +14,10 @@ import pytest
 from tests.server.in_process import CONFIG_MAPS, SERVICES, InProcess, config_map
 from tests.store.etcd.processes import EtcdMember
 
+from pinnace.auth.users import User
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
+from pinnace.store.encryption_keys import MissingKey
 from pinnace.store.etcd.settings import EtcdSettings
 
 
@@ -46,6 +49,15 @@ async def clusters(
 @pytest.fixture
 def servers(clusters: list[RunningCluster]) -> list[InProcess]:
     return [InProcess(cluster.plane) for cluster in clusters]
+
+
+async def test_servers_that_start_at_the_same_time_make_one_cluster(member: EtcdMember, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        settings = [settings_of(member, tmp_path / str(number), root="/at-once") for number in range(3)]
+        started = await asyncio.gather(*(stack.enter_async_context(running(one)) for one in settings))
+        assert len({cluster.access.token for cluster in started}) == 1
+        services = [await InProcess(cluster.plane).get(f"{SERVICES}/kubernetes") for cluster in started]
+        assert len({service.body for service in services}) == 1 and services[0].status == 200
 
 
 async def test_a_read_sees_each_write_that_another_server_has_acknowledged(servers: list[InProcess]) -> None:
@@ -128,6 +140,45 @@ async def test_tokens_and_certificates_of_one_server_are_good_at_all(clusters: l
     review = {"spec": {"token": made["status"]["token"]}}
     found = await InProcess(two.plane).made("/apis/authentication.k8s.io/v1/tokenreviews", review)
     assert found["status"]["user"]["username"] == "system:serviceaccount:default:robot"
+
+
+async def test_flow_schemas_made_at_one_server_hold_at_all(clusters: list[RunningCluster]) -> None:
+    one, two = (InProcess(cluster.plane) for cluster in clusters)
+    subject = {"kind": "User", "name": "ada", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    binding = {"metadata": {"name": "ada"}, "subjects": [subject], "roleRef": role}
+    await one.made("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    rule = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}
+    rules = [{"subjects": [{"kind": "User", "user": {"name": "ada"}}], "resourceRules": [rule]}]
+    level = {"name": "workload-high"}
+    spec = {"matchingPrecedence": 500, "priorityLevelConfiguration": level, "rules": rules}
+    schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    made = await one.made(schemas, {"metadata": {"name": "ada"}, "spec": spec})
+    assert (await two.get(f"{schemas}/ada")).json["metadata"]["uid"] == made["metadata"]["uid"]
+    reply = await InProcess(clusters[1].plane, User("ada", ("system:authenticated",))).get(CONFIG_MAPS)
+    assert reply.status == 200
+    assert reply.header("x-kubernetes-pf-flowschema-uid") == [made["metadata"]["uid"]]
+
+
+async def test_secrets_and_credentials_in_etcd_are_encrypted_and_all_servers_with_the_key_read_them(
+    member: EtcdMember, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"first:{b64encode(bytes(32)).decode()}\n")
+    one, two, three = (settings_of(member, tmp_path / name, root="/sealed") for name in ("one", "two", "three"))
+    secrets = "/api/v1/namespaces/default/secrets"
+    async with (
+        running(replace(one, encryption_key_file=keys)) as first,
+        running(replace(two, encryption_key_file=keys)) as second,
+    ):
+        made = await InProcess(first.plane).made(secrets, {"metadata": {"name": "s"}, "stringData": {"p": "plain"}})
+        assert (await InProcess(second.plane).get(f"{secrets}/s")).json == made
+        assert first.access.token == second.access.token
+        stored = member.control("get", "--prefix", "/", "--print-value-only")
+        assert b64encode(b"plain").decode() not in stored and first.access.token not in stored
+        with pytest.raises(MissingKey):
+            async with running(three):
+                pass
 
 
 async def test_no_two_servers_give_away_the_same_node_port_or_address(servers: list[InProcess]) -> None:

@@ -76,5 +76,6 @@ class History:
 
     @property
     def operations(self) -> int:
+        """The number of answered operations and of changes that watches showed."""
         shown = sum(len(watch.seen) for watch in self.watches)
-        return len(self.writes) + len(self.reads) + len(self.lists) + self.open_writes + shown
+        return len(self.writes) + len(self.reads) + len(self.lists) + shown

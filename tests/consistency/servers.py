@@ -13,12 +13,17 @@ from tests.store.etcd.processes import free_ports
 _ROOT = Path(__file__).parents[2]
 
 
+QUIET = ("--no-controllers", "--no-scheduler")
+
+
 class ServerProcess:
     """`pinnace up` on a port of its own. Its data directory stays."""
 
-    def __init__(self, directory: Path, *flags: str) -> None:
+    def __init__(self, directory: Path, *flags: str, program: tuple[str, ...] = ("pinnace.cli.main",)) -> None:
+        """`program` is the module to run, with arguments that come before those of pinnace."""
         self._directory = directory
         self._flags = flags
+        self._program = program
         (self._port,) = free_ports(1)
         self._process: asyncio.subprocess.Process | None = None
 
@@ -27,14 +32,23 @@ class ServerProcess:
         return f"https://127.0.0.1:{self._port}"
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def token(self) -> str:
         return (self._directory / "token").read_text().strip()
 
     async def start(self) -> None:
         """Start it and wait until it is ready."""
-        command = [sys.executable, "-m", "pinnace.cli.main", "up", "--data-dir", str(self._directory)]
-        command += ["--port", str(self._port), "--no-controllers", "--no-scheduler", *self._flags]
-        environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src"), "HOME": str(self._directory)}
+        command = [sys.executable, "-m", *self._program, "up", "--data-dir", str(self._directory)]
+        command += ["--port", str(self._port), "--no-node", *self._flags]
+        environment = {**os.environ, "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}", "HOME": str(self._directory)}
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._directory / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -45,6 +59,7 @@ class ServerProcess:
             async for line in self._process.stdout:
                 if b"is ready" in line:
                     return
+        self._process = None
         raise AssertionError((self._directory / "log").read_text())
 
     async def kill(self) -> None:

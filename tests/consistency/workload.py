@@ -28,7 +28,12 @@ class Reached(Protocol):
 
 
 class Unanswered(Exception):
-    """The request failed, and may or may not have happened."""
+    """The request failed, and may or may not have happened. `after` is the answer's Retry-After, if there was one."""
+
+    def __init__(self, reason: str, *, after: str = "", is_lost: bool = False) -> None:
+        super().__init__(reason)
+        self.after = after
+        self.is_lost = is_lost
 
 
 class Client:
@@ -61,10 +66,11 @@ class Client:
             ) as answer:
                 found = orjson.loads(await answer.read())
                 if answer.status >= 500 or answer.status == 429:
-                    raise Unanswered(found.get("message"))
+                    after = answer.headers.get("retry-after", "")
+                    raise Unanswered(f"{answer.status} {found.get('message')}", after=after)
                 return answer.status, found
         except (*_ERRORS, ValueError) as error:
-            raise Unanswered(repr(error)) from error
+            raise Unanswered(repr(error), is_lost=not isinstance(error, TimeoutError)) from error
 
     async def watch(self, since: int, show: Callable[[dict[str, Any]], None]) -> None:
         """Show the events of one connection until it ends."""
@@ -77,6 +83,29 @@ class Client:
                     show(orjson.loads(line))
         except (*_ERRORS, ValueError):
             return
+
+
+class RetryingClient(Client):
+    """Retries as client-go does: an answer with Retry-After, and a read whose connection was lost."""
+
+    MOST_RETRIES = 10
+
+    def __init__(self, servers: list[Reached], token: str, *, seed: int) -> None:
+        super().__init__(servers, token, seed=seed)
+        self.failures: list[str] = []
+        self.retries = 0
+
+    async def call(self, method: str, target: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
+        for turn in range(self.MOST_RETRIES + 1):
+            try:
+                return await super().call(method, target, body, kind)
+            except Unanswered as error:
+                if turn == self.MOST_RETRIES or not (error.after or (error.is_lost and method == "GET")):
+                    self.failures.append(f"{method} {target}: {error}")
+                    raise
+                self.retries += 1
+                await asyncio.sleep(float(error.after or 0))
+        raise AssertionError("the last turn returns or raises")
 
 
 class Workload:
@@ -147,7 +176,7 @@ class Workload:
                     await self._patch(key)
             except Unanswered:
                 self.history.open_writes += 1
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def _create(self, key: str) -> None:
         value = self._value()
@@ -193,7 +222,7 @@ class Workload:
                 else:
                     await self._list(limit=chance.choice((0, 0, 3)))
             except Unanswered:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def _list(self, *, limit: int) -> None:
         found: set[Version] = set()

@@ -122,6 +122,19 @@ class EtcdMember:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
+    def control(self, *arguments: str) -> str:
+        """Run etcdctl on this member, and return its output."""
+        command = [str(etcd_program("etcdctl")), f"--endpoints={self._scheme}://127.0.0.1:{self.port}", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, timeout=60).stdout.decode(errors="replace")
+
+    def restore(self, backup: Path) -> None:
+        """Replace the data of a single member that does not run by a backup."""
+        self.wipe()
+        peer = f"http://127.0.0.1:{self.peer_port}"
+        command = [str(etcd_program("etcdutl")), "snapshot", "restore", str(backup), f"--data-dir={self.directory}"]
+        names = [f"--name={self.name}", f"--initial-cluster={self._cluster}", f"--initial-advertise-peer-urls={peer}"]
+        subprocess.run([*command, *names], check=True, capture_output=True, timeout=60)
+
     def wipe(self) -> None:
         """Remove the data of a member that does not run."""
         assert self._process is None

@@ -51,12 +51,19 @@ class Proxy:
         if self._is_cut:
             writer.transport.abort()
             return
-        there, sender = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            there, sender = await self._open()
+        except OSError:
+            writer.transport.abort()
+            return
         self._writers |= {writer, sender}
         for source, sink, delay in ((reader, sender, 0.0), (there, writer, self._delay)):
             task = asyncio.create_task(self._pass_on(source, sink, delay))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._target)
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
         loop = asyncio.get_running_loop()
@@ -68,8 +75,10 @@ class Proxy:
                 else:
                     sink.write(data)
                     await sink.drain()
-        except OSError:
-            pass
-        finally:
+            loop.call_later(delay, sink.close)  # After all that was read: the other side gets the end of an answer.
+        except BaseException as error:
             sink.transport.abort()
+            if not isinstance(error, OSError):
+                raise
+        finally:
             self._writers.discard(sink)

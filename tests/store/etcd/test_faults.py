@@ -6,14 +6,13 @@ import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.store.etcd.processes import EtcdMember, etcd_program
+from tests.store.etcd.certificates import EtcdCertificates
+from tests.store.etcd.processes import EtcdMember
 from tests.store.etcd.proxy import Proxy
 
-from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.store.etcd import client, transactions
 from pinnace.store.etcd.settings import EtcdSettings, EtcdSettingsError, parse_endpoints
 from pinnace.store.etcd.store import EtcdStore
@@ -58,11 +57,6 @@ async def proxied(member: EtcdMember) -> AsyncIterator[tuple[Proxy, EtcdStore]]:
             yield proxy, store
     finally:
         await proxy.stop()
-
-
-def etcdctl(member: EtcdMember, *arguments: str) -> str:
-    command = [str(etcd_program("etcdctl")), f"--endpoints=127.0.0.1:{member.port}", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -176,25 +170,14 @@ async def test_after_a_restore_from_an_older_backup_revisions_go_on_above_all_th
     async with opened(member.port) as store:
         old = await store.put("/a/1", b"old", expected=0)
         backup = tmp_path / "backup"
-        etcdctl(member, "snapshot", "save", str(backup))
+        member.control("snapshot", "save", str(backup))
         lost = [await store.put("/a/1", b"new", expected=old)]
         lost += [await store.put(f"/a/lost{n}", b"", expected=0) for n in range(3)]
         gaps: list[int] = []
         followed: Batch = []
         store.follow(followed.extend, on_gap=gaps.append)
         member.stop()
-        member.wipe()
-        restore = [
-            str(etcd_program("etcdutl")),
-            "snapshot",
-            "restore",
-            str(backup),
-            "--data-dir",
-            str(member.directory),
-        ]
-        peer = f"http://127.0.0.1:{member.peer_port}"
-        names = ["--name=m0", f"--initial-cluster=m0={peer}", f"--initial-advertise-peer-urls={peer}"]
-        subprocess.run([*restore, *names], check=True, capture_output=True, timeout=60)
+        member.restore(backup)
         member.start()
         await until(lambda: bool(gaps))
         record = await store.get("/a/1")
@@ -231,8 +214,8 @@ async def test_without_space_writes_fail_with_the_reason_until_there_is_space_ag
         await store.sync()
         await store.check_read()
         await store.compact(store.revision)
-        etcdctl(member, "defrag")
-        etcdctl(member, "alarm", "disarm")
+        member.control("defrag")
+        member.control("alarm", "disarm")
         await succeed(store, "/a/big")
         await store.check_write()
 
@@ -248,45 +231,19 @@ async def test_a_value_that_is_too_large_for_etcd_is_refused_and_harms_no_other(
 async def test_a_garbled_base_is_refused(member: EtcdMember) -> None:
     async with opened(member.port):
         pass
-    etcdctl(member, "put", "/pinnace/revisions", "junk")
+    member.control("put", "/pinnace/revisions", "junk")
     with pytest.raises(Damaged, match="expected a number"):
         await EtcdStore.open(settings(member.port))
 
 
-def certificates(directory: Path, *, is_expired: bool = False) -> dict[str, Path]:
-    directory.mkdir()
-    ca = new_ca()
-    now = datetime.now(UTC) - timedelta(days=30) if is_expired else None
-    server = issue(
-        ca, common_name="etcd", server_names=("127.0.0.1",), client=True, lifetime=timedelta(days=2), now=now
-    )
-    user = issue(ca, common_name="pinnace", client=True)
-    files = {"ca": ca.certificate_pem, "server.crt": server.certificate_pem, "server.key": server.key_pem}
-    files |= {"client.crt": user.certificate_pem, "client.key": user.key_pem}
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-    return {name: directory / name for name in files}
-
-
 @pytest.mark.parametrize("is_expired", [False, True], ids=["valid", "expired"])
 async def test_tls_with_client_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_expired: bool) -> None:
-    files = certificates(tmp_path / "pki", is_expired=is_expired)
-    flags = (
-        f"--cert-file={files['server.crt']}",
-        f"--key-file={files['server.key']}",
-        f"--trusted-ca-file={files['ca']}",
-        "--client-cert-auth",
-    )
-    member = EtcdMember(tmp_path / "etcd", flags=flags, scheme="https")
+    certificates = EtcdCertificates(tmp_path / "pki")
+    certificates.issue_server(is_expired=is_expired)
+    member = certificates.member(tmp_path / "etcd")
     member.start()
     member.wait()
-    endpoints = (("127.0.0.1", member.port),)
-    full = EtcdSettings(
-        endpoints=endpoints,
-        ca_file=files["ca"],
-        certificate_file=files["client.crt"],
-        key_file=files["client.key"],
-    )
+    full = certificates.settings(member)
     try:
         if is_expired:
             monkeypatch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": SHORT})
@@ -298,9 +255,9 @@ async def test_tls_with_client_certificates(tmp_path: Path, monkeypatch: pytest.
         await store.close()
         monkeypatch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": SHORT})
         with pytest.raises(StoreError, match="cannot be read"):
-            await EtcdStore.open(EtcdSettings(endpoints=endpoints, ca_file=files["ca"]))
+            await EtcdStore.open(EtcdSettings(endpoints=full.endpoints, ca_file=full.ca_file))
         with pytest.raises(EtcdSettingsError, match=r"check .*missing"):
-            await EtcdStore.open(EtcdSettings(endpoints=endpoints, ca_file=tmp_path / "missing"))
+            await EtcdStore.open(EtcdSettings(endpoints=full.endpoints, ca_file=tmp_path / "missing"))
     finally:
         member.stop()
 
@@ -311,12 +268,12 @@ async def test_a_user_is_authenticated_and_again_when_its_token_is_forgotten(
     async with asyncio.timeout(60):
         while True:
             try:
-                etcdctl(member, "user", "add", "root:secret")
+                member.control("user", "add", "root:secret")
                 break
             except subprocess.CalledProcessError:
                 await asyncio.sleep(0.1)
-    etcdctl(member, "user", "grant-role", "root", "root")
-    etcdctl(member, "auth", "enable")
+    member.control("user", "grant-role", "root", "root")
+    member.control("auth", "enable")
     password = tmp_path / "password"
     password.write_text("wrong\n")
     named = EtcdSettings(endpoints=(("127.0.0.1", member.port),), user="root", password_file=password)
