@@ -269,7 +269,6 @@ def up(
     The first start creates a certificate authority, an administrator and the default namespaces. State is kept in the
     data directory, from which the next start continues.
     """
-    data = _data_dir(data_dir, ephemeral=ephemeral)
     providers = _oidc_providers(
         issuer_url=oidc_issuer_url,
         client_id=oidc_client_id,
@@ -282,7 +281,7 @@ def up(
         signing_algorithms=tuple(oidc_signing_algs.split(",")),
     )
     settings = Settings(
-        data_dir=data,
+        data_dir=_data_dir(data_dir, ephemeral=ephemeral),
         etcd=etcd,
         host=host,
         port=port,
