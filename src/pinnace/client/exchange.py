@@ -17,7 +17,7 @@ import orjson
 from pinnace.client.rates import RateLimiter
 from pinnace.client.retries import Retries
 from pinnace.client.status_errors import error_of
-from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.client.transport import Answer, BatchTransport, ConnectionLost, Stream, Transport
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
@@ -80,6 +80,17 @@ class Exchange:
         sent = b"" if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
         answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
         return answer.body
+
+    async def create_many(self, target: str, objects: list[Object]) -> list[errors.ApiError | None] | None:
+        """Create objects at once where the transport can; None if each needs its own request."""
+        if self.limiter is not None or not isinstance(self.transport, BatchTransport):
+            return None
+        if self.check_write is not None:
+            self.check_write()
+        found = await self.transport.create_many(target, objects, self.headers)
+        for error in found or ():
+            self.answers["POST", "201" if error is None else str(error.code)] += 1
+        return found
 
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from pinnace.model.errors import ApiError
+from pinnace.model.objects import Object
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -72,6 +75,19 @@ class Transport(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class BatchTransport(Protocol):
+    """A transport that can also create several objects at once: one to a server in this process."""
+
+    async def create_many(
+        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    ) -> list[ApiError | None] | None:
+        """Create objects as POSTs to `target` would; return their errors, or None if each needs its own request.
+
+        The caller gives the objects away. `target` names the first where they are created below an object.
+        """
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, JSON_PATCH, Parameters, decode_object, target_of
 from pinnace.client.mapping import KindLike, KindName, ServedKind, kind_from
 from pinnace.client.typed import Resource, applied_of, typed, wire_of
+from pinnace.model import errors
 from pinnace.model.objects import Key, Object, key_of, kind_of
 
 _PATCHES = {
@@ -74,6 +75,21 @@ class Writing(Addressing):
         served = await self.kinds.find(kind)
         path = self._path(served, name, namespace, subresource)
         return await self._write("POST", served, path, obj, options={})
+
+    async def create_many(
+        self, kind: KindLike, objects: Sequence[Object], *, namespace: str, subresource: str = ""
+    ) -> list[errors.ApiError | None] | None:
+        """Create objects of one namespace at once; return the error of each, None for those that are created.
+
+        Objects of a subresource are created each below the object with its name. Only a server in this process can do
+        that, and not always: without an answer, create them one by one. The caller gives the objects away, and
+        listeners are not called.
+        """
+        served = await self.kinds.find(kind)
+        name = objects[0]["metadata"]["name"] if subresource else ""
+        path = self._path(served, name, namespace, subresource)
+        options = {} if subresource else self._options("", dry_run=False)
+        return await self._exchange.create_many(target_of(path, options), list(objects))
 
     @overload
     async def update(

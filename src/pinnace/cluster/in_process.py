@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream
 from pinnace.model.clock import AlarmClock
+from pinnace.model.errors import ApiError
+from pinnace.model.objects import Object
 from pinnace.server.http.messages import Headers, Response
 from pinnace.server.local import LocalApi, LocalConnection, LocalStream
 
@@ -21,6 +23,11 @@ class InProcessTransport:
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         return _answer_of(await self._api.request(method, target, body, headers))
+
+    async def create_many(
+        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    ) -> list[ApiError | None] | None:
+        return await self._api.create_many(target, objects, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         stream = await self._api.stream(target, headers)

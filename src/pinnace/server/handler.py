@@ -12,6 +12,7 @@ from pinnace.auth.authentication.impersonation import wanted_user
 from pinnace.auth.authorization.authorizers import Action, Decision, forbidden_error
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.model.objects import Object
 from pinnace.model.work_slices import SliceQueue
 from pinnace.server.access import AccessControl
 from pinnace.server.aggregation import counted_request, forward
@@ -38,6 +39,7 @@ class RequestVerbs(ReadVerbs, Protocol):
     """The verbs on objects."""
 
     def run(self, call: Call) -> Awaitable[Outcome | Answer]: ...
+    def create_many(self, call: Call, objects: list[Object]) -> Awaitable[list[errors.ApiError | None] | None]: ...
 
 
 class ServerApi(Protocol):
@@ -45,6 +47,9 @@ class ServerApi(Protocol):
 
     def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]: ...
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
+    def create_many(
+        self, request: Request, user: User, objects: list[Object]
+    ) -> Awaitable[list[errors.ApiError | None] | None]: ...
     def authenticate(self, request: Request) -> User | Awaitable[User]: ...
     def action_of(self, request: Request) -> Action: ...
     def render_error(self, request: Request, error: errors.ApiError) -> Response: ...
@@ -113,6 +118,36 @@ class Handler:
             if answer is not None:
                 return answer
         return self.handle(request, user)
+
+    async def create_many(
+        self, request: Request, user: User, objects: list[Object]
+    ) -> list[errors.ApiError | None] | None:
+        """Create several objects for a caller in this process, with the stages of one request; return their errors.
+
+        The request is the POST of the first of them. Return None if each needs a request of its own.
+        """
+        target = self._targets.parse(request)
+        call = target.call
+        if self._audit is not None or call is None or call.resource.custom is not None:
+            return None
+        target.user = call.user = user
+        target.turn = self._flow_control.turn_at_once(user, target.action, call)
+        if target.turn is None:
+            return None
+        try:
+            decision = self._access.authorizer.decide(user, target.action._replace(name=""))
+            if not (decision if isinstance(decision, Decision) else await decision).is_allowed:
+                return None
+            with self._deadlines.limit(request, is_long_running=False):
+                found = await self._verbs.create_many(call, objects)
+        except errors.ApiError as error:
+            found = [error] * len(objects)
+        finally:
+            target.turn.end()
+        seconds = (time.perf_counter() - target.started) / len(objects)
+        for result in found or ():
+            self._metrics.observe(call, 201 if result is None else result.code, seconds)
+        return found
 
     def action_of(self, request: Request) -> Action:
         """Return the action that a request asks for."""

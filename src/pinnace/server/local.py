@@ -12,6 +12,8 @@ from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
+from pinnace.model.errors import ApiError
+from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
 from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
 from pinnace.server.http.header_cache import RequestHead
@@ -34,6 +36,9 @@ PAUSE_SECONDS = 0.001
 
 class Answers(Protocol):
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
+    def create_many(
+        self, request: Request, user: User, objects: list[Object]
+    ) -> Awaitable[list[ApiError | None] | None]: ...
 
 
 def _is_watch(target: str) -> bool:
@@ -67,6 +72,18 @@ class LocalApi:
         if not isinstance(answer, Response):
             raise TypeError(f"{method} {target} is answered with a stream: ask for it with `stream`")
         return answer
+
+    async def create_many(
+        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    ) -> list[ApiError | None] | None:
+        """Create objects as POSTs to `target` would; return their errors, or None if each needs its own request.
+
+        Their names are their own; `target` has that of the first where they are created below an object. The caller
+        gives the objects away.
+        """
+        path, query = split_target(target)
+        request = Request("POST", target, path, query, _head(tuple(headers.items())), b"", self._peer)
+        return await self._api.create_many(request, self._user, objects)
 
     async def stream(self, target: str, headers: Mapping[str, str] | None = None) -> LocalStream | Response:
         """Return the chunks of a watch as they come, or the error response."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinnace.model import errors
+from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.http.messages import Answer
 from pinnace.server.outcome import Outcome
@@ -23,6 +24,10 @@ class SharedVerbs:
 
     def read_at_once(self, call: Call) -> Outcome | None:
         """Return None: a read has to wait for the store."""
+        return None
+
+    async def create_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None] | None:
+        """Return None: each write may have to be repeated after a sync."""
         return None
 
     async def run(self, call: Call) -> Outcome | Answer:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Protocol
 
 from pinnace.model import errors
+from pinnace.model.begun import Begun
 from pinnace.model.objects import Object, new_uid
 from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
@@ -37,6 +38,7 @@ from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.scales import Scales
 from pinnace.server.write.status_answers import created_status, deleted_status
 from pinnace.server.write.subresources import OBJECT_SUBRESOURCES
+from pinnace.store import store as stores
 
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
@@ -173,6 +175,36 @@ class Verbs:
                 if attempt == _GENERATE_ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def create_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None]:
+        """Create several objects as one call would create one; return their errors. The store commits them together.
+
+        They come from this process and are not decoded by a schema; each has a name. A call to pods/binding binds pods.
+        """
+        begun = [Begun(self._create_one(call, obj)) for obj in objects]
+        found: list[errors.ApiError | None] = []
+        try:
+            for one in begun:
+                try:
+                    await one
+                    found.append(None)
+                except errors.ApiError as error:
+                    found.append(error)
+                except stores.StoreError as error:
+                    found.append(errors.InternalError(str(error)))
+        finally:
+            for one in begun[len(found) :]:
+                one.close()
+        return found
+
+    async def _create_one(self, call: Call, obj: Object) -> None:
+        name = metadata_of(obj).get("name", "")
+        own = Call("create", call.resource, call.namespace, name, call.subresource, "", call.request, call.user)
+        if call.subresource:
+            await self._subresources.binder.bind(own, obj)
+        else:
+            match_namespace(own, obj["metadata"])
+            await self._pipeline.write(own, edits.creation(obj))
 
     async def _update(self, call: Call) -> Outcome:
         self._representations.accepted(call)

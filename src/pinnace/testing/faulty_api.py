@@ -10,6 +10,7 @@ from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
+from pinnace.model.objects import Object
 from pinnace.server.handler import ServerApi
 from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
 from pinnace.testing.faults import Faults, Interception
@@ -44,6 +45,16 @@ class FaultyApi:
         if request.method == "GET" and not self._faults.rules and "watch" not in request.target:
             return self._inner.answer(request, user)
         return self._handle(request, user)
+
+    async def create_many(
+        self, request: Request, user: User, objects: list[Object]
+    ) -> list[errors.ApiError | None] | None:
+        """Create objects at once, unless a rule may be for one of them."""
+        if self._faults.rules:
+            return None
+        client = request.headers.get(b"user-agent", b"").decode(errors="replace")
+        current_writer.set(WriteOrigin("create", user.name, client))
+        return await self._inner.create_many(request, user, objects)
 
     def authenticate(self, request: Request) -> User | Awaitable[User]:
         return self._inner.authenticate(request)

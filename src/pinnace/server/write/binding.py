@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pinnace.model import errors, field_errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 from pinnace.server.request.call import Call
 from pinnace.server.write.body_decoder import match_namespace, metadata_of
-from pinnace.server.write.edits import CopyingEdit, Edit
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.revisions import UnexplainedError
+
+_SCHEDULED = "PodScheduled"
 
 
 class PodBinder:
@@ -28,7 +31,7 @@ class PodBinder:
         match_namespace(call, metadata_of(binding))
         await self._pipeline.admit(call, binding)
         edit = bind_edit(call, binding, to_rfc3339(self._clock.now()))
-        await self._pipeline.without_admission().write(call, edit)
+        await self._pipeline.rewrite(call, edit)
 
     def on_pod(self, call: Call, binding: Object) -> Call:
         """Return the call for a Binding that was posted to the bindings collection, named after its pod."""
@@ -38,7 +41,7 @@ class PodBinder:
         return Call("create", pods, call.namespace, name, "binding", "", call.request, call.user, call.warnings)
 
 
-def bind_edit(call: Call, binding: Object, now: str) -> Edit:
+def bind_edit(call: Call, binding: Object, now: str) -> Callable[[Object], None]:
     """Return the edit that assigns a pod to the node that the binding names."""
     target = binding.get("target") or {}
     errs = []
@@ -49,32 +52,44 @@ def bind_edit(call: Call, binding: Object, now: str) -> Edit:
     if errs:
         told = [str(err) for err in errs]
         raise UnexplainedError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+    given = binding.get("metadata") or {}
 
-    def edit(live: Object | None) -> Object:
-        if live is None:
-            raise call.not_found()
-        if why := _conflict(call.name, live, (binding.get("metadata") or {}).get("uid")):
+    def edit(pod: Object) -> None:
+        if why := _conflict(call.name, pod, given):
             raise errors.Conflict(why, group="", plural="pods/binding", name=call.name)
-        spec = live["spec"]
-        metadata = dict(live["metadata"])
+        assign(pod, target["name"], now)
         for kind in ("annotations", "labels"):
-            more = (binding.get("metadata") or {}).get(kind)
-            if more:
-                metadata[kind] = {**(metadata.get(kind) or {}), **more}
-        status = dict(live.get("status") or {})
-        others = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
-        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-        status["conditions"] = [*others, scheduled]
-        return {**live, "metadata": metadata, "spec": {**spec, "nodeName": target["name"]}, "status": status}
+            if more := given.get(kind):
+                pod["metadata"][kind] = {**(pod["metadata"].get(kind) or {}), **more}
 
-    return CopyingEdit(edit)
+    return edit
 
 
-def _conflict(name: str, pod: Object, uid: str | None) -> str:
-    """Return why a pod cannot be bound; empty if it can."""
+def assign(pod: Object, node: str, now: str) -> None:
+    """Give a pod its node, and the condition that says so; the node that it was nominated for is history."""
+    pod["spec"]["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    scheduled = {"type": _SCHEDULED, "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions = status["conditions"] = status.get("conditions") or []
+    for index, one in enumerate(conditions):
+        if one.get("type") == _SCHEDULED:
+            if one.get("status") == "True":
+                scheduled["lastTransitionTime"] = one.get("lastTransitionTime")
+            conditions[index] = scheduled
+            return
+    conditions.append(scheduled)
+
+
+def _conflict(name: str, pod: Object, given: Object) -> str:
+    """Return why a pod cannot be bound; empty if it can. `given` is the metadata of the binding."""
     metadata, spec = pod["metadata"], pod["spec"]
+    uid, version = given.get("uid"), given.get("resourceVersion")
     if uid and uid != metadata["uid"]:
         return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+    if version and version != metadata["resourceVersion"]:
+        found = f"ResourceVersion in object meta: {metadata['resourceVersion']}"
+        return f"Precondition failed: ResourceVersion in precondition: {version}, {found}"
     if "deletionTimestamp" in metadata:
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if spec.get("nodeName"):

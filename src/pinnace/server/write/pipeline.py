@@ -154,6 +154,23 @@ class Pipeline:
         finally:
             self._turns.end(key)
 
+    async def rewrite(self, call: Call, edit: Callable[[Object], None]) -> Written:
+        """Store an object after an edit of the server itself: without defaults, field managers and admission."""
+        key = call.resource.prefix + call.key
+        if not self._turns.begin_at_once(key):
+            await self._turns.begin(key)
+        try:
+            while True:
+                entry = self._find(call)
+                if entry is None:
+                    raise call.not_found()
+                obj = entry.decode()
+                edit(obj)
+                if (done := await self._put(call, key, entry, obj)) is not None:
+                    return done
+        finally:
+            self._turns.end(key)
+
     async def delete(self, call: Call, options: DeleteOptions, *, raw_options: Object | None = None) -> Written:
         """Delete one object, or mark it for deletion."""
         key = call.resource.prefix + call.key
