@@ -201,3 +201,162 @@ async def test_a_tainted_device_evicts_the_pods_that_use_it(
     assert await cluster.client.get_or_none("v1/Pod", "a") is None
     events = await cluster.client.list("v1/Event", namespace="default", fields="reason=DeviceTaintManagerEviction")
     assert [one["message"] for one in events] == ["Marking for deletion"]
+
+
+def extended_pod(name: str, resource: str, count: int = 1) -> Object:
+    amounts = {resource: str(count)}
+    container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    "resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"], ids=["named by the class", "implicit"]
+)
+async def test_an_extended_resource_that_a_device_class_stands_for_is_a_claim_of_its_own(
+    cluster: Cluster, resource: str
+) -> None:
+    await cluster.add_nodes(1)
+    offered = device_class()
+    offered["spec"]["extendedResourceName"] = "example.com/gpu"
+    for obj in (offered, device_slice("node-0", "10Gi")):
+        await cluster.client.create(obj)
+    await cluster.client.create(extended_pod("a", resource))
+    await cluster.settle()
+    made = await cluster.client.get("v1/Pod", "a")
+    assert made["spec"]["nodeName"] == "node-0"
+    [found] = await cluster.client.list(f"{RESOURCE}/ResourceClaim", namespace="default")
+    assert found["metadata"]["name"].startswith("a-extended-resources-")
+    assert found["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    [owner] = found["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", made["metadata"]["uid"], True)
+    assert found["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu0"
+    assert [one["uid"] for one in found["status"]["reservedFor"]] == [made["metadata"]["uid"]]
+    assert made["status"]["extendedResourceClaimStatus"] == {
+        "requestMappings": [{"containerName": "c", "resourceName": resource, "requestName": "container-0-request-0"}],
+        "resourceClaimName": found["metadata"]["name"],
+    }
+    await cluster.client.create(extended_pod("b", resource))
+    await cluster.settle()
+    waiting = await cluster.client.get("v1/Pod", "b")
+    assert "1 cannot allocate all claims" in waiting["status"]["conditions"][0]["message"]
+    await cluster.client.delete("v1/Pod", "a", grace_seconds=0)
+    await cluster.settle()
+    await cluster.advance(11)  # The back-off of a pod that was refused once.
+    assert await bound(cluster, "b")
+
+
+async def test_an_extended_resource_without_a_class_is_insufficient_until_a_class_stands_for_it(
+    cluster: Cluster,
+) -> None:
+    await cluster.add_nodes(1)
+    await cluster.client.create(device_slice("node-0", "10Gi"))
+    await cluster.client.create(extended_pod("a", "example.com/gpu"))
+    await cluster.settle()
+    waiting = await cluster.client.get("v1/Pod", "a")
+    assert "1 Insufficient example.com/gpu" in waiting["status"]["conditions"][0]["message"]
+    offered = device_class()
+    offered["spec"]["extendedResourceName"] = "example.com/gpu"
+    await cluster.client.create(offered)
+    await cluster.settle()
+    await cluster.advance(11)  # The back-off of a pod that was refused once.
+    assert await bound(cluster, "a")
+
+
+def attached_slice(node: str) -> Object:
+    made = device_slice(node, "10Gi")
+    made["spec"]["devices"][0] |= {
+        "bindsToNode": True,
+        "bindingConditions": ["attached"],
+        "bindingFailureConditions": ["broken"],
+    }
+    return made
+
+
+async def report_condition(cluster: Cluster, name: str, condition: str) -> None:
+    """Report a condition of the claim's device, as its driver does."""
+    found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
+    [result] = found["status"]["allocation"]["devices"]["results"]
+    reported = {
+        "type": condition,
+        "status": "True",
+        "reason": "Reported",
+        "message": "as asked",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    device = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [reported]}
+    found["status"]["devices"] = [device]
+    await cluster.client.update_status(found)
+    await cluster.settle()
+
+
+async def pod_with_attached_device(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    for obj in (device_class(), attached_slice("node-0"), claim("a"), pod("a", "a")):
+        await cluster.client.create(obj)
+    await cluster.settle()
+    assert not await bound(cluster, "a")
+    assert (await device_of(cluster, "a"))["bindingConditions"] == ["attached"]
+
+
+async def test_a_pod_is_bound_when_the_binding_conditions_of_its_device_are_true(cluster: Cluster) -> None:
+    await pod_with_attached_device(cluster)
+    events = await cluster.client.list("v1/Event", namespace="default", fields="reason=BindingConditionsPending")
+    assert [one["message"] for one in events] == ["waiting for binding conditions for device on node node-0"]
+    await report_condition(cluster, "a", "attached")
+    assert await bound(cluster, "a")
+
+
+async def test_a_device_whose_binding_fails_is_deallocated_and_the_pod_tried_again(cluster: Cluster) -> None:
+    await pod_with_attached_device(cluster)
+    await report_condition(cluster, "a", "broken")
+    await cluster.advance(11)  # The back-off after the error, and after the deallocation.
+    await cluster.advance(11)
+    assert not await bound(cluster, "a")
+    found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", "a")
+    assert "devices" not in found["status"], "deallocated, then allocated anew"
+    await report_condition(cluster, "a", "attached")
+    assert await bound(cluster, "a")
+
+
+async def test_a_claim_with_admin_access_shares_a_device_in_use(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    namespace = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    await cluster.client.patch("v1/Namespace", "default", namespace)
+    watching = claim("watching")
+    watching["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    for obj in (device_class(), device_slice("node-0", "10Gi"), claim("a"), pod("a", "a")):
+        await cluster.client.create(obj)
+    await cluster.settle()
+    for obj in (watching, pod("b", "watching")):
+        await cluster.client.create(obj)
+    await cluster.settle()
+    assert await bound(cluster, "b")
+    found = await device_of(cluster, "watching")
+    assert (found["device"], found["adminAccess"]) == ("gpu0", True)
+
+
+async def test_the_node_with_the_first_alternative_of_a_list_wins(gpus: Cluster) -> None:
+    wanted = claim("list")
+    large = {"name": "large", "deviceClassName": "gpu", "selectors": [{"cel": {"expression": LARGE}}]}
+    wanted["spec"]["devices"]["requests"] = [
+        {"name": "gpu", "firstAvailable": [large, {"name": "any", "deviceClassName": "gpu"}]}
+    ]
+    for obj in (wanted, pod("p", "list")):
+        await gpus.client.create(obj)
+    await gpus.settle()
+    assert (await gpus.client.get("v1/Pod", "p"))["spec"]["nodeName"] == "node-1"
+    assert (await device_of(gpus, "list"))["request"] == "gpu/large"
+
+
+async def test_a_tainted_device_is_not_allocated_unless_the_request_tolerates_it(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    offered = device_slice("node-0", "10Gi")
+    offered["spec"]["devices"][0]["taints"] = [{"key": "broken", "value": "yes", "effect": "NoSchedule"}]
+    tolerant = claim("b")
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [
+        {"key": "broken", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
+    ]
+    for obj in (device_class(), offered, claim("a"), pod("a", "a"), tolerant, pod("b", "b")):
+        await cluster.client.create(obj)
+    await cluster.settle()
+    assert [await bound(cluster, name) for name in ("a", "b")] == [False, True]

@@ -13,7 +13,8 @@ from pinnace.node.simulated.machines import NodeShape
 from pinnace.scheduler.state.resources import requests_of
 from pinnace.testing.cluster import Cluster
 
-NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+NO_CLAIMS = "no new claims to deallocate"
+NO_VICTIMS = f"{NO_CLAIMS}, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 

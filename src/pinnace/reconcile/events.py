@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -30,9 +31,12 @@ _WAITING = 1000
 """So many events wait at most: the next ones are lost, unless their source waits for `room`."""
 _LANES = 4
 """So many events are written at once: one after the other would allow one per commit of the server."""
+_AT_ONCE = 64
+"""So many new events are created together, at most."""
 _LONGEST = 1024
 _SIMILAR = 10
 """From so many messages on, events that differ by their message alone are counted as one."""
+_LOSSES = (errors.ApiError, ConnectionLost, NoCredentials)
 _COMBINED = "(combined from similar events): "
 
 
@@ -127,20 +131,39 @@ class EventRecorder:
 
     async def _run_lane(self, lane: asyncio.Queue[tuple[_EventKey, Object]]) -> None:
         while True:
-            event_key, about = await lane.get()
+            batch = [await lane.get()]
+            while len(batch) < _AT_ONCE and not lane.empty():
+                batch.append(lane.get_nowait())
             try:
-                await self._write(event_key, about)
-            except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-                level = logging.DEBUG if is_namespace_terminating(error) else logging.WARNING
-                _log.log(level, "an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
+                await self._write_all(batch)
             finally:
-                lane.task_done()
-                self._waiting -= 1
+                for _ in batch:
+                    lane.task_done()
+                self._waiting -= len(batch)
                 if self._waiting < _WAITING // 2:
                     self._has_room.set()
             if self._lost and not self._waiting:
                 _log.warning("%d events were lost", self._lost)
                 self._lost = 0
+
+    async def _write_all(self, batch: list[tuple[_EventKey, Object]]) -> None:
+        """Write events in their order: new ones together, repeated ones by themselves."""
+        new: dict[_EventKey, Object] = {}
+        for original, about in batch:
+            event_key, message = self._combine(original)
+            if event_key in new:
+                await self._create_all(new)
+                new = {}
+            written = self._written.get(event_key)
+            if written is None or self._client.clock.monotonic() - written.last >= _MEMORY_SECONDS:
+                new[event_key] = self._describe(event_key, message, about)
+                continue
+            try:
+                if not await self._repeat(written, message):
+                    new[event_key] = self._describe(event_key, message, about)
+            except _LOSSES as error:
+                _log_loss(event_key, error)
+        await self._create_all(new)
 
     async def idle(self) -> None:
         """Return when all recorded events are written."""
@@ -176,30 +199,66 @@ class EventRecorder:
         similar.messages.add(event_key.message)
         return event_key, event_key.message
 
-    async def _write(self, event_key: _EventKey, about: Object) -> None:
+    async def _repeat(self, written: _Written, message: str) -> bool:
+        """Count a repeated event on the first one; return False if that has expired on the server."""
         clock = self._client.clock
-        event_key, message = self._combine(event_key)
-        written = self._written.get(event_key)
-        if written is not None and clock.monotonic() - written.last < _MEMORY_SECONDS:
-            written.count += 1
-            written.last = clock.monotonic()
-            patch = {"count": written.count, "lastTimestamp": to_rfc3339(clock.now()), "message": message}
-            try:
-                await self._client.patch("v1/Event", written.name, patch, namespace=written.namespace)
-                return
-            except errors.NotFound:
-                pass  # It has expired on the server: write a new one.
-        await self._create(event_key, message, about)
+        written.count += 1
+        written.last = clock.monotonic()
+        patch = {"count": written.count, "lastTimestamp": to_rfc3339(clock.now()), "message": message}
+        try:
+            await self._client.patch("v1/Event", written.name, patch, namespace=written.namespace)
+        except errors.NotFound:
+            return False
+        return True
 
-    async def _create(self, event_key: _EventKey, message: str, about: Object) -> None:
-        clock = self._client.clock
-        now = to_rfc3339(clock.now())
-        namespace = about.get("namespace") or "default"
-        unique = hashlib.sha256(f"{self._instance}{clock.now().isoformat()}{event_key}".encode()).hexdigest()[:16]
-        event: Object = {
+    async def _create_all(self, events: dict[_EventKey, Object]) -> None:
+        by_namespace: dict[str, list[_EventKey]] = {}
+        for event_key, event in events.items():
+            by_namespace.setdefault(event["metadata"]["namespace"], []).append(event_key)
+        for namespace, keys in by_namespace.items():
+            names = [events[event_key]["metadata"]["name"] for event_key in keys]
+            found = await self._create([events[event_key] for event_key in keys], namespace)
+            for event_key, name, error in zip(keys, names, found, strict=True):
+                if error is None:
+                    self._remember(event_key, _Written(name, namespace, 1, self._client.clock.monotonic()))
+                else:
+                    _log_loss(event_key, error)
+
+    async def _create(self, events: list[Object], namespace: str) -> Sequence[Exception | None]:
+        """Create events; return their errors."""
+        try:
+            found = await self._client.create_many("v1/Event", events, namespace=namespace)
+            if found is not None:
+                return found
+        except _LOSSES as error:
+            return [error] * len(events)
+        return [await self._create_one(event) for event in events]
+
+    async def _create_one(self, event: Object) -> Exception | None:
+        try:
+            await self._client.create(event)
+        except _LOSSES as error:
+            return error
+        return None
+
+    def _remember(self, event_key: _EventKey, written: _Written) -> None:
+        self._written[event_key] = written
+        self._written.move_to_end(event_key)
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _describe(self, event_key: _EventKey, message: str, about: Object) -> Object:
+        """Return a new event."""
+        moment = self._client.clock.now()
+        now = to_rfc3339(moment)
+        unique = hashlib.sha256(f"{self._instance}{moment.isoformat()}{event_key}".encode()).hexdigest()[:16]
+        return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{about['name'][:230]}.{unique}", "namespace": namespace},
+            "metadata": {
+                "name": f"{about['name'][:230]}.{unique}",
+                "namespace": about.get("namespace") or "default",
+            },
             "involvedObject": about,
             "type": event_key.type,
             "reason": event_key.reason,
@@ -211,11 +270,11 @@ class EventRecorder:
             "reportingComponent": event_key.component,
             "reportingInstance": self._instance[:128],
         }
-        made = await self._client.create(event)
-        self._written[event_key] = _Written(made["metadata"]["name"], namespace, 1, clock.monotonic())
-        self._written.move_to_end(event_key)
-        if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
+
+
+def _log_loss(event_key: _EventKey, error: Exception) -> None:
+    level = logging.DEBUG if is_namespace_terminating(error) else logging.WARNING
+    _log.log(level, "an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
 
 
 def _reference(obj: Object) -> Object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -16,7 +16,7 @@ from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import POD, ActionType, ClusterEvent
 from pinnace.scheduler.framework.guard import call
 from pinnace.scheduler.framework.observer import ERROR, SUCCESS
-from pinnace.scheduler.framework.plugin import Wait, WaitFor
+from pinnace.scheduler.framework.plugin import BatchBindPlugin, ReservePlugin, Wait, WaitFor
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import PluginError, Refusal, unschedulable
@@ -100,6 +100,8 @@ class Binder:
         """The pods that wait for a permit, by uid, with the plug-in."""
         self._parked: dict[str, _Parked] = {}
         """The pods whose PreBind waits, by uid."""
+        self._batch: list[_Decided] = []
+        """The pods that wait for `take_batch`."""
 
     def allow(self, uid: str) -> None:
         """Let a pod be bound that a Permit plug-in holds back."""
@@ -113,8 +115,11 @@ class Binder:
         """Return whether a decided pod waits for a permit or for PreBind."""
         return uid in self._permits or uid in self._parked
 
-    def begin(self, queued: QueuedPod, decision: SchedulingDecision, profile: Profile) -> Work:
-        """Give the pod its place now; return the rest of the work, which may wait."""
+    def begin(self, queued: QueuedPod, decision: SchedulingDecision, profile: Profile) -> Work | None:
+        """Give the pod its place now; return the rest of the work, which may wait.
+
+        Return None for a pod that only has to be bound: `take_batch` returns the work of all such pods.
+        """
         pod, node = queued.pod, decision.node
         source = pod.source
         self._state.nominations.remove(pod.uid)
@@ -130,7 +135,43 @@ class Binder:
                 waits = self._ask_permits(decided)
         except (PluginError, _Refused) as error:
             return partial(self._fail, decided, error)
-        return self._hold(decided, waits) if waits else partial(self._bind, decided)
+        if waits:
+            return self._hold(decided, waits)
+        if profile.batch_binder is None or profile.has_pre_bind(decision.cycle):
+            return partial(self._bind, decided)
+        self._batch.append(decided)
+        return None
+
+    def take_batch(self) -> Work:
+        """Return the work that binds all pods for which `begin` has returned none."""
+        batch, self._batch = self._batch, []
+        return partial(self._bind_batch, batch)
+
+    async def _bind_batch(self, batch: list[_Decided]) -> None:
+        groups: dict[tuple[str, str], list[_Decided]] = {}
+        for one in batch:
+            groups.setdefault((one.profile.name, one.queued.pod.namespace), []).append(one)
+        for some in groups.values():
+            binder = some[0].profile.batch_binder
+            assert binder is not None, "begin has checked it"
+            found = await self._bind_group(binder, some)
+            for decided, error in zip(some, found, strict=True):
+                if error is None:
+                    self._finish(decided)
+                else:
+                    await self._fail(decided, error)
+
+    async def _bind_group(self, binder: BatchBindPlugin, some: list[_Decided]) -> Sequence[Exception | None]:
+        cycle = some[0].decision.cycle
+        began = cycle.times.now() if cycle.times is not None else 0.0
+        try:
+            found = await binder.bind_many([(one.queued.pod, one.decision.node) for one in some])
+        except Exception as error:
+            return [PluginError("", f"binding rejected: {type(error).__name__}: {error}")] * len(some)
+        for one, problem in zip(some, found, strict=True):
+            if (times := one.decision.cycle.times) is not None:
+                times.end_moment("Bind", began, SUCCESS if problem is None else ERROR)
+        return found
 
     def _reserve(self, decided: _Decided) -> None:
         cycle, node = decided.decision.cycle, decided.decision.node
@@ -152,8 +193,8 @@ class Binder:
 
     async def _bind(self, decided: _Decided) -> None:
         """Run the rest of the binding cycle, from the first PreBind plug-in that has not run."""
-        queued, decision, profile = decided.queued, decided.decision, decided.profile
-        pod, node, cycle = queued.pod, decision.node, decision.cycle
+        decision, profile = decided.decision, decided.profile
+        node, cycle = decision.node, decision.cycle
         try:
             with _timed(cycle, "PreBind"):
                 if not await self._pre_bind(decided):
@@ -168,11 +209,16 @@ class Binder:
         except Exception as error:
             await self._fail(decided, PluginError("", f"binding rejected: {type(error).__name__}: {error}"))
             return
+        self._finish(decided)
+
+    def _finish(self, decided: _Decided) -> None:
+        """Forget a pod that is bound, and tell people and PostBind plug-ins."""
+        pod, decision = decided.queued.pod, decided.decision
         self._queue.remove(pod.uid)
-        self._reporter.report_success(pod, node)
+        self._reporter.report_success(pod, decision.node)
         pod.source = None
-        for observer in profile.post_bind:
-            observer.post_bind(cycle, node)
+        for observer in decided.profile.post_bind:
+            observer.post_bind(decision.cycle, decision.node)
 
     async def _pre_bind(self, decided: _Decided) -> bool:
         """Run PreBind, from the first plug-in that has not run; return False if one waits."""
@@ -209,7 +255,7 @@ class Binder:
                 if not parked.wait.is_done():
                     continue
             except PluginError as error:
-                failure = error
+                failure = PluginError(error.plugin, f'running PreBind plugin "{error.plugin}": {error}')
             del self._parked[uid]
             parked.alarm.cancel()
             decided = parked.decided
@@ -242,7 +288,7 @@ class Binder:
         queued, decision, profile = decided.queued, decided.decision, decided.profile
         pod = queued.pod
         for plugin in reversed(profile.reserve):
-            _quietly(lambda plugin=plugin: plugin.unreserve(decision.cycle, decision.node))  # type: ignore[misc]
+            await _unreserve(plugin, decision)
         if self._is_confirmed(queued):
             return  # The binding has succeeded although its answer was lost, or another scheduler was faster.
         self._state.remove_pod(pod.uid)
@@ -264,8 +310,9 @@ class Binder:
         return self._state.pods.get(queued.pod.uid) is not queued.pod
 
 
-def _quietly(function: Callable[[], None]) -> None:
+async def _unreserve(plugin: ReservePlugin, decision: SchedulingDecision) -> None:
     try:
-        function()
+        if (waiting := plugin.unreserve(decision.cycle, decision.node)) is not None:
+            await waiting
     except Exception:
         _log.exception("a plug-in failed to give back what it had reserved")

@@ -6,7 +6,7 @@ it is, and leaves it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,7 +17,7 @@ from pinnace.scheduler.framework.diagnosis import NO_NODES, Diagnosis
 from pinnace.scheduler.framework.evaluation import WeightedScore
 from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
 from pinnace.scheduler.framework.observer import SUCCESS, CycleTimes, status_of
-from pinnace.scheduler.framework.plugin import Nomination
+from pinnace.scheduler.framework.plugin import Nomination, NoRoom
 from pinnace.scheduler.framework.profile import Preparation, Profile
 from pinnace.scheduler.framework.status import Code, PluginError, Skip
 from pinnace.scheduler.framework.verdict import ExtenderVerdict
@@ -49,6 +49,8 @@ class SchedulingDecision:
     clears_nomination: bool = False
     """Whether preemption cannot help, so that the pod loses the node it was nominated for."""
     error: PluginError | None = None
+    write: Callable[[], Awaitable[None]] | None = None
+    """A write of a PostFilter plug-in that may help the next attempt."""
 
     @property
     def message(self) -> str:
@@ -197,13 +199,21 @@ def _diagnose_nominated(cycle: Cycle, profile: Profile, diagnosis: Diagnosis, sl
 def _post_filter(decision: SchedulingDecision, profile: Profile) -> None:
     diagnosis = decision.diagnosis
     assert diagnosis is not None
+    reasons: list[str] = []
     for plugin in profile.post_filter:
         result = call(plugin.name, "postfilter", plugin.post_filter, decision.cycle, diagnosis, profile)
         if isinstance(result, Nomination):
             decision.nomination = result
             return
-        diagnosis.post_filter = result.message
+        if isinstance(result, NoRoom):
+            reasons.append(result.reason)
+            decision.write = result.write
+            if result.is_last:
+                break
+            continue
+        reasons.append(result.message)
         decision.clears_nomination = result.code is Code.UNRESOLVABLE
+    diagnosis.post_filter = ", ".join(reasons)
 
 
 def _score(

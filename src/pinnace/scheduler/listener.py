@@ -16,6 +16,7 @@ from pinnace.scheduler.state.pods import Pod
 
 _POD = "v1/Pod"
 _NODE = "v1/Node"
+_DEVICE_CLASS = "DeviceClass"
 LOOKUPS: dict[str, LookupKind] = {
     "v1/Namespace": "Namespace",
     "v1/Service": "Service",
@@ -93,6 +94,8 @@ class ClusterListener:
                 assert old is not None
                 before = self._state.lookups.get(kind, old.key.name, namespace=old.key.namespace)
                 self._state.lookups.remove(kind, old.key)
+                if kind == _DEVICE_CLASS:
+                    self._state.note_all_nodes()
                 self._queue.move(ClusterEvent(kind, ActionType.DELETE, before))
                 return
             before = self._state.lookups.get(kind, new.key.name, namespace=new.key.namespace)
@@ -100,6 +103,8 @@ class ClusterListener:
             if after == before:
                 return  # Owners report every pod that becomes ready; none of that matters here.
             self._state.lookups.put(kind, after)
+            if kind == _DEVICE_CLASS:
+                self._state.note_all_nodes()  # It may stand for an extended resource that no node offers.
             self._queue.move(ClusterEvent(kind, ActionType.ADD if before is None else ActionType.UPDATE, before, after))
 
         return hear
@@ -112,8 +117,8 @@ class ClusterListener:
             self._forget(decode_head(old.body).metadata.uid)
             return
         head = decode_head(new.body)
-        if old is not None and (before := decode_head(old.body).metadata.uid) != head.metadata.uid:
-            self._forget(before)  # Deleted and created again under the same name.
+        if old is not None and head.metadata.uid.encode() not in old.body:
+            self._forget(decode_head(old.body).metadata.uid)  # Deleted and created again under the same name.
         if head.is_finished:
             self._forget(head.metadata.uid)
         elif head.spec.nodeName:

@@ -33,11 +33,15 @@ class Reporter:
 
     def report_success(self, pod: Pod, node: str) -> None:
         message = f"Successfully assigned {pod.key} to {node}"
-        self._manager.recorder.record(_reference(pod), "Normal", "Scheduled", message, component=_component(pod))
+        self.report(pod, "Scheduled", message)
+
+    def report(self, pod: Pod, reason: str, message: str) -> None:
+        """Record a normal event of a pod."""
+        self._manager.recorder.record(_reference(pod), "Normal", reason, message, component=_component(pod))
 
     def report_eviction(self, victim: Pod, preemptor: Pod, node: str) -> None:
         message = f"Preempted by pod {preemptor.uid} on node {node}"
-        self._manager.recorder.record(_reference(victim), "Normal", "Preempted", message, component=_component(victim))
+        self.report(victim, "Preempted", message)
 
     async def report_failure(self, pod: Pod, decision: SchedulingDecision, reason: str) -> None:
         """Record an event, and write the condition and the nominated node if they have changed."""

@@ -39,6 +39,8 @@ from pinnace.scheduler.workers import Work, Workers
 _WORK = Key("", "pods")
 _NODE = "v1/Node"
 _MOST_BINDINGS = 64
+_BATCH = 64
+"""So many pods are bound at once, at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +59,10 @@ class Scheduler:
         """`client` writes bindings; the manager's informers follow the cluster. A `seed` makes ties repeatable."""
         configuration = configuration or default_configuration()
         self.state = ClusterState()
-        self.profiles: dict[str, Profile] = build_profiles(configuration, Handle(client), registry)
+        self._reporter = Reporter(manager, client)
+        self.profiles: dict[str, Profile] = build_profiles(
+            configuration, Handle(client, self._reporter.report, self.state.lookups), registry
+        )
         self.queue = SchedulingQueue(
             client.clock,
             self.profiles,
@@ -74,7 +79,8 @@ class Scheduler:
         self._news = asyncio.Event()
         self._workers = Workers(_MOST_BINDINGS, self._news.set)
         self._is_running = False
-        self._reporter = Reporter(manager, client)
+        self._batch: list[tuple[QueuedPod, float]] = []
+        """The pods that wait to be bound together, with the times at which their attempts began."""
         self._listener = ClusterListener(manager, self.state, self.queue)
         self._binder = Binder(client.clock, self.state, self.queue, self._reporter, self._start)
         self.state.lookups.on_change.append(self._binder.poke)
@@ -117,6 +123,7 @@ class Scheduler:
                 while await self._step(turns):
                     pass
             finally:
+                self._flush()
                 self._is_running = False
 
     async def _step(self, turns: Turns) -> bool:
@@ -130,6 +137,8 @@ class Scheduler:
         elif queued is not None:
             self._attempt(queued)
             await turns.pause()
+        elif self._batch:
+            self._flush()
         elif len(self._workers):
             await self._news.wait()  # A binding ends, or a pod comes.
         else:
@@ -188,9 +197,13 @@ class Scheduler:
             self.queue.put_error(queued)
             self._start(partial(self._reporter.report_failure, queued.pod, decision, "SchedulerError"))
         elif decision.node:
-            self._start(
-                partial(self._bind, queued, self._binder.begin(queued, decision, self.profile_of(queued)), began)
-            )
+            work = self._binder.begin(queued, decision, self.profile_of(queued))
+            if work is not None:
+                self._start(partial(self._bind, queued, work, began))
+            else:
+                self._batch.append((queued, began))
+                if len(self._batch) >= _BATCH:
+                    self._flush()
         else:
             self.metrics.count_attempt(name, REFUSED, decided - began)
             self._refuse(queued, decision)
@@ -198,6 +211,20 @@ class Scheduler:
     async def _bind(self, queued: QueuedPod, binding: Work, began: float) -> None:
         """Bind a pod and count the attempt: a pod that is bound has left the queue and stays in the state."""
         await binding()
+        self._count_binding(queued, began)
+
+    def _flush(self) -> None:
+        """Bind the pods that wait for that, in the background."""
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._start(partial(self._bind_batch, batch, self._binder.take_batch()))
+
+    async def _bind_batch(self, batch: list[tuple[QueuedPod, float]], binding: Work) -> None:
+        await binding()
+        for queued, began in batch:
+            self._count_binding(queued, began)
+
+    def _count_binding(self, queued: QueuedPod, began: float) -> None:
         profile = self.profile_of(queued).name
         uid, now = queued.pod.uid, self._clock.monotonic()
         if self._binder.is_waiting(uid):
@@ -217,6 +244,8 @@ class Scheduler:
             pod.nominated_node = nomination.node
             self.metrics.count_preemption(len(nomination.victims))
             self._start(partial(self._evictor.evict, pod, nomination))
+        if decision.write is not None:
+            self._start(decision.write)
         self._start(partial(self._reporter.report_failure, pod, decision, "Unschedulable"))
 
     def _start(self, work: Work) -> None:

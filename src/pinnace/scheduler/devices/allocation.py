@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,9 +180,12 @@ def describe_allocation(claim: Object, chosen: Sequence[Chosen], classes: Mappin
             result["shareID"] = new_uid()
             if one.consumed:
                 result["consumedCapacity"] = {name: str(amount) for name, amount in one.consumed.items()}
+        for name in ("bindingConditions", "bindingFailureConditions"):
+            if one.device.device.get(name):
+                result[name] = [*one.device.device[name]]
         results.append(result)
     allocation: Object = {"devices": {"results": results}}
-    config = [*_class_config(claim, chosen, classes), *_claim_config(claim)]
+    config = [*_class_config(claim, chosen, classes), *_claim_config(claim, chosen)]
     if config:
         allocation["devices"]["config"] = config
     selector = _node_selector(chosen, node)
@@ -192,19 +195,39 @@ def describe_allocation(claim: Object, chosen: Sequence[Chosen], classes: Mappin
 
 
 def _class_config(claim: Object, chosen: Sequence[Chosen], classes: Mapping[str, Object]) -> list[Object]:
-    found = []
+    """Return the configurations of the classes, each once, with all requests of its class."""
+    found: dict[str, list[Object]] = {}
+    for name, wanted in _used_requests(claim, chosen):
+        class_name = wanted["deviceClassName"]
+        if class_name in found:
+            for one in found[class_name]:
+                one["requests"].append(name)
+            continue
+        spec = (classes.get(class_name) or {}).get("spec") or {}
+        found[class_name] = [{"source": "FromClass", "requests": [name], **one} for one in spec.get("config") or ()]
+    return [one for some in found.values() for one in some]
+
+
+def _claim_config(claim: Object, chosen: Sequence[Chosen]) -> list[Object]:
+    """Return the configurations of the claim, without those for alternatives that were not chosen."""
+    used = {name for name, _ in _used_requests(claim, chosen)}
+    used |= {name.partition("/")[0] for name in used}
+    return [
+        {"source": "FromClaim", **one}
+        for one in claim["spec"]["devices"].get("config") or ()
+        if not one.get("requests") or used.intersection(one["requests"])
+    ]
+
+
+def _used_requests(claim: Object, chosen: Sequence[Chosen]) -> Iterator[tuple[str, Object]]:
+    """Yield the requests of a claim, of each list of alternatives the chosen one."""
+    names = {one.request for one in chosen}
     for request in claim["spec"]["devices"].get("requests") or ():
-        alternatives = [(request["name"], request.get("exactly"))]
-        alternatives += [(f"{request['name']}/{one['name']}", one) for one in request.get("firstAvailable") or ()]
-        for name, wanted in alternatives:
-            if wanted and any(one.request == name for one in chosen):
-                spec = (classes.get(wanted["deviceClassName"]) or {}).get("spec") or {}
-                found += [{"source": "FromClass", "requests": [name], **one} for one in spec.get("config") or ()]
-    return found
-
-
-def _claim_config(claim: Object) -> list[Object]:
-    return [{"source": "FromClaim", **one} for one in claim["spec"]["devices"].get("config") or ()]
+        if request.get("exactly"):
+            yield request["name"], request["exactly"]
+        for one in request.get("firstAvailable") or ():
+            if (name := f"{request['name']}/{one['name']}") in names:
+                yield name, one
 
 
 def _node_selector(chosen: Sequence[Chosen], node: str) -> Object | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,8 @@ class DevicePool:
     id: tuple[str, str]
     counters: Mapping[CounterId, Quantity]
     consumers: list[OfferedDevice] = field(default_factory=list)
+    has_conditions: bool = False
+    """Whether a device has binding conditions. Devices of other pools are preferred."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,13 +101,19 @@ def devices_of(slices: Iterable[Object]) -> dict[str, list[OfferedDevice]]:
     return found
 
 
-def _devices(id: tuple[str, str], specs: Iterable[Object]) -> list[OfferedDevice]:
+def in_order(devices: Sequence[OfferedDevice]) -> Sequence[OfferedDevice]:
+    """Return devices in the order in which they are tried: by pool, those with binding conditions last."""
+    return sorted(devices, key=lambda one: (one.pool.has_conditions, one.pool.id))
+
+
+def _devices(id: tuple[str, str], specs: Sequence[Object]) -> list[OfferedDevice]:
     """Return the devices of a pool; none if names repeat or a device consumes a counter that does not exist."""
     counters: dict[CounterId, Quantity] = {}
     for spec in specs:
         for counter_set in spec.get("sharedCounters") or ():
             counters.update(_counters_of(counter_set["name"], counter_set))
-    pool = DevicePool(id, counters)
+    has_conditions = any(device.get("bindingConditions") for spec in specs for device in spec.get("devices") or ())
+    pool = DevicePool(id, counters, has_conditions=has_conditions)
     devices = [_offer(pool, spec, device) for spec in specs for device in spec.get("devices") or ()]
     is_valid = len({one.id for one in devices}) == len(devices)
     if not is_valid or any(not one.consumes.keys() <= counters.keys() for one in devices):

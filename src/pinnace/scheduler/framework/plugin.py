@@ -6,18 +6,21 @@ PostBind. The first group runs in the queue, the second decides and never waits,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any, Protocol, runtime_checkable
 
 from pinnace.client.client import Client
+from pinnace.client.transport import ConnectionLost
+from pinnace.model import errors
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.events import EventRegistration
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import OnlyNodes, Refusal, Skip
 from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots
+from pinnace.scheduler.state.lookups import Lookups
 from pinnace.scheduler.state.pods import Pod
 
 HIGHEST_SCORE = 100
@@ -116,7 +119,7 @@ class OneSlotScore(Protocol):
 class PostFilterPlugin(Protocol):
     name: str
 
-    def post_filter(self, cycle: Cycle, diagnosis: Diagnosis, filters: Filters) -> Nomination | Refusal:
+    def post_filter(self, cycle: Cycle, diagnosis: Diagnosis, filters: Filters) -> Nomination | Refusal | NoRoom:
         """Make room after no node was found: return the node to nominate and its victims."""
 
 
@@ -152,8 +155,8 @@ class ReservePlugin(Protocol):
     def reserve(self, cycle: Cycle, node: str) -> Refusal | None:
         """Take note that the pod will run on a node."""
 
-    def unreserve(self, cycle: Cycle, node: str) -> None:
-        """Undo `reserve`, also if that was not called or failed."""
+    def unreserve(self, cycle: Cycle, node: str) -> Awaitable[None] | None:
+        """Undo `reserve`, also if that was not called or failed. Return the writes that are needed for it, if any."""
 
 
 @runtime_checkable
@@ -178,6 +181,29 @@ class BindPlugin(Protocol):
 
     async def bind(self, cycle: Cycle, node: str) -> bool:
         """Bind the pod; False leaves it to the next plug-in."""
+
+
+BindingError = errors.ApiError | ConnectionLost
+
+
+@runtime_checkable
+class BatchBindPlugin(Protocol):
+    """A Bind plug-in that can bind many pods at once: used where it is the only one, and PreBind has nothing to do."""
+
+    name: str
+
+    async def bind_many(self, pods: Sequence[tuple[Pod, str]]) -> list[BindingError | None]:
+        """Bind pods of one namespace, each to its node; return the error of each, None for those that are bound."""
+
+
+@runtime_checkable
+class PreFlightPlugin(Protocol):
+    """A PreBind plug-in that knows beforehand whether it has work to do for a pod."""
+
+    name: str
+
+    def has_pre_bind(self, cycle: Cycle) -> bool:
+        """Return whether `pre_bind` would do anything."""
 
 
 @runtime_checkable
@@ -229,9 +255,23 @@ class Nomination:
 
 
 @dataclass(frozen=True, slots=True)
+class NoRoom:
+    """PostFilter has made no room; the next PostFilter plug-in is asked unless this `is_last`."""
+
+    reason: str
+    write: Callable[[], Awaitable[None]] | None = None
+    """A write that may help the next attempt. A simulation leaves it out."""
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Handle:
     """The services of the scheduler for plug-ins. In a simulation there is no client."""
 
     client: Client | None = None
+    report: Callable[[Pod, str, str], None] | None = None
+    """Records a normal event of a pod, with reason and message."""
+    lookups: Lookups | None = None
+    """The other objects of the cluster, for PreEnqueue."""
     scheduler_name: str = "default-scheduler"
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -55,6 +55,9 @@ class Profile:
         self.permit = [one for one in self._at("permit") if isinstance(one, moments.PermitPlugin)]
         self.pre_bind = [one for one in self._at("preBind") if isinstance(one, moments.PreBindPlugin)]
         self.bind = [one for one in self._at("bind") if isinstance(one, moments.BindPlugin)]
+        # The checks of protocols are slow: once for a profile.
+        self._batch_binder = next((one for one in self.bind if isinstance(one, moments.BatchBindPlugin)), None)
+        self.pre_flight = [one for one in self.pre_bind if isinstance(one, moments.PreFlightPlugin)]
         self.post_bind = [one for one in self._at("postBind") if isinstance(one, moments.PostBindPlugin)]
         local = [one for one in self.filter if not one.depends & Depends.CLUSTER]
         self._by_node = LocalFilters([one for one in local if not one.depends & Depends.PODS])
@@ -66,6 +69,15 @@ class Profile:
             getattr(one, "ignores_labels", False) for one in (*local, *(one.plugin for one in self._local_scores))
         )
         self._evaluations: OrderedDict[Hashable, Evaluation] = OrderedDict()
+
+    @property
+    def batch_binder(self) -> moments.BatchBindPlugin | None:
+        """The only Bind plug-in, if it can bind many pods at once."""
+        return self._batch_binder if len(self.bind) == 1 else None  # An extender may have joined.
+
+    def has_pre_bind(self, cycle: Cycle) -> bool:
+        """Return whether a PreBind plug-in may have work to do for a pod."""
+        return len(self.pre_flight) < len(self.pre_bind) or any(one.has_pre_bind(cycle) for one in self.pre_flight)
 
     def _at(self, moment: str) -> list[Plugin]:
         return [one for one in self.plugins if self._enabled(one.name, moment)]

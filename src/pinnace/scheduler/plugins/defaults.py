@@ -10,7 +10,7 @@ from pinnace.scheduler.framework.registry import Factory, PluginRegistry
 from pinnace.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from pinnace.scheduler.plugins.default_binder import DefaultBinder
 from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
-from pinnace.scheduler.plugins.dynamic_resources import DynamicResources
+from pinnace.scheduler.plugins.dynamic_resources import BINDING_SECONDS, DynamicResources
 from pinnace.scheduler.plugins.image_locality import ImageLocality
 from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
@@ -36,6 +36,8 @@ from pinnace.scheduler.plugins.taint_toleration import TaintToleration
 from pinnace.scheduler.plugins.volume_binding import VolumeBinding
 from pinnace.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from pinnace.scheduler.plugins.volume_zone import VolumeZone
+from pinnace.schema.cel.times import parse_duration
+from pinnace.schema.cel.values import NANOS
 
 _RESOURCES: tuple[Object, ...] = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
 
@@ -122,6 +124,11 @@ def _default_preemption(arguments: Object, handle: Handle) -> DefaultPreemption:
     )
 
 
+def _binding_seconds(arguments: Object) -> float:
+    text = arguments.get("bindingTimeout")
+    return BINDING_SECONDS if text is None else parse_duration(text).nanos / NANOS
+
+
 def _plain(make: type[Plugin]) -> Factory:
     return lambda arguments, handle: make()
 
@@ -145,7 +152,12 @@ _FACTORIES: dict[str, Factory] = {
     "VolumeZone": _plain(VolumeZone),
     "PodTopologySpread": _pod_topology_spread,
     "InterPodAffinity": _inter_pod_affinity,
-    "DynamicResources": lambda arguments, handle: DynamicResources(handle.client),
+    "DynamicResources": lambda arguments, handle: DynamicResources(
+        handle.client,
+        lookups=handle.lookups,
+        report=handle.report,
+        binding_seconds=_binding_seconds(arguments),
+    ),
     "DefaultPreemption": _default_preemption,
     "ImageLocality": _plain(ImageLocality),
     "DefaultBinder": lambda arguments, handle: DefaultBinder(handle.client),

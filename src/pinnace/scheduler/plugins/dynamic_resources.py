@@ -1,135 +1,186 @@
-"""DynamicResources: the devices of a pod's ResourceClaims, allocated with structured parameters."""
+"""DynamicResources: the devices of a pod's ResourceClaims and extended resources, with structured parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from pinnace.client.client import Client
-from pinnace.model.objects import Object
-from pinnace.scheduler.devices.allocation import Chosen, DeviceSearch, SearchTooLong, describe_allocation
-from pinnace.scheduler.devices.pools import OfferedDevice, devices_of
-from pinnace.scheduler.devices.usage import DeviceUsage, usage_of
+from pinnace.model.objects import Key, Object
+from pinnace.scheduler.devices.allocation import DeviceSearch, SearchTooLong, describe_allocation
+from pinnace.scheduler.devices.binding_conditions import DeviceBindingFailed, has_conditions, is_late, is_ready
+from pinnace.scheduler.devices.claim_writes import ClaimError, ClaimWriter
+from pinnace.scheduler.devices.extended_resources import UNNAMED
+from pinnace.scheduler.devices.pod_claims import (
+    CLAIM,
+    CLASS,
+    AssumedClaim,
+    DeviceChoice,
+    PendingClaims,
+    PodClaims,
+    allocation_of,
+    claims_of,
+    is_reserved_for,
+    missing_claim,
+    reserved,
+)
+from pinnace.scheduler.devices.pools import OfferedDevice, devices_of, in_order
+from pinnace.scheduler.devices.usage import usage_of
 from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
-from pinnace.scheduler.framework.plugin import Depends
-from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable
+from pinnace.scheduler.framework.plugin import Depends, Filters, NoRoom, WaitFor
+from pinnace.scheduler.framework.status import SKIP, PluginError, Refusal, Skip, unresolvable
 from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots, slots_of
+from pinnace.scheduler.state.lookups import Lookups
 from pinnace.scheduler.state.node_selectors import match_terms
 from pinnace.scheduler.state.pods import Pod
 
-_CLAIM: Final = "ResourceClaim"
+BINDING_SECONDS = 600.0
+"""The longest time that the binding conditions of devices are waited for."""
 _SLICE: Final = "ResourceSlice"
-_CLASS: Final = "DeviceClass"
-_MOST_USERS = 256
-_MOST_ALTERNATIVES = 8
-_FINALIZER = "resource.kubernetes.io/delete-protection"
+_UNAVAILABLE, _NOT_ALLOCATED, _FORMER = 1, 2, 3
 _REFUSALS = {
-    1: unresolvable("resourceclaim not available on the node"),
-    2: unresolvable("cannot allocate all claims"),
+    _UNAVAILABLE: unresolvable("resourceclaim not available on the node"),
+    _NOT_ALLOCATED: unresolvable("cannot allocate all claims"),
+    _FORMER: unresolvable("cannot schedule extended resource claim"),
 }
-
-
-@dataclass(slots=True)
-class _PodClaims:
-    """The claims of one pod in one attempt."""
-
-    allocated: list[Object]
-    waiting: list[Object]
-    by_node: dict[str, list[OfferedDevice]] = field(default_factory=dict)
-    classes: dict[str, Object] = field(default_factory=dict)
-    usage: DeviceUsage = field(default_factory=DeviceUsage)
-    choices: dict[int, list[list[Chosen]]] = field(default_factory=dict)
-    """The devices of the waiting claims on each node that passed the filter."""
-    assumed: list[tuple[Object, Object]] = field(default_factory=list)
-    """Claims before and after this pod's reservation."""
+ReportEvent = Callable[[Pod, str, str], None]
 
 
 class DynamicResources:
     name = "DynamicResources"
     depends = Depends.CLUSTER
 
-    def __init__(self, client: Client | None = None) -> None:
-        self._client = client
+    def __init__(
+        self,
+        client: Client | None = None,
+        *,
+        lookups: Lookups | None = None,
+        report: ReportEvent | None = None,
+        binding_seconds: float = BINDING_SECONDS,
+    ) -> None:
+        """`report` records an event of a pod. Without a client nothing is written.
+
+        With `lookups` pods wait outside of the queue until their claims exist.
+        """
+        self._lookups = lookups
+        self._pending = PendingClaims()
+        self._clock = client.clock if client is not None else None
+        self._writer = ClaimWriter(client) if client is not None else None
+        self._report = report
+        self._binding_seconds = binding_seconds
+
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+        return missing_claim(pod, self._lookups) if self._lookups is not None else None
 
     # Filter
 
     def pre_filter(self, cycle: Cycle) -> Refusal | Skip | None:
-        if not cycle.template.spec.get("resourceClaims"):
+        cycle.data[self.name] = None
+        claims = claims_of(cycle, self._pending)
+        if claims is None:
             return SKIP
-        found = list(_claims_of(cycle))
-        for one in found:
-            if isinstance(one, Refusal):
-                return one
-        claims = [one for one in found if not isinstance(one, Refusal)]
-        if not claims:
-            return SKIP
-        refusal = next((why for claim in claims if (why := _obstacle(cycle, claim)) is not None), None)
-        if refusal is not None:
-            return refusal
+        if isinstance(claims, Refusal):
+            return claims
         lookups = cycle.state.lookups
-        notes = _PodClaims(
-            allocated=[claim for claim in claims if _allocation(claim)],
-            waiting=[claim for claim in claims if not _allocation(claim)],
-        )
-        if notes.waiting:
-            notes.by_node = devices_of(lookups.all(_SLICE))
-            notes.classes = {one["metadata"]["name"]: one for one in lookups.all(_CLASS)}
-            notes.usage = usage_of(lookups.all(_CLAIM))
-        cycle.data[self.name] = notes
+        if claims.waiting or claims.extended:
+            claims.by_node = devices_of(lookups.all(_SLICE))
+            claims.classes = {one["metadata"]["name"]: one for one in lookups.all(CLASS)}
+            claims.usage = usage_of(self._pending.all(lookups))
+        cycle.data[self.name] = claims
         return None
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
-        notes: _PodClaims = cycle.data[self.name]
+        claims: PodClaims = cycle.data[self.name]
         nodes = cycle.state.nodes
         slots = slots_of(at, cycle.state.size)
+        if claims.former is not None:
+            return np.full(len(slots), _FORMER, dtype=np.int32)
         codes = np.zeros(len(slots), dtype=np.int32)
-        for claim in notes.allocated:
-            selector = _allocation(claim).get("nodeSelector")
-            if selector:
-                codes[~match_terms(nodes, selector.get("nodeSelectorTerms") or (), at)] = 1
-        if notes.waiting:
+        unusable = [(claim, ~self._usable(cycle, claim, at, len(slots))) for claim in claims.allocated]
+        for _, mask in unusable:
+            codes[mask] = _UNAVAILABLE
+        if claims.waiting or claims.extended:
             for position, slot in enumerate(slots.tolist()):
-                if nodes.present[slot] and not self._allocate(cycle, notes, slot):
-                    codes[position] = 2
+                if nodes.present[slot] and not self._allocate(cycle, claims, slot):
+                    codes[position] = _NOT_ALLOCATED
+        claims.unavailable = [claim for claim, mask in unusable if (codes[mask] == _UNAVAILABLE).any()]
         return codes
 
-    def _allocate(self, cycle: Cycle, notes: _PodClaims, slot: int) -> bool:
-        """Choose devices for all waiting claims on one node, and keep the choice for Reserve."""
-        name = cycle.state.nodes.names[slot]
-        shared = [one for one in notes.by_node.get("", ()) if _is_offered_to(cycle, one, slot)]
-        search = DeviceSearch([*notes.by_node.get(name, ()), *shared], notes.classes, notes.usage)
+    def _usable(self, cycle: Cycle, claim: Object, at: At, count: int) -> Mask:
+        """Return the nodes on which an allocated claim can be used."""
+        if not self._can_be_ready(claim):
+            return np.zeros(count, dtype=np.bool_)
+        selector = allocation_of(claim).get("nodeSelector")
+        if not selector:
+            return np.ones(count, dtype=np.bool_)
+        return match_terms(cycle.state.nodes, selector.get("nodeSelectorTerms") or (), at)
+
+    def _can_be_ready(self, claim: Object) -> bool:
+        """Return whether the binding conditions of a claim's devices are met, or can still be met in time."""
         try:
-            found = search.allocate(notes.waiting)
+            if is_ready(claim):
+                return True
+        except DeviceBindingFailed:
+            return False
+        return self._clock is None or not is_late(claim, self._clock.now(), self._binding_seconds)
+
+    def _allocate(self, cycle: Cycle, claims: PodClaims, slot: int) -> bool:
+        """Choose devices for all waiting claims on one node, and keep the choice for Reserve."""
+        extended = claims.extended_claim_at(cycle, slot)
+        wanted = claims.waiting if extended is None else [*claims.waiting, extended.claim]
+        name = cycle.state.nodes.names[slot]
+        shared = [one for one in claims.by_node.get("", ()) if _is_offered_to(cycle, one, slot)]
+        offered = in_order([*claims.by_node.get(name, ()), *shared])
+        try:
+            found = DeviceSearch(offered, claims.classes, claims.usage).allocate(wanted)
         except SearchTooLong:
             found = None
         if found is None:
-            notes.choices.pop(slot, None)
+            claims.choices.pop(slot, None)
             return False
-        notes.choices[slot] = found
+        claims.choices[slot] = DeviceChoice(found, extended)
         return True
 
     def refusal(self, cycle: Cycle, code: int) -> Refusal:
         return _REFUSALS[code]
 
+    def post_filter(self, cycle: Cycle, diagnosis: Diagnosis, filters: Filters) -> NoRoom:
+        """Deallocate a claim whose devices cannot be used, so that the next attempt can allocate others."""
+        if self.name not in cycle.data:
+            return NoRoom("not found", is_last=True)  # PreFilter of another plug-in has refused the pod before.
+        claims: PodClaims | None = cycle.data[self.name]
+        if claims is None:
+            return NoRoom("no new claims to deallocate")
+        for claim in claims.unavailable:
+            users = (claim.get("status") or {}).get("reservedFor") or ()
+            if not users or (len(users) == 1 and is_reserved_for(claim, cycle.pod)):
+                write = partial(self._writer.deallocate, claim) if self._writer is not None else None
+                return NoRoom("deallocation of ResourceClaim completed", write)
+        if claims.former is not None:
+            write = partial(self._writer.delete, claims.former) if self._writer is not None else None
+            return NoRoom("deletion of ResourceClaim completed", write)
+        return NoRoom("still not schedulable")
+
     # Score: earlier alternatives of firstAvailable are better
 
     def pre_score(self, cycle: Cycle, feasible: Mask) -> Skip | None:
-        notes: _PodClaims | None = cycle.data.get(self.name)
-        return None if notes is not None and notes.choices else SKIP
+        claims: PodClaims | None = cycle.data.get(self.name)
+        return None if claims is not None and claims.choices else SKIP
 
     def score(self, cycle: Cycle, at: At) -> Integers:
         slots = slots_of(at, cycle.state.size)
         scores = np.zeros(len(slots), dtype=np.int64)
-        notes: _PodClaims | None = cycle.data.get(self.name)
-        if notes is not None and notes.choices:
+        claims: PodClaims | None = cycle.data.get(self.name)
+        if claims is not None and claims.choices:
             for position, slot in enumerate(slots.tolist()):
-                if slot in notes.choices:
-                    scores[position] = _rank(notes, notes.choices[slot])
+                if slot in claims.choices:
+                    scores[position] = claims.rank(slot)
         return scores
 
     def normalize(self, cycle: Cycle, scores: Integers, slots: Slots) -> Integers:
@@ -138,95 +189,123 @@ class DynamicResources:
     # Reserve and PreBind
 
     def reserve(self, cycle: Cycle, node: str) -> Refusal | None:
-        notes: _PodClaims | None = cycle.data.get(self.name)
-        if notes is None:
+        claims: PodClaims | None = cycle.data.get(self.name)
+        if claims is None:
             return None
-        chosen = notes.choices.get(cycle.state.nodes.slot_of[node], [])
-        changed = [(claim, _reserved(claim, cycle.pod, None)) for claim in notes.allocated]
-        for claim, devices in zip(notes.waiting, chosen, strict=True):
-            allocation = describe_allocation(claim, devices, notes.classes, node)
-            changed.append((claim, _reserved(claim, cycle.pod, allocation)))
-        for old, new in changed:
-            if old is not new:
-                notes.assumed.append((old, new))
-                cycle.state.lookups.put(_CLAIM, new)
+        pod = cycle.pod
+        for claim in claims.allocated:
+            if not is_reserved_for(claim, pod):
+                claims.assumed.append(AssumedClaim(claim, reserved(claim, pod, None), None))
+        choice = claims.choices.get(cycle.state.nodes.slot_of[node])
+        if choice is not None:
+            wanted: list[tuple[Object | None, Object]] = [(claim, claim) for claim in claims.waiting]
+            if choice.extended is not None:
+                wanted.append((None, _unnamed(choice.extended.claim, pod)))
+            for (old, claim), devices in zip(wanted, choice.devices, strict=True):
+                allocation = describe_allocation(claim, devices, claims.classes, node)
+                claims.assumed.append(AssumedClaim(old, reserved(claim, pod, allocation), allocation))
+        for one in claims.assumed:
+            if one.allocation is not None:
+                self._pending.add(one.new)
         return None
 
-    def unreserve(self, cycle: Cycle, node: str) -> None:
-        notes: _PodClaims | None = cycle.data.get(self.name)
-        for old, new in notes.assumed if notes is not None else ():
-            metadata = new["metadata"]
-            if cycle.state.lookups.get(_CLAIM, metadata["name"], namespace=metadata["namespace"]) is new:
-                cycle.state.lookups.put(_CLAIM, old)
-        if notes is not None:
-            notes.assumed = []
-
-    async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | None:
-        notes: _PodClaims | None = cycle.data.get(self.name)
-        if notes is None or self._client is None:
+    def unreserve(self, cycle: Cycle, node: str) -> Awaitable[None] | None:
+        claims: PodClaims | None = cycle.data.get(self.name)
+        if claims is None:
             return None
-        for _, new in notes.assumed:
-            claim = new
-            if _FINALIZER not in (new["metadata"].get("finalizers") or ()):
-                metadata = {**new["metadata"], "finalizers": [*(new["metadata"].get("finalizers") or ()), _FINALIZER]}
-                stored: Object = await self._client.update({**new, "metadata": metadata})
-                claim = {**stored, "status": new["status"]}
-            await self._client.update(claim, subresource="status")
-        return None
+        for one in claims.assumed:
+            self._pending.remove(one.new)
+        claims.assumed = []
+        return self._give_back(cycle.pod, claims) if claims.written or claims.created is not None else None
+
+    async def _give_back(self, pod: Pod, claims: PodClaims) -> None:
+        """Take back the reservations that PreBind has written."""
+        assert self._writer is not None, "claims are written by it alone"
+        written, claims.written = claims.written, []
+        for claim in written:
+            await self._writer.unreserve(claim, pod)
+        if claims.created is not None:
+            created, claims.created = claims.created, None
+            await self._writer.delete(created)
+
+    def has_pre_bind(self, cycle: Cycle) -> bool:
+        return cycle.data.get(self.name) is not None
+
+    async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | WaitFor | None:
+        claims: PodClaims | None = cycle.data.get(self.name)
+        if claims is None or self._writer is None:
+            return None
+        try:
+            for one in claims.assumed:
+                if one.old is None:
+                    await self._create(cycle, claims, one, node)
+                else:
+                    claims.written.append(await self._writer.reserve(one.old, cycle.pod, one.allocation))
+                    self._confirm(cycle.state.lookups, claims.written[-1], one)
+        except ClaimError as error:
+            raise PluginError(self.name, f'running PreBind plugin "{self.name}": {error}') from error
+        names = [claim["metadata"] for claim in (*claims.allocated, *claims.written)]
+        if claims.created is not None:
+            names.append(claims.created["metadata"])
+        known = (*claims.allocated, *(one.new for one in claims.assumed))
+        if not any(has_conditions(claim) for claim in known):
+            return None
+        if self._report is not None:
+            text = f"waiting for binding conditions for device on node {node}"
+            self._report(cycle.pod, "BindingConditionsPending", text)
+        keys = {Key(one["namespace"], one["name"]) for one in names}
+        timeout = "device binding timeout: context deadline exceeded"
+        return WaitFor(lambda: self._is_done(cycle, keys), self._binding_seconds, timeout)
+
+    async def _create(self, cycle: Cycle, claims: PodClaims, assumed: AssumedClaim, node: str) -> None:
+        """Create the claim for extended resources, allocate it, and tell the pod's status about it."""
+        assert self._writer is not None, "PreBind has checked it"
+        slot = cycle.state.nodes.slot_of.get(node, -1)
+        choice = claims.choices.get(slot)
+        if choice is None or choice.extended is None:
+            raise ClaimError(f"extended resource claim not found for node {node}")
+        claims.created = await self._writer.create(choice.extended.claim)
+        stored = await self._writer.reserve(claims.created, cycle.pod, assumed.allocation)
+        self._confirm(cycle.state.lookups, stored, assumed)
+        await self._writer.report_extended(cycle.pod, stored, choice.extended.mappings)
+
+    def _confirm(self, lookups: Lookups, stored: Object, assumed: AssumedClaim) -> None:
+        """Let the stored claim count, which the watch may not have reported yet, instead of the assumed one."""
+        metadata = stored["metadata"]
+        known = lookups.get(CLAIM, metadata["name"], namespace=metadata["namespace"])
+        if known is None or int(known["metadata"]["resourceVersion"]) < int(metadata["resourceVersion"]):
+            lookups.put(CLAIM, stored)
+        self._pending.remove(assumed.new)
+
+    def _is_done(self, cycle: Cycle, keys: set[Key]) -> bool:
+        """Return whether the devices of all claims are ready. Raise PluginError if one never will be."""
+        assert self._clock is not None, "only a scheduler with a client waits"
+        for key in keys:
+            claim = cycle.state.lookups.get(CLAIM, key.name, namespace=key.namespace)
+            if claim is None:
+                raise PluginError(self.name, f'could not find ResourceClaim "{key}"')
+            try:
+                if is_ready(claim):
+                    continue
+            except DeviceBindingFailed as error:
+                raise PluginError(self.name, str(error)) from error
+            if is_late(claim, self._clock.now(), self._binding_seconds):
+                raise PluginError(self.name, f"device binding timeout: claim={key.name}")
+            return False
+        return True
 
     def events(self) -> Sequence[EventRegistration]:
         return (
-            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS),
-            EventRegistration(_CLAIM, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE),
-            EventRegistration(_CLASS, ActionType.ADD | ActionType.UPDATE),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS | ActionType.NODE_ALLOCATABLE),
+            EventRegistration(CLAIM, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE),
+            EventRegistration(CLASS, ActionType.ADD | ActionType.UPDATE),
             EventRegistration(_SLICE, ActionType.ADD | ActionType.UPDATE),
         )
 
 
-def _claims_of(cycle: Cycle) -> Iterator[Object | Refusal]:
-    """Yield the claims of a pod, or why one cannot be used yet."""
-    pod = cycle.pod
-    generated = {
-        one["name"]: one.get("resourceClaimName")
-        for one in (pod.object.get("status") or {}).get("resourceClaimStatuses") or ()
-    }
-    for entry in cycle.template.spec["resourceClaims"]:
-        name = entry.get("resourceClaimName")
-        if not name:
-            if entry["name"] not in generated:
-                yield unresolvable(f'pod "{pod.key}": resource claim {entry["name"]} was not created yet')
-                continue
-            name = generated[entry["name"]]
-            if not name:
-                continue  # Nothing had to be generated.
-        claim = cycle.state.lookups.get(_CLAIM, name, namespace=pod.namespace)
-        if claim is None:
-            yield unresolvable(f'could not find ResourceClaim "{pod.namespace}/{name}"')
-        elif claim["metadata"].get("deletionTimestamp"):
-            yield unresolvable(f'resourceclaim "{name}" is being deleted')
-        else:
-            yield claim
-
-
-def _obstacle(cycle: Cycle, claim: Object) -> Refusal | None:
-    """Return why no node can serve a claim."""
-    if _allocation(claim):
-        users = (claim.get("status") or {}).get("reservedFor") or ()
-        is_full = len(users) >= _MOST_USERS and all(one.get("uid") != cycle.pod.uid for one in users)
-        return unresolvable("resourceclaim in use") if is_full else None
-    for request in claim["spec"].get("devices", {}).get("requests") or ():
-        alternatives = [(request["name"], request["exactly"])] if request.get("exactly") else []
-        alternatives += [(f"{request['name']}/{one['name']}", one) for one in request.get("firstAvailable") or ()]
-        for name, wanted in alternatives:
-            wanted_class = wanted["deviceClassName"]
-            if cycle.state.lookups.get(_CLASS, wanted_class) is None:
-                return unresolvable(f"request {name}: device class {wanted_class} does not exist")
-    return None
-
-
-def _allocation(claim: Object) -> Object:
-    found: Object = (claim.get("status") or {}).get("allocation") or {}
-    return found
+def _unnamed(claim: Object, pod: Pod) -> Object:
+    """Return a claim that is not created yet, with a name under which its devices count as used."""
+    return {**claim, "metadata": {**claim["metadata"], "name": f"{UNNAMED}/{pod.uid}"}}
 
 
 def _is_offered_to(cycle: Cycle, device: OfferedDevice, slot: int) -> bool:
@@ -238,27 +317,3 @@ def _is_offered_to(cycle: Cycle, device: OfferedDevice, slot: int) -> bool:
         return bool(source["nodeName"] == cycle.state.nodes.names[slot])
     terms = (source.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
     return bool(terms) and bool(match_terms(cycle.state.nodes, terms, np.array([slot], dtype=np.intp))[0])
-
-
-def _rank(notes: _PodClaims, choices: list[list[Chosen]]) -> int:
-    total = 0
-    chosen = {(position, one.request) for position, devices in enumerate(choices) for one in devices}
-    for position, claim in enumerate(notes.waiting):
-        for request in claim["spec"]["devices"].get("requests") or ():
-            for index, one in enumerate(request.get("firstAvailable") or ()):
-                if (position, f"{request['name']}/{one['name']}") in chosen:
-                    total += _MOST_ALTERNATIVES - index
-    return total
-
-
-def _reserved(claim: Object, pod: Pod, allocation: Object | None) -> Object:
-    """Return a claim with an allocation and a reservation for the pod; the same claim if it has both."""
-    status = claim.get("status") or {}
-    users = status.get("reservedFor") or []
-    if allocation is None and any(one.get("uid") == pod.uid for one in users):
-        return claim
-    user = {"resource": "pods", "name": pod.name, "uid": pod.uid}
-    changed = {**status, "reservedFor": [*users, user]}
-    if allocation is not None:
-        changed["allocation"] = allocation
-    return {**claim, "status": changed}

@@ -13,6 +13,7 @@ from pinnace.scheduler.framework.status import Code, Refusal
 from pinnace.scheduler.plugins.hints import frees_place
 from pinnace.scheduler.plugins.resource_scores import ResourceScorer, Usage
 from pinnace.scheduler.state.arrays import At, Codes, Integers
+from pinnace.scheduler.state.device_classes import DeviceClassNames, implicit_resource
 from pinnace.scheduler.state.nodes import PODS, NodeTable
 from pinnace.scheduler.state.pods import Pod, Template
 from pinnace.scheduler.state.resources import is_extended
@@ -37,6 +38,7 @@ class NodeResourcesFit:
         self._scorer = scorer
         self._ignored = frozenset(ignored)
         self._ignored_groups = frozenset(ignored_groups)
+        self._device_classes: DeviceClassNames | None = None
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
         """Return a bit for each missing resource, in the order of `_needs`, and one for what no preemption can free."""
@@ -50,6 +52,8 @@ class NodeResourcesFit:
             offered = allocatable[row, at] if row < len(allocatable) else np.zeros(len(codes), dtype=np.int64)
             taken = requested[row, at] if row < len(requested) else 0
             lacks = amount > offered - taken - nominations.requested(template.priority, row, at)
+            if lacks.any() and self._is_delegated(cycle, name):
+                lacks &= offered > 0  # DynamicResources decides about the nodes that do not offer it themselves.
             if lacks.any():
                 codes |= lacks.astype(np.int32) << bit
                 codes |= (lacks & (amount > offered)).astype(np.int32) * np.int32(_UNRESOLVABLE)
@@ -67,10 +71,17 @@ class NodeResourcesFit:
             offered = allocatable.item(row, slot) if row < len(allocatable) else 0
             taken = requested.item(row, slot) if row < len(requested) else 0
             if amount > offered - taken - nominations.requested_at(priority, row, slot):
+                if not offered and self._is_delegated(cycle, name):
+                    continue
                 code |= 1 << bit
                 if amount > offered:
                     code |= _UNRESOLVABLE
         return code
+
+    def _is_delegated(self, cycle: Cycle, resource: str) -> bool:
+        """Return whether devices provide a resource on the nodes that do not offer it."""
+        self._device_classes = cycle.state.device_classes
+        return resource in self._device_classes.by_resource()
 
     def refusal(self, cycle: Cycle, code: int) -> Refusal:
         reasons = ["Too many pods"] if code & _TOO_MANY_PODS else []
@@ -104,8 +115,27 @@ class NodeResourcesFit:
     def events(self) -> Sequence[EventRegistration]:
         return (
             EventRegistration(POD, ActionType.DELETE | ActionType.POD_SCALE_DOWN, _frees_resources),
-            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_ALLOCATABLE, _fits_empty_node),
+            EventRegistration(NODE, ActionType.ADD | ActionType.NODE_ALLOCATABLE, self._fits_empty_node),
+            EventRegistration("DeviceClass", ActionType.ADD | ActionType.UPDATE, _is_requested),
         )
+
+    def _fits_empty_node(self, pod: Pod, event: ClusterEvent) -> bool:
+        """Return whether the node offers enough for the pod if no other pod runs there."""
+        nodes: NodeTable
+        nodes, slot = event.new
+        allocatable = nodes.allocatable
+        delegated = self._device_classes.by_resource() if self._device_classes is not None else {}
+        return bool(allocatable[PODS, slot] > 0) and all(
+            amount <= (allocatable[nodes.resources[name], slot] if name in nodes.resources else 0) or name in delegated
+            for name, amount in pod.requests.items()
+            if amount
+        )
+
+
+def _is_requested(pod: Pod, event: ClusterEvent) -> bool:
+    """Return whether a device class stands for an extended resource that the pod requests."""
+    spec, name = event.new.get("spec") or {}, event.new["metadata"]["name"]
+    return bool(pod.requests.get(spec.get("extendedResourceName") or "") or pod.requests.get(implicit_resource(name)))
 
 
 def _frees_resources(pod: Pod, event: ClusterEvent) -> bool:
@@ -116,16 +146,4 @@ def _frees_resources(pod: Pod, event: ClusterEvent) -> bool:
         return True
     return bool(new.node) and any(
         old.requests.get(name, 0) > new.requests.get(name, 0) for name, amount in pod.requests.items() if amount
-    )
-
-
-def _fits_empty_node(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether the node offers enough for the pod if no other pod runs there."""
-    nodes: NodeTable
-    nodes, slot = event.new
-    allocatable = nodes.allocatable
-    return bool(allocatable[PODS, slot] > 0) and all(
-        amount <= (allocatable[nodes.resources[name], slot] if name in nodes.resources else 0)
-        for name, amount in pod.requests.items()
-        if amount
     )

@@ -130,6 +130,10 @@ class VolumeBinding:
         if claims is not None:
             claims.assumed = []
 
+    def has_pre_bind(self, cycle: Cycle) -> bool:
+        claims: _Claims | None = cycle.data.get(self.name)
+        return claims is not None and bool(claims.assumed)
+
     async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | WaitFor | None:
         claims: _Claims | None = cycle.data.get(self.name)
         if claims is None or not claims.assumed or self._client is None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.scheduler.framework.events import ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import POD, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.profile import Profile, registered_events
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.state.pods import Pod, Template
@@ -58,7 +58,8 @@ class SchedulingQueue:
         self._backoff: dict[str, tuple[float, QueuedPod]] = {}
         self._backoff_heap: list[tuple[float, int, QueuedPod]] = []
         self._unschedulable: dict[Place, dict[str, QueuedPod]] = {}
-        self._gated: dict[str, QueuedPod] = {}
+        self._gated: dict[str, dict[str, QueuedPod]] = {}
+        """By the plug-in that holds them back."""
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
         self._alarm_due = 0.0
@@ -85,7 +86,7 @@ class SchedulingQueue:
             "active": len(self._active),
             "backoff": len(self._backoff),
             "unschedulable": unschedulable,
-            "gated": len(self._gated),
+            "gated": sum(map(len, self._gated.values())),
         }
 
     def unschedulable(self) -> Iterator[QueuedPod]:
@@ -104,7 +105,7 @@ class SchedulingQueue:
     def update(self, pod: Pod, event: ClusterEvent | None = None) -> None:
         """Take over the new state of a waiting pod; `event` describes a change that may make it schedulable."""
         queued = self._pods[pod.uid]
-        if queued.pod.template is pod.template:
+        if queued.pod.template is pod.template and not queued.gated_by:
             queued.pod = pod
             return
         place = self._leave(queued)
@@ -193,8 +194,8 @@ class SchedulingQueue:
 
     def move(self, event: ClusterEvent) -> None:
         """Wake the unschedulable pods that an event may help. Pods of one template are asked about once."""
-        if not self._unschedulable:
-            return
+        if self._gated and event.kind != POD:  # A change of a gated pod itself comes by `update`.
+            self._move_gated(event)
         for place in list(self._unschedulable):
             some = self._unschedulable[place]
             first = next(iter(some.values()))
@@ -202,6 +203,16 @@ class SchedulingQueue:
                 del self._unschedulable[place]
                 for queued in some.values():
                     self._requeue(queued)
+
+    def _move_gated(self, event: ClusterEvent) -> None:
+        """Ask PreEnqueue again about the pods that are held back by a plug-in which is interested in an event."""
+        for plugin in [one for one, some in self._gated.items() if some]:
+            for queued in list(self._gated[plugin].values()):
+                registered = self._registrations.get(self._profile_of(queued.pod), {}).get(plugin) or ()
+                if not any(one.covers(event) for one in registered):
+                    break  # Equal for all pods that this plug-in holds back, but for profiles that configure it apart.
+                self._leave(queued)
+                self._activate(queued)
 
     def move_all(self) -> None:
         """Wake all unschedulable pods."""
@@ -247,7 +258,7 @@ class SchedulingQueue:
             refusal = plugin.pre_enqueue(queued.pod)
             if refusal is not None:
                 queued.gated_by, queued.message = plugin.name, refusal.message
-                self._gated[queued.pod.uid] = queued
+                self._gated.setdefault(plugin.name, {})[queued.pod.uid] = queued
                 return
         self._active[queued.pod.uid] = queued
         sorter = profile.queue_sort[0] if profile is not None and profile.queue_sort else None
@@ -282,7 +293,8 @@ class SchedulingQueue:
             return "active"
         if self._backoff.pop(uid, None) is not None:
             return "backoff"
-        if self._gated.pop(uid, None) is not None:
+        if queued.gated_by and self._gated.get(queued.gated_by, {}).pop(uid, None) is not None:
+            queued.gated_by = ""
             return "gated"
         place = (self._profile_of(queued.pod), queued.pod.template, queued.refused_by)
         some = self._unschedulable.get(place, {})

@@ -16,6 +16,7 @@ from pinnace.scheduler.state.affinity import TermIndex
 from pinnace.scheduler.state.arrays import At, Integers, Mask, grow, grow_to
 from pinnace.scheduler.state.claims import ClaimUse
 from pinnace.scheduler.state.counters import PodCounts, PodSelection
+from pinnace.scheduler.state.device_classes import DeviceClassNames
 from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.lookups import Lookups
 from pinnace.scheduler.state.nodes import CPU, MEMORY, PODS, NodeChange, NodeTable, amounts_by_row
@@ -32,6 +33,7 @@ class ClusterState:
         self.nodes = NodeTable()
         self.templates = Templates()
         self.lookups = Lookups()
+        self.device_classes = DeviceClassNames(self.lookups)
         self.terms = TermIndex()
         self.ports = UsedHostPorts()
         self.claims = ClaimUse()
@@ -115,6 +117,11 @@ class ClusterState:
         self.nominations.detach(name)
         self.nodes.remove(name)
         return True
+
+    def note_all_nodes(self) -> None:
+        """Let everything that is kept for nodes be computed again."""
+        for slot in range(self.nodes.size):
+            self.nodes.log.append(slot)
 
     # Pods
 

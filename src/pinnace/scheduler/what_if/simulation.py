@@ -50,5 +50,8 @@ def simulate(pods: Iterable[Object], state: ClusterState, profiles: Mapping[str,
         node = nomination.node if nomination is not None else decision.node
         if node:
             state.add_pod(pod, node)
+        if decision.node:  # Devices and volumes that this pod gets are not there for the next one.
+            for plugin in profile.reserve:
+                plugin.reserve(decision.cycle, node)
         evicted = tuple(str(victim.key) for victim in nomination.victims) if nomination is not None else ()
         yield SimulatedPod(str(pod.key), node, "" if node else decision.message, evicted)
