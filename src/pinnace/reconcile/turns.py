@@ -8,7 +8,7 @@ from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
 
 
 class Turns:
-    """The slices of one worker. It begins with one, unlike `model.slices.Slices`: most work needs no second."""
+    """The slices of one worker. It begins with one, unlike `model.work_slices.Slices`: most work needs no second."""
 
     __slots__ = ("_since",)
 

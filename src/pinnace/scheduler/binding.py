@@ -168,9 +168,9 @@ class Binder:
             found = await binder.bind_many([(one.queued.pod, one.decision.node) for one in some])
         except Exception as error:
             return [PluginError("", f"binding rejected: {type(error).__name__}: {error}")] * len(some)
-        for one, problem in zip(some, found, strict=True):
+        for one, failure in zip(some, found, strict=True):
             if (times := one.decision.cycle.times) is not None:
-                times.end_moment("Bind", began, SUCCESS if problem is None else ERROR)
+                times.end_moment("Bind", began, SUCCESS if failure is None else ERROR)
         return found
 
     def _reserve(self, decided: _Decided) -> None:
