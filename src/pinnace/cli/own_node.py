@@ -38,6 +38,19 @@ def own_node_name(wanted: bool | None, *, is_useful: bool) -> str:
     return socket.gethostname().lower()
 
 
+def checked_egress(*, wanted: bool) -> bool:
+    """Return whether pods have egress. Exit if the user wants it and this machine cannot."""
+    if wanted and os.geteuid() != 0:
+        from pinnace.network.pods.egress import EgressUnavailable, plan_program  # noqa: PLC0415 - few users want it.
+
+        try:
+            plan_program(os.getpid())
+        except EgressUnavailable as error:
+            print(f"pinnace: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+    return wanted
+
+
 def missing_for_pods() -> str:
     """Return why this user cannot run pods here; empty if nothing is missing."""
     if sys.platform != "linux":

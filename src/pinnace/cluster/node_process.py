@@ -36,6 +36,7 @@ class OwnNode:
     service_range: str
     links: Path | None = None
     """The directory that several nodes of this machine share."""
+    has_egress: bool = False
 
 
 def add_nodes(
@@ -46,7 +47,9 @@ def add_nodes(
     for number in range(settings.agents):
         suffix = f"-{number + 1}" if number else ""
         place = directory / f"node{suffix}"
-        node = OwnNode(settings.node + suffix, place, f"10.244.{number}.0/24", settings.service_range, links)
+        node = OwnNode(
+            settings.node + suffix, place, f"10.244.{number}.0/24", settings.service_range, links, settings.has_egress
+        )
         _add_node(plane, node, access, files)
 
 
@@ -91,6 +94,8 @@ async def _run_process(node: OwnNode) -> None:
     arguments += ["--pod-network", node.pod_network, "--service-cluster-ip-range", node.service_range]
     if node.links is not None:
         arguments += ["--links", str(node.links)]
+    if node.has_egress:
+        arguments.append("--egress")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _CODE, *arguments, "--kubeconfig", str(directory / "kubeconfig")),
         stdin=asyncio.subprocess.DEVNULL,

@@ -71,6 +71,8 @@ class Settings:
     """A file of KWOK Stages for the simulated nodes and their pods."""
     node: str = ""
     """The name of a node that runs pods on this machine, in a process of its own; empty for none."""
+    has_egress: bool = False
+    """Whether the pods of these nodes reach networks outside of this machine."""
     agents: int = 1
     """How many such nodes there are: the second is named NAME-2, and so on."""
     auth: AuthSettings = field(default_factory=AuthSettings)

@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from pinnace.cli.agent_options import EgressFlag
 from pinnace.cli.data_directory import default_data_dir
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
@@ -24,6 +25,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
+from pinnace.network.pods.egress import EgressUnavailable
 from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.process import NodeSettings, die_with_parent, run_node
@@ -42,7 +44,7 @@ from pinnace.node.runtime.errors import RuntimeFailure
 
 _EXPECTED = (
     *(KubeconfigError, NoCredentials, JoinFailed, CertificateRefused),
-    *(ConnectionLost, errors.ApiError, RuntimeFailure, OSError, ValueError),
+    *(ConnectionLost, errors.ApiError, RuntimeFailure, EgressUnavailable, OSError, ValueError),
 )
 
 
@@ -120,6 +122,7 @@ def node(
             show_default=False,
         ),
     ] = None,
+    egress: EgressFlag = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Pull from registries on this machine alone, as PINNACE_OFFLINE=1 does.")
     ] = False,
@@ -159,7 +162,9 @@ def node(
         eviction_hard=eviction_hard,
         unsafe_sysctls=tuple(one for one in allowed_unsafe_sysctls.split(",") if one),
     )
-    settings = NodeSettings(agent=agent, pod_network=pod_network, links=links, is_offline=offline, stops_pods=stop_pods)
+    settings = NodeSettings(
+        agent=agent, pod_network=pod_network, links=links, is_offline=offline, has_egress=egress, stops_pods=stop_pods
+    )
     if bool(server) != bool(token):
         _fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:

@@ -23,11 +23,11 @@ from pinnace.auth.certificates.authority import CertificateError
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
-from pinnace.cli.agent_options import AgentCount
+from pinnace.cli.agent_options import AgentCount, EgressFlag
 from pinnace.cli.control import ControlFlag, StartCluster, control_error, controlled_cluster
 from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.first_commands import first_commands
-from pinnace.cli.own_node import NodeFlag, own_node_name
+from pinnace.cli.own_node import NodeFlag, checked_egress, own_node_name
 from pinnace.cli.progress import progress
 from pinnace.cli.sharing_flags import PortSharing, ShutdownDelay, shutdown_delay
 from pinnace.cli.store_flags import with_store_flags
@@ -111,6 +111,7 @@ def up(
     ] = False,
     node: NodeFlag = None,
     agents: AgentCount = 1,
+    egress: EgressFlag = False,
     no_scheduler: Annotated[
         bool, typer.Option("--no-scheduler", help="Run no scheduler: pods wait until another one binds them to nodes.")
     ] = False,
@@ -294,6 +295,7 @@ def up(
         nodes=nodes,
         node=own_node_name(node if agents == 1 else True, is_useful=not nodes and not no_controllers and not control),
         agents=agents,
+        has_egress=checked_egress(wanted=egress),
         stages=stages,
         auth=AuthSettings(
             token_file=token_auth_file,
@@ -326,9 +328,8 @@ def up(
         accept_data_loss=accept_data_loss,
     )
     _check(settings, has_control=control)
-    _start(
-        controlled_cluster if control else running, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge
-    )
+    start = controlled_cluster if control else running
+    _start(start, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge)
 
 
 def _data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:

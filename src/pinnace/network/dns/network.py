@@ -10,6 +10,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key, Object
 from pinnace.network.dns.records import records_of
 from pinnace.network.dns.server import DnsServer
+from pinnace.network.dns.upstream import DnsUpstream
 from pinnace.network.dns.zone import DnsRecord, Zone
 from pinnace.network.services.table import service_of
 from pinnace.network.sockets import Sockets, open_listener
@@ -25,8 +26,12 @@ class DnsNetwork:
     The address belongs to the Service network, all of which is local to the node, so that each node has a server there.
     """
 
-    def __init__(self, manager: Manager, sockets: Sockets, *, address: str) -> None:
+    def __init__(
+        self, manager: Manager, sockets: Sockets, *, address: str, upstream: DnsUpstream | None = None
+    ) -> None:
+        """`upstream` answers for names outside of the cluster; without it they are refused."""
         self._sockets = sockets
+        self._upstream = upstream
         self._address = address
         self._zone = Zone()
         self._services: dict[Key, Object] = {}
@@ -43,7 +48,7 @@ class DnsNetwork:
         except BaseException:
             datagrams.close()
             raise
-        server = DnsServer(self._zone, datagrams, listener)
+        server = DnsServer(self._zone, datagrams, listener, self._upstream)
         try:
             await asyncio.get_running_loop().create_future()
         finally:

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import Protocol
+from typing import Any, Protocol
 
 from pinnace.model.tasks import Tasks
+from pinnace.network.dns.upstream import DnsUpstream
 from pinnace.network.dns.wire import (
     DnsAnswer,
     DnsQuery,
     MalformedQuery,
+    ResponseCode,
     encode_error,
     encode_response,
     parse_query,
@@ -32,9 +34,16 @@ class AnswerSource(Protocol):
 class DnsServer:
     """Serves from its creation until `close`."""
 
-    def __init__(self, answers: AnswerSource, datagrams: socket.socket, listener: socket.socket) -> None:
-        """Both sockets are bound and do not block; the listener listens."""
+    def __init__(
+        self,
+        answers: AnswerSource,
+        datagrams: socket.socket,
+        listener: socket.socket,
+        upstream: DnsUpstream | None = None,
+    ) -> None:
+        """Both sockets are bound and do not block; the listener listens. `upstream` answers for foreign names."""
         self._answers = answers
+        self._upstream = upstream
         self._datagrams = datagrams
         self._listener = listener
         self._tasks = Tasks(expected=(OSError, EOFError))
@@ -53,9 +62,20 @@ class DnsServer:
             for _ in range(_BATCH):
                 data, address = self._datagrams.recvfrom(_LARGEST_QUERY)
                 response = respond(self._answers, data, is_udp=True)
-                if response:
+                if self._upstream is not None and _is_refused(response):
+                    self._forward(self._upstream, data, address)
+                elif response:
                     with contextlib.suppress(OSError):  # A client that is gone, or whose buffer is full, asks again.
                         self._datagrams.sendto(response, address)
+
+    def _forward(self, upstream: DnsUpstream, query: bytes, client: tuple[Any, ...]) -> None:
+        async def ask() -> None:
+            response = await upstream.ask(query)
+            if response and self._datagrams.fileno() >= 0:
+                self._datagrams.sendto(response, client)
+
+        if len(self._tasks) < _MOST_CONNECTIONS:
+            self._tasks.start(ask())
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
@@ -73,13 +93,21 @@ class DnsServer:
             while True:
                 async with asyncio.timeout(_IDLE_SECONDS):
                     (length,) = struct.unpack("!H", await reader.readexactly(2))
-                    response = respond(self._answers, await reader.readexactly(length), is_udp=False)
+                    query = await reader.readexactly(length)
+                    response = respond(self._answers, query, is_udp=False)
+                    if self._upstream is not None and _is_refused(response):
+                        response = await self._upstream.ask(query)
                     if not response:
                         return
                     writer.write(struct.pack("!H", len(response)) + response)
                     await writer.drain()
         finally:
             writer.close()
+
+
+def _is_refused(response: bytes) -> bool:
+    """Whether a response says that the name belongs to no zone of the cluster."""
+    return len(response) > 3 and response[3] & 0xF == ResponseCode.REFUSED
 
 
 def respond(answers: AnswerSource, data: bytes, *, is_udp: bool) -> bytes:

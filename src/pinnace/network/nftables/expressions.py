@@ -38,6 +38,8 @@ class Compare(IntEnum):
 
 
 class Meta(IntEnum):
+    OUTPUT_INTERFACE = 7
+    """The name, padded to 16 bytes: it takes four registers."""
     PROTOCOL = 16
 
 

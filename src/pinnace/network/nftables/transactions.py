@@ -88,6 +88,9 @@ class Transaction:
         self._add(_DELETE_TABLE, 0, name)
         self._add(_NEW_TABLE, _CREATE, name)
 
+    def delete_table(self) -> None:
+        self._add(_DELETE_TABLE, 0, text(1, self._table))
+
     def add_chain(self, name: str, hook: ChainHook | None = None) -> None:
         payload = text(1, self._table) + text(3, name)
         if hook is not None:

@@ -56,8 +56,8 @@ class Netlink:
         names = _attribute(_IFLA_IFNAME, _text(name)) + _attribute(_IFLA_ADDRESS, address)
         self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, _link() + names + info)
 
-    def add_veth(self, name: str, peer: str, *, peer_pid: int, bridge: str, mtu: int = 1500) -> None:
-        """Make a pair: one end here, up and in the bridge, the other in the network namespace of a process."""
+    def add_veth(self, name: str, peer: str, *, peer_pid: int, bridge: str = "", mtu: int = 1500) -> None:
+        """Make a pair: one end here, up and in the bridge if one is named, the other in the namespace of a process."""
         there = (
             _link()
             + _attribute(_IFLA_IFNAME, _text(peer))
@@ -69,7 +69,7 @@ class Netlink:
             _link(flags=_UP)
             + _attribute(_IFLA_IFNAME, _text(name))
             + _attribute(_IFLA_MTU, struct.pack("=I", mtu))
-            + _attribute(_IFLA_MASTER, struct.pack("=I", self.index_of(bridge)))
+            + (_attribute(_IFLA_MASTER, struct.pack("=I", self.index_of(bridge))) if bridge else b"")
             + _attribute(_IFLA_LINKINFO, kind)
         )
         self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, here)

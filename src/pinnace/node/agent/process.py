@@ -14,7 +14,9 @@ from pinnace.client.client import Client
 from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
 from pinnace.network.dns.network import DnsNetwork
+from pinnace.network.dns.upstream import DnsUpstream, servers_of_machine
 from pinnace.network.nodes.links import NodeLinks
+from pinnace.network.pods.egress import Egress, remove_link
 from pinnace.network.policy.network import PolicyNetwork
 from pinnace.network.service_range import dns_address_of
 from pinnace.network.services.network import ServiceNetwork
@@ -42,6 +44,8 @@ class NodeSettings:
     links: Path | None = None
     """A directory that the nodes of this machine share, through which their pods reach each other."""
     is_offline: bool = False
+    has_egress: bool = False
+    """Whether pods reach networks outside of this machine."""
     stops_pods: bool = False
     """Whether the pods end with the agent, instead of waiting for the next one."""
 
@@ -62,6 +66,7 @@ async def run_node(
         directory=directory / "runtime",
         pod_network=settings.pod_network,
         routes=(settings.cluster_network, settings.agent.service_network),
+        has_egress=settings.has_egress,
     )
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     manager = Manager(client, name="kubelet")
@@ -78,11 +83,14 @@ async def run_node(
         uses_nftables=settings.uses_nftables,
     )
     dns_address = dns_address_of(settings.agent.service_network)
-    DnsNetwork(manager, runtime, address=dns_address)
+    upstream = DnsUpstream(servers_of_machine()) if settings.has_egress else None
+    DnsNetwork(manager, runtime, address=dns_address, upstream=upstream)
     if settings.uses_nftables:
         PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address)
     socket = AgentSocket(directory / SOCKET, connection)
+    egress = Egress(runtime, pid=await runtime.node_pid(), directory=directory) if settings.has_egress else None
     try:
+        await (egress.open() if egress is not None else remove_link(runtime))
         async with Tasks(expected=()) as tasks:
             for work in (manager.run, agent.run, socket.run):
                 tasks.start(work())
@@ -91,6 +99,8 @@ async def run_node(
                 tasks.start(NodeLinks(runtime, **networks, directory=settings.links).run())
             yield runtime
     finally:
+        if egress is not None:
+            await egress.close()
         await (runtime.end() if settings.stops_pods else runtime.close())
         os.close(lock)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 
 from pinnace.model.byte_streams import ByteReader, ByteWriter
 
@@ -91,3 +92,11 @@ async def wait_until_writable(fd: int) -> None:
         await ready
     finally:
         loop.remove_writer(fd)
+
+
+async def wait_until_connected(opened: socket.socket) -> None:
+    """Wait for the end of a connection attempt that another process has begun. Raise OSError if it fails."""
+    await wait_until_writable(opened.fileno())
+    error = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))

@@ -17,13 +17,14 @@ from pinnace.model.byte_streams import Duplex
 from pinnace.model.clock import Clock
 from pinnace.model.node_connections import CommandStreams
 from pinnace.network.pods.addresses import AddressesExhausted, PodAddresses
+from pinnace.network.pods.egress import EVERYWHERE
 from pinnace.network.pods.host_ports import HostPort, HostPorts, PortInUse
 from pinnace.node.images.roots import ImageRoots
 from pinnace.node.runtime.embedded import messages
 from pinnace.node.runtime.embedded.cgroups import Cgroups
 from pinnace.node.runtime.embedded.channels import Channel, ChannelClosed
 from pinnace.node.runtime.embedded.container_streams import OutputCollector, attach_streams, run_command
-from pinnace.node.runtime.embedded.descriptors import wait_until_writable
+from pinnace.node.runtime.embedded.descriptors import wait_until_connected
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
 from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
@@ -65,6 +66,8 @@ class EmbeddedSettings:
     pod_network: str = "10.244.0.0/24"
     routes: Sequence[str] = ()
     """Networks beyond the pod network that pods reach through the node, such as that of the Services."""
+    has_egress: bool = False
+    """Whether pods have a default route, through the node to the networks outside of this machine."""
     log_max_bytes: int = 10 << 20
     log_max_files: int = 5
     idle_seconds: float = 10.0
@@ -374,7 +377,7 @@ class EmbeddedRuntime:
         _, fds = await self._channels.find(sandbox).request(request)
         opened = socket.socket(fileno=fds[0])
         try:
-            await _until_connected(opened)
+            await wait_until_connected(opened)
             reader, writer = await asyncio.open_connection(sock=opened)
         except BaseException:
             opened.close()
@@ -393,6 +396,10 @@ class EmbeddedRuntime:
         except RuntimeFailure as error:
             raise OSError(errno.EIO, f"the node has opened no socket: {error}") from error
         return [socket.socket(fileno=fd) for fd in fds]
+
+    async def node_pid(self) -> int:
+        """A process in the namespaces of the node."""
+        return (await self._connect_node())[1].pid
 
     # Inside
 
@@ -434,7 +441,8 @@ class EmbeddedRuntime:
             "hostname": (config.hostname or config.name)[:63],
             "address": record.address,
             "gateway": self._addresses.bridge.partition("/")[0],
-            "routes": list(self._settings.routes),
+            "routes": [*self._settings.routes, *([str(EVERYWHERE)] if self._settings.has_egress else [])],
+            "has_egress": self._settings.has_egress,
             "veth": f"veth{record.id[:11]}",
             "host_network": config.host_network,
             "host_ipc": config.host_ipc,
@@ -486,11 +494,3 @@ class EmbeddedRuntime:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1_000_000) * 1000
-
-
-async def _until_connected(opened: socket.socket) -> None:
-    """Wait for the end of a connection attempt that another process has begun. Raise OSError if it fails."""
-    await wait_until_writable(opened.fileno())
-    error = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if error:
-        raise OSError(error, os.strerror(error))

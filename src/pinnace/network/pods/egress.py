@@ -1,0 +1,202 @@
+"""The way of pods to networks outside of this machine. It is closed unless the user asks for it.
+
+As root a veth pair joins the network namespace of the node and that of the machine, and both masquerade. An ordinary
+user has no rights in the machine's network: pasta or slirp4netns copies the traffic, through sockets of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
+
+from pinnace.network.nftables import expressions as rule
+from pinnace.network.nftables.expressions import Compare, Expression, Meta
+from pinnace.network.nftables.transactions import POSTROUTING, PROTOCOL, Nftables, Transaction
+from pinnace.network.pods.netlink import Netlink
+from pinnace.network.sockets import HostSockets, Sockets
+
+INTERFACE = "egress0"
+"""The interface in the node's network namespace through which packets leave."""
+EVERYWHERE = IPv4Network("0.0.0.0/0")
+_NODE_TABLE = "pinnace-egress"
+_NAME_BYTES = 16
+_START_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+_FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+_DIE_WITH_PARENT = (
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+_log = logging.getLogger(__name__)
+
+
+class EgressUnavailable(Exception):
+    """This user cannot open the way out. The message names what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """The veth pair between the machine and a node: its name on the machine, and the addresses of its ends."""
+
+    name: str
+    table: str
+    machine: IPv4Interface
+    node: IPv4Interface
+
+
+def plan_link(directory: Path) -> LinkPlan:
+    """A plan that is unique to the state directory of a node: several nodes of a machine may have a way out."""
+    digest = hashlib.sha256(os.fsencode(directory)).digest()
+    first = IPv4Address(f"169.254.{1 + digest[0] % 254}.{digest[1] & 0xFC}")
+    name = digest.hex()[:8]
+    return LinkPlan(
+        f"pinn{name}", f"{_NODE_TABLE}-{name}", IPv4Interface((first + 1, 30)), IPv4Interface((first + 2, 30))
+    )
+
+
+def plan_program(pid: int, find: Callable[[str], str | None] = shutil.which) -> list[str]:
+    """The command that carries the traffic of a node for an ordinary user. Raise EgressUnavailable without one."""
+    users, network = f"/proc/{pid}/ns/user", f"/proc/{pid}/ns/net"
+    if pasta := find("pasta"):
+        closed = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
+        names = ("--ns-ifname", INTERFACE, "--userns", users, "--netns", network)
+        return [pasta, "--foreground", "--quiet", "--config-net", *closed, *names]
+    if slirp := find("slirp4netns"):
+        options = ("--configure", "--mtu=65520", "--disable-host-loopback", f"--userns-path={users}")
+        return [slirp, *options, "--netns-type=path", network, INTERFACE]
+    raise EgressUnavailable(
+        "egress needs pasta or slirp4netns for a user other than root; install one (Debian: passt or slirp4netns), "
+        "or leave out --egress"
+    )
+
+
+class Egress:
+    """Open it once the node's network namespace exists; `close` it with the agent."""
+
+    def __init__(
+        self, sockets: Sockets, *, pid: int, directory: Path, find: Callable[[str], str | None] = shutil.which
+    ) -> None:
+        """`sockets` are those of the node's network namespace, which the process `pid` is in; `find` finds programs."""
+        self._find = find
+        self._sockets = sockets
+        self._pid = pid
+        self._directory = directory
+        self._program: asyncio.subprocess.Process | None = None
+
+    async def open(self) -> None:
+        """Raise EgressUnavailable, or OSError."""
+        await remove_link(self._sockets)  # An earlier agent may have left it.
+        if os.geteuid() == 0:
+            await self._open_link(plan_link(self._directory))
+        else:
+            await self._start_program(plan_program(self._pid, self._find))
+        await _masquerade(self._sockets, _NODE_TABLE, _leaves_through(INTERFACE))
+
+    async def close(self) -> None:
+        """Close the way out. Pods that run on lose it until the next agent opens it again."""
+        if self._program is not None and self._program.returncode is None:
+            self._program.terminate()
+            await self._program.wait()
+        with contextlib.suppress(OSError):
+            await remove_link(self._sockets)
+            if os.geteuid() == 0:
+                await _remove_table(plan_link(self._directory).table)
+
+    async def _open_link(self, plan: LinkPlan) -> None:
+        machine = Netlink()
+        try:
+            with contextlib.suppress(OSError):
+                machine.delete_link(plan.name)
+            machine.add_veth(plan.name, INTERFACE, peer_pid=self._pid)
+            machine.add_address(plan.name, plan.machine)
+        finally:
+            machine.close()
+        node = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        try:
+            node.add_address(INTERFACE, plan.node)
+            node.set_up(INTERFACE)
+            node.add_route(EVERYWHERE, gateway=str(plan.machine.ip))
+        finally:
+            node.close()
+        if _FORWARDING.read_text().strip() == "0":
+            _FORWARDING.write_text("1")
+            _log.warning("%s is 1 now: this machine forwards packets, which egress needs", _FORWARDING)
+        await _masquerade(HostSockets(), plan.table, _comes_from(plan.node))
+
+    async def _start_program(self, command: list[str]) -> None:
+        self._program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-S", "-E", "-c", _DIE_WITH_PARENT, *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while not await self._has_way_out():
+                    if self._program.returncode is not None:
+                        assert self._program.stderr is not None
+                        text = (await self._program.stderr.read()).decode(errors="replace").strip()
+                        raise EgressUnavailable(f"{command[0]} has ended: {text or self._program.returncode}")
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise EgressUnavailable(f"{command[0]} has made no way out within {_START_SECONDS:.0f} s") from None
+
+    async def _has_way_out(self) -> bool:
+        netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        try:
+            return netlink.has_default_route()
+        finally:
+            netlink.close()
+
+
+async def remove_link(sockets: Sockets) -> None:
+    """Close a way out that an earlier agent of the node has left open. Raise OSError."""
+    netlink = Netlink(await sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
+    try:
+        netlink.delete_link(INTERFACE)
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+    finally:
+        netlink.close()
+
+
+async def _masquerade(sockets: Sockets, table: str, chosen: list[Expression]) -> None:
+    transaction = Transaction(table)
+    transaction.replace_table()
+    transaction.add_chain("postrouting", POSTROUTING)
+    transaction.add_rule("postrouting", [*chosen, rule.masquerade()])
+    await _commit(sockets, transaction)
+
+
+async def _remove_table(table: str) -> None:
+    transaction = Transaction(table)
+    transaction.delete_table()
+    await _commit(HostSockets(), transaction)
+
+
+async def _commit(sockets: Sockets, transaction: Transaction) -> None:
+    nftables = Nftables(await sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
+    try:
+        nftables.commit(transaction)
+    finally:
+        nftables.close()
+
+
+def _leaves_through(interface: str) -> list[Expression]:
+    name = interface.encode().ljust(_NAME_BYTES, b"\0")
+    return [rule.load_meta(0, Meta.OUTPUT_INTERFACE), rule.compare(0, Compare.EQUAL, name)]
+
+
+def _comes_from(address: IPv4Interface) -> list[Expression]:
+    return [rule.load_source(0), rule.compare(0, Compare.EQUAL, address.ip.packed)]
