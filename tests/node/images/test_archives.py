@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.node.images.image_files import BuiltImage, digest, directory, entry, 
 
 from pinnace.model.clock import SystemClock
 from pinnace.node.images.images import Images
+from pinnace.node.images.records import ImageRecords
 from pinnace.node.runtime.errors import ImageFailure, InvalidImageName, NotThere
 
 BASE = layer(directory("etc"), entry("etc/base", b"base"))
@@ -47,6 +49,26 @@ async def test_layers_are_shared_and_go_with_the_last_image(images: Images, tmp_
     assert list(layers.iterdir()) == []
     with pytest.raises(NotThere):
         await images.remove("example.com/other:v1")
+
+
+def test_a_second_process_does_not_disturb_one_that_unpacks(tmp_path: Path) -> None:
+    left = tmp_path / "layers" / "other.new-1"
+    content = layer(entry("file", b"x" * 3_000_000))
+
+    class Source(io.BytesIO):
+        """A layer that is read while another process opens the images."""
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            ImageRecords(tmp_path)
+            return super().read(size)
+
+    records = ImageRecords(tmp_path)
+    left.mkdir()
+    records.add_layer(Source(content), digest(content))
+    assert (records.layer(digest(content)) / "file").stat().st_size == 3_000_000
+    assert left.exists()
+    ImageRecords(tmp_path)
+    assert not left.exists()
 
 
 async def test_a_tag_moves_to_the_newer_image(images: Images, tmp_path: Path) -> None:

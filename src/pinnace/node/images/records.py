@@ -1,6 +1,7 @@
 """Images on disk: one record per image, one directory per unpacked layer, shared by all images that have it.
 
 images/ID.json        tags, digests, configuration and layers of an image
+layers.lock           held by every process that unpacks a layer
 layers/NAME/          an unpacked layer, named by its digest
 downloads/DIGEST      a blob while it is fetched; kept after a cut, so that the next try goes on from there
 """
@@ -8,6 +9,7 @@ downloads/DIGEST      a blob while it is fetched; kept after a cut, so that the 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -50,8 +52,9 @@ class ImageRecords:
         self._limits = limits
         for name in ("images", "layers", "downloads"):
             (directory / name).mkdir(parents=True, exist_ok=True, mode=0o711)
-        for left in (directory / "layers").glob("*.new-*"):
-            remove_tree(left)
+        with self._lock_layers(fcntl.LOCK_EX | fcntl.LOCK_NB) as is_locked:
+            for left in (directory / "layers").glob("*.new-*") if is_locked else ():
+                remove_tree(left)
 
     def __iter__(self) -> Iterator[ImageRecord]:
         for path in sorted((self.directory / "images").glob("*.json")):
@@ -81,14 +84,29 @@ class ImageRecords:
         if target.exists():
             return
         fresh = target.with_name(f"{target.name}.new-{secrets.token_hex(4)}")
+        with self._lock_layers(fcntl.LOCK_SH):
+            try:
+                found = self._unpack(source, fresh)
+                if found != digest:
+                    raise ImageFailure(f"the layer has the digest {found}, but the image names {digest}")
+                with contextlib.suppress(OSError):  # Another pull of the same layer may have been faster.
+                    os.rename(fresh, target)
+            finally:
+                remove_tree(fresh)
+
+    @contextlib.contextmanager
+    def _lock_layers(self, how: int) -> Iterator[bool]:
+        """Share the directory of the layers with other processes while they unpack; alone, what a crash left can go."""
+        lock = os.open(self.directory / "layers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_locked = True
         try:
-            found = self._unpack(source, fresh)
-            if found != digest:
-                raise ImageFailure(f"the layer has the digest {found}, but the image names {digest}")
-            with contextlib.suppress(OSError):  # Another pull of the same layer may have been faster.
-                os.rename(fresh, target)
+            fcntl.flock(lock, how)
+        except BlockingIOError:
+            is_locked = False
+        try:
+            yield is_locked
         finally:
-            remove_tree(fresh)
+            os.close(lock)
 
     def _unpack(self, source: IO[bytes], target: Path) -> str:
         """Unpack a layer with its owners: root may make them all, an ordinary user those of its subordinate ids."""
