@@ -17,8 +17,9 @@ CHECK_SECONDS = 5.0
 GROWTH = 32 << 20
 """How much the process must have grown since the last time."""
 
-TIMES = 12
-"""How often memory is given back after that: once in `CHECK_SECONDS`."""
+TIMES = 24
+"""How often memory is given back after that, once in `CHECK_SECONDS`: longer than any cache keeps the parts of large
+answers, and than a client that reads nothing keeps its answer."""
 
 _STATM = Path("/proc/self/statm")
 

@@ -87,8 +87,8 @@ class Quantity:
 
     def round_up_to(self, exponent: int) -> Quantity:
         """Round away from zero to this power of ten. Return itself if it is that coarse already."""
-        _, digits, own = self.amount.as_tuple()
-        if not isinstance(own, int) or own >= exponent:
+        digits, own = _digits_of(self.amount)
+        if own >= exponent:
             return self
         if len(digits) + own < exponent:
             return Quantity(Decimal((self.amount.is_signed(), (1,), exponent)) if self else Decimal(0), self.format)
@@ -216,9 +216,7 @@ def _canonical(amount: Decimal, format: Format) -> str:
             whole //= 1024
             exponent += 10
         return f"{whole}{_BINARY_SUFFIX_OF.get(exponent, '')}"
-    sign, digits, power = amount.as_tuple()
-    assert isinstance(power, int)
-    number = "".join(map(str, digits)).lstrip("0")
+    number, power = _digits_of(amount)
     stripped = number.rstrip("0")
     power += len(number) - len(stripped)
     number = stripped + "0" * (power % 3)
@@ -226,4 +224,12 @@ def _canonical(amount: Decimal, format: Format) -> str:
     suffix = _DECIMAL_SUFFIX_OF.get(power, "")  # Beyond exa Kubernetes loses the suffix; so does this.
     if format is Format.DECIMAL_EXPONENT and power:
         suffix = f"e{power}"
-    return f"{'-' if sign else ''}{number}{suffix}"
+    return f"{'-' if amount.is_signed() else ''}{number}{suffix}"
+
+
+def _digits_of(amount: Decimal) -> tuple[str, int]:
+    """Return the digits and the exponent. `as_tuple` holds the interpreter's lock for 40 ms for a million digits."""
+    if not amount:
+        return "0", amount.as_tuple().exponent  # type: ignore[return-value] # Only of a number that is finite.
+    digits = str(amount.copy_abs()).partition("E")[0].replace(".", "").lstrip("0")
+    return digits, amount.adjusted() - len(digits) + 1

@@ -1,6 +1,7 @@
 """Cuts long work into slices: large answers, and workers of controllers that find everything in memory.
 
-A turn of the event loop has one slice of such work, however many requests and workers wait.
+A turn of the event loop has one slice of such work, however many requests and workers wait. A write needs several
+turns: while the store has one, slices are rare, so that a write takes some milliseconds and not some slices.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 SLICE_SECONDS = 0.005
+DEFERRED_SECONDS = 0.015
+"""The time between the beginnings of two slices while the store has a write: a third of the loop's time is left."""
 
 
 class SliceQueue:
     """Gives each piece of long work its next slice in turn. Small requests are handled in between."""
 
-    __slots__ = ("_is_scheduled", "_waiting")
+    __slots__ = ("_deferred", "_is_scheduled", "_released", "_waiting", "_writes")
 
     @staticmethod
     def of_loop() -> SliceQueue:
@@ -30,21 +34,51 @@ class SliceQueue:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
+        self._writes = 0
+        self._released = 0.0
+        """The time at which the last slice began."""
+        self._deferred: asyncio.TimerHandle | None = None
+        """The next slice, while it waits for writes."""
+
+    def begin_write(self) -> None:
+        """Defer slices until `end_write`: the store has a write."""
+        self._writes += 1
+
+    def end_write(self) -> None:
+        self._writes -= 1
+        if not self._writes and self._deferred is not None:
+            self._deferred.cancel()
+            self._deferred = None
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._release, loop)
 
     def begin(self) -> Slices:
         return Slices(self)
 
     async def wait(self) -> None:
         """Return when the next slice is the caller's."""
+        await self._queue_up()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call back when the next slice is the caller's."""
+        self._queue_up().add_done_callback(lambda _: callback())
+
+    def _queue_up(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
+        waiter: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiter)
         if not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._release, loop)
-        await waiter
+        return waiter
 
     def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._deferred = None
+        now = time.perf_counter()
+        if self._writes and now < self._released + DEFERRED_SECONDS:
+            self._deferred = loop.call_later(self._released + DEFERRED_SECONDS - now, self._release, loop)
+            return
+        self._released = now
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():  # The client may have left, or the worker been cancelled.

@@ -156,13 +156,16 @@ class Manager:
             for controller in self._controllers if not self.is_standby else ():
                 await controller.queue.idle()
             await self.recorder.idle()
-            before = self.activity
-            for informer in self.informers:
+            if not self.is_idle:
+                continue
+            # From here on everything that happens is seen below: a worker that is busy now could end without a trace.
+            before, informers = self.activity, list(self.informers)
+            for informer in informers:
                 received = informer.received
                 await informer.catch_up(self.last_change)
                 if informer.received != received and not self.is_idle:
                     break  # All are checked again after the reconcile.
-            if self.activity == before and self.is_idle:
+            if self.activity == before and self.is_idle and informers == list(self.informers):
                 return
 
     def busy(self) -> list[str]:

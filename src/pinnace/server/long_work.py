@@ -1,7 +1,7 @@
 """Runs long pieces of work in a thread beside the event loop.
 
 There is one such thread: with several, the loop would have to wait for each of them in turn. While it works, Python's
-lock changes hands ten times as often as usual, because a request takes the lock several times and waits each time.
+lock changes hands fifty times as often as usual, because a request takes the lock several times and waits each time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 
 LONG_BYTES = 64 << 10
 """Work on more input than this takes a thread. Less takes some milliseconds, at most."""
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0001
 """How long the loop waits for Python's lock while there is long work."""
 
 _Given = ParamSpec("_Given")

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-KEPT_SECONDS = 30.0
-"""A value that is not used for this long is dropped, at the latest after twice as long."""
+KEPT_SECONDS = 5.0
+"""A value that is not used for this long is dropped, at the latest after twice as long.
+
+Clients that start together ask for the same list within seconds. To encode one of 5 MB anew takes 4 ms."""
 
 _Value = TypeVar("_Value")
 

@@ -11,7 +11,7 @@ import orjson
 
 from pinnace.model import errors
 from pinnace.model.work_slices import SliceQueue
-from pinnace.server.http.compression import GzipCache, compress_whole
+from pinnace.server.http.compression import COMPRESSOR, GzipCache, compress_whole
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
 from pinnace.server.outcome import Outcome
 from pinnace.server.read.watch_sockets import watch_over_websocket
@@ -64,7 +64,8 @@ class Responses:
             pending = self._gzip_cache.compress(body)
             compressed = pending if isinstance(pending, list) else await pending
         elif compressed is None:  # Compression releases the interpreter's lock: other requests are served meanwhile.
-            compressed = await asyncio.to_thread(lambda: compress_whole(_join(body)))
+            loop = asyncio.get_running_loop()
+            compressed = await loop.run_in_executor(COMPRESSOR, lambda: compress_whole(_join(body)))
         return Response(outcome.status, head + _GZIP, compressed)
 
     def render_at_once(self, call: Call, outcome: Outcome) -> Response | None:

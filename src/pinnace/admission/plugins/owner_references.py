@@ -9,6 +9,10 @@ from pinnace.admission.chain import WRITES, Review
 from pinnace.admission.sources import Permissions
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Resource
+from pinnace.model.work_slices import SliceQueue
+
+_AT_ONCE = 100
+"""So many owners are checked in a slice."""
 
 
 class Kinds(Protocol):
@@ -48,7 +52,9 @@ class OwnerReferencesPermissionEnforcement:
             user, "update", group="*", resource="*", subresource="finalizers", name="*"
         ):
             return
-        for owner in blocking:
+        for number, owner in enumerate(blocking, 1):
+            if number % _AT_ONCE == 0:
+                await SliceQueue.of_loop().wait()
             await self._check_blocking(review, owner)
 
     async def _check_blocking(self, review: Review, owner: Object) -> None:

@@ -8,9 +8,8 @@ version of that state as preconditions; an owner that is merely not cached is ne
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,13 +22,16 @@ from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.owner_graph import FOREGROUND, ORPHAN, Node, Owner, OwnerGraph, Place, is_at
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.work_slices import SliceQueue
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
 
 WORKERS = 8
 OWNERS_AT_ONCE = 500
-"""How many owners of one object are recorded in a turn of the loop."""
+"""How many owners of one object are recorded in a slice."""
+ATTEMPTS = 5
+"""How often an object is edited anew because another client was faster."""
 UNSEEN_SECONDS = 30.0
 """How soon to read an owner again that exists but is not watched: its deletion causes no event."""
 
@@ -56,7 +58,16 @@ class _Head(msgspec.Struct, gc=False):
     metadata: _Metadata
 
 
+class _Identity(msgspec.Struct, gc=False):
+    uid: str = ""
+
+
+class _IdentityHead(msgspec.Struct, gc=False):
+    metadata: _Identity
+
+
 _decode = msgspec.json.Decoder(_Head).decode
+_decode_identity = msgspec.json.Decoder(_IdentityHead).decode
 
 
 class Fate(Enum):
@@ -85,10 +96,13 @@ class _Observation:
     """An object with many owners, of which some are in the graph."""
 
     place: Place
-    owners: tuple[Owner, ...]
+    references: list[_Reference]
     finalizers: tuple[str, ...]
     is_deleted: bool
+    owners: list[Owner] = field(default_factory=list)
+    """The owners of the first references."""
     observed: int = 0
+    """How many of the owners are in the graph, once `owners` are complete."""
 
 
 class GarbageCollector:
@@ -114,7 +128,7 @@ class GarbageCollector:
         metadata = _decode(latest.body).metadata
         place = Place(kind, latest.key, metadata.uid)
         if new is not None:
-            if old is not None and (before := _decode(old.body).metadata.uid) != metadata.uid:
+            if old is not None and (before := _decode_identity(old.body).metadata.uid) != metadata.uid:
                 self.graph.remove(Place(kind, latest.key, before))  # Deleted and created again between two events.
             self._observe(place, metadata)
         elif latest.version:
@@ -128,28 +142,37 @@ class GarbageCollector:
 
         Nothing is deleted by an unfinished observation: `_collect` reads all owners from the object itself.
         """
-        owners, is_deleted = self._owners(metadata), metadata.deletionTimestamp is not None
+        references, is_deleted = metadata.ownerReferences or [], metadata.deletionTimestamp is not None
         finalizers = tuple(metadata.finalizers or ())
-        node = self.graph.get(place.uid)
-        if len(owners) <= OWNERS_AT_ONCE or (node is not None and node.owners == owners):
+        if len(references) <= OWNERS_AT_ONCE:
             self._unfinished.pop(place.uid, None)
-            self.graph.observe(place, owners, is_deleted=is_deleted, finalizers=finalizers)
+            self.graph.observe(place, tuple(self._owners(references)), is_deleted=is_deleted, finalizers=finalizers)
             return
         if not self._unfinished:
-            asyncio.get_running_loop().call_soon(self._observe_more)
-        self._unfinished[place.uid] = _Observation(place, owners, finalizers, is_deleted=is_deleted)
+            SliceQueue.of_loop().call(self._observe_more)
+        self._unfinished[place.uid] = _Observation(place, references, finalizers, is_deleted=is_deleted)
 
     def _observe_more(self) -> None:
         uid, whole = next(iter(self._unfinished.items()), ("", None))
         if whole is None:
             return
-        whole.observed += OWNERS_AT_ONCE
-        some = whole.owners[: whole.observed]
-        self.graph.observe(whole.place, some, is_deleted=whole.is_deleted, finalizers=whole.finalizers)
-        if len(some) == len(whole.owners):
+        if self._observe_part(whole):
             del self._unfinished[uid]
         if self._unfinished:
-            asyncio.get_running_loop().call_soon(self._observe_more)
+            SliceQueue.of_loop().call(self._observe_more)
+
+    def _observe_part(self, whole: _Observation) -> bool:
+        """Read some more references; after the last, record some more owners. Return whether that was all."""
+        read, count = len(whole.owners), len(whole.references)
+        if read < count:
+            whole.owners += self._owners(whole.references[read : read + OWNERS_AT_ONCE])
+            return False
+        owners, node = tuple(whole.owners), self.graph.get(whole.place.uid)
+        is_same = node is not None and node.owners == owners
+        whole.observed = count if is_same else whole.observed + OWNERS_AT_ONCE
+        some = owners[: whole.observed]
+        self.graph.observe(whole.place, some, is_deleted=whole.is_deleted, finalizers=whole.finalizers)
+        return whole.observed >= count
 
     def _kinds_changed(self, gone: set[Kind]) -> None:
         if gone:
@@ -162,13 +185,9 @@ class GarbageCollector:
     def _look(self, uid: str) -> None:
         self.controller.enqueue(Key("", uid), "owners")
 
-    def _owners(self, metadata: _Metadata) -> tuple[Owner, ...]:
-        if not metadata.ownerReferences:
-            return ()
-        return tuple(
-            Owner(self._kind(ref.apiVersion, ref.kind), ref.name, ref.uid, ref.blockOwnerDeletion is True)
-            for ref in metadata.ownerReferences
-        )
+    def _owners(self, references: Iterable[_Reference]) -> Iterator[Owner]:
+        for ref in references:
+            yield Owner(self._kind(ref.apiVersion, ref.kind), ref.name, ref.uid, ref.blockOwnerDeletion is True)
 
     def _kind(self, api_version: str, name: str) -> Kind:
         """Return one shared Kind: a thousand dependents must not keep a thousand copies."""
@@ -250,7 +269,7 @@ class GarbageCollector:
         metadata = _decode(snapshot.body).metadata
         if metadata.uid != place.uid or metadata.deletionTimestamp is not None or not metadata.ownerReferences:
             return
-        owners = await self._classify(place, self._owners(metadata))
+        owners = await self._classify(place, self._owners(metadata.ownerReferences))
         if owners.solid:
             if owners.dangling or owners.waiting:
                 # The owner would wait for ever for an object that stays.
@@ -277,7 +296,7 @@ class GarbageCollector:
             version=version,
         )
 
-    async def _classify(self, place: Place, owners: Sequence[Owner]) -> _Owners:
+    async def _classify(self, place: Place, owners: Iterable[Owner]) -> _Owners:
         sorted_owners, turns = _Owners(), Turns()
         for owner in owners:
             await turns.pause()
@@ -352,13 +371,12 @@ class GarbageCollector:
     # Writing
 
     async def _drop_owners(self, place: Place, uids: set[str]) -> None:
-        obj = await self._read(place)
-        if obj is None:
-            return
-        references = obj["metadata"].get("ownerReferences") or []
-        kept = [reference for reference in references if reference.get("uid") not in uids]
-        if kept != references:
-            await self._patch(place, obj["metadata"]["resourceVersion"], {"ownerReferences": kept or None})
+        def without_owners(metadata: Object) -> Object | None:
+            references = metadata.get("ownerReferences") or []
+            kept = [reference for reference in references if reference.get("uid") not in uids]
+            return {"ownerReferences": kept or None} if kept != references else None
+
+        await self._edit(place, without_owners)
 
     async def _unblock_owners(self, place: Place, snapshot: Snapshot) -> str:
         """Clear blockOwnerDeletion in the object's owner references, and return its new resourceVersion."""
@@ -368,13 +386,29 @@ class GarbageCollector:
         return str(patched["metadata"]["resourceVersion"])
 
     async def _remove_finalizer(self, place: Place, finalizer: str) -> None:
-        obj = await self._read(place)
-        if obj is None:
-            return
-        finalizers = obj["metadata"].get("finalizers") or []
-        if finalizer in finalizers:
+        def without_finalizer(metadata: Object) -> Object | None:
+            finalizers = metadata.get("finalizers") or []
             kept = [name for name in finalizers if name != finalizer]
-            await self._patch(place, obj["metadata"]["resourceVersion"], {"finalizers": kept or None})
+            return {"finalizers": kept or None} if kept != finalizers else None
+
+        await self._edit(place, without_finalizer)
+
+    async def _edit(self, place: Place, edit: Callable[[Object], Object | None]) -> None:
+        """Change the metadata of an object by what `edit` returns for it, unless that is None.
+
+        If another client is faster, edit the newer object, as often as Kubernetes. Raise Conflict after that.
+        """
+        for attempt in range(ATTEMPTS):
+            obj = await self._read(place)
+            change = edit(obj["metadata"]) if obj is not None else None
+            if obj is None or change is None:
+                return
+            try:
+                await self._patch(place, obj["metadata"]["resourceVersion"], change)
+                return
+            except errors.Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
 
     async def _patch(self, place: Place, version: str, metadata: Object) -> Object:
         """Change the metadata of an object that is unchanged since it was read. Raise Conflict if it has changed."""

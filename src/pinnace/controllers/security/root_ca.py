@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.namespace_content import create_unless_leaving
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
@@ -32,7 +33,7 @@ class RootCaPublisher:
         self._namespaces = manager.cache(_NAMESPACE, metadata_only=True)
         self.controller = Controller("root-ca-certificate-publisher", self._reconcile)
         self.controller.for_(_NAMESPACE, metadata_only=True)
-        self.controller.watches(_CONFIG_MAP, _namespace_of_ours, metadata_only=True)
+        self.controller.watches_encoded(_CONFIG_MAP, _namespace_of_ours, metadata_only=True)
 
     async def _reconcile(self, key: Key) -> None:
         namespace = self._namespaces.get(key)
@@ -52,6 +53,5 @@ class RootCaPublisher:
         await self._client.update(present)
 
 
-def _namespace_of_ours(config_map: Object) -> Iterable[Key]:
-    metadata = config_map["metadata"]
-    return (Key("", metadata["namespace"]),) if metadata["name"] == NAME else ()
+def _namespace_of_ours(config_map: Snapshot) -> Iterable[Key]:
+    return (Key("", config_map.key.namespace),) if config_map.key.name == NAME else ()

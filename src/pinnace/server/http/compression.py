@@ -6,6 +6,7 @@ import asyncio
 import struct
 import zlib
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from pinnace.server.recent_values import RecentValues
@@ -23,6 +24,9 @@ _CRC_32 = 0xEDB88320
 
 _SMALL = 1024
 """A smaller piece is compressed at once, each time."""
+
+COMPRESSOR = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gzip")
+"""One thread, though zlib releases the interpreter's lock: several would leave the event loop no processor."""
 
 
 class CompressedPiece(NamedTuple):
@@ -74,7 +78,7 @@ class GzipCache:
             return done[1]
         pending = self._pending.get(id(piece))
         if pending is None:
-            pending = asyncio.get_running_loop().run_in_executor(None, compress_piece, piece)
+            pending = asyncio.get_running_loop().run_in_executor(COMPRESSOR, compress_piece, piece)
             self._pending[id(piece)] = pending
             pending.add_done_callback(lambda done: self._keep(piece, done))
         return pending

@@ -16,6 +16,7 @@ from pinnace.model import errors
 from pinnace.model.clock import Clock, enter_server_clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.model.work_slices import SliceQueue
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CachedObject, restamp, stamp
@@ -118,6 +119,7 @@ class Pipeline:
         self._reservations = reservations
         self._versions = Versions(ownerships)
         self._turns = WriteTurns()
+        self._slices = SliceQueue.of_loop()
         self._unadmitted: Pipeline | None = None
 
     async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
@@ -270,7 +272,7 @@ class Pipeline:
         try:
             validate(write.call, write.new, write.old)
         except ExceedsInlineBudget:
-            return asyncio.to_thread(validate, write.call, write.new, write.old)
+            return run_beside(validate, write.call, write.new, write.old)
         except errors.Invalid as invalid:
             return self._add_errors(write, invalid)
         return None
@@ -315,6 +317,8 @@ class Pipeline:
     async def _store_result(self, write: Write) -> Written | None:
         """Store, remove or leave the object. Return None if another writer was faster."""
         call, entry, new = write.call, write.entry, write.new
+        if write.is_long:  # What follows takes some milliseconds, and so does admission.
+            await self._slices.wait()
         if entry is not None:
             if _is_unchanged(new, write.old) and await is_stored_as(call, entry, new):
                 return Written(entry) if await self._is_newest(call, entry) else None
@@ -383,10 +387,13 @@ class Pipeline:
         value = encode(new, call.resource) if call.resource.custom is None else await encode_for_store(call, new)
         if call.is_dry_run:
             return Written(_dry_run_entry(value, entry, new["metadata"]), is_created=entry is None)
+        self._slices.begin_write()
         try:
             revision = await self._store.put(key, value, expected=entry.revision if entry else 0, guard=guard)
         except stores.Conflict:
             return None
+        finally:
+            self._slices.end_write()
         written = self._find(call)
         if written is None or written.revision != revision:  # Changed again already: answer with this write's object.
             written = CachedObject(stamp(value, revision), revision)
@@ -419,10 +426,13 @@ class Pipeline:
             last = CachedObject(stamp(await encode_for_store(call, shown), entry.revision), entry.revision)
         if call.is_dry_run:
             return Written(last, is_deleted=True, uid=uid)
+        self._slices.begin_write()
         try:
             revision = await self._store.delete(key, expected=entry.revision)
         except stores.Conflict:
             return None
+        finally:
+            self._slices.end_write()
         if addresses := self._reservations.release(call.resource, old):
             await self._reservations.forget(addresses)
         if call.resource.plural == "services" and not call.resource.group:
