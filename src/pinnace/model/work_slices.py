@@ -52,6 +52,11 @@ class SliceQueue:
             loop = asyncio.get_running_loop()
             loop.call_soon(self._release, loop)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for a slice."""
+        return not self._waiting
+
     def begin(self) -> Slices:
         return Slices(self)
 

@@ -17,6 +17,7 @@ from typing import Unpack
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
 from pinnace.client.reading import Selection
+from pinnace.model.work_slices import SliceQueue
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.events import EventRecorder
@@ -150,9 +151,12 @@ class Manager:
 
         Delayed work (a requeue, a retry) does not count. For tests: it waits for the effects of their writes too.
         """
+        slices = SliceQueue.of_loop()
         while True:
-            for _ in range(_TURNS):  # Handlers may spread their work over some turns before they queue a key.
+            turns = 0
+            while turns < _TURNS:  # Handlers may spread their work over slices before they queue a key.
                 await asyncio.sleep(0)
+                turns = turns + 1 if slices.is_idle else 0
             for controller in self._controllers if not self.is_standby else ():
                 await controller.queue.idle()
             await self.recorder.idle()

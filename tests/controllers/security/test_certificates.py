@@ -68,7 +68,12 @@ async def decided(world: World, request: Object, decision: str = "Approved", **c
     made = await world.client.create(request)
     condition = {"type": decision, "status": "True", "reason": "Test", **condition}
     made["status"] = {"conditions": [condition]}
-    await world.client.update(made, subresource="approval")
+    try:
+        await world.client.update(made, subresource="approval")
+    except errors.Conflict:  # A controller was faster.
+        made = await world.client.get(KIND, made["metadata"]["name"])
+        made["status"] = {"conditions": [condition]}
+        await world.client.update(made, subresource="approval")
     await world.settle()
     return await world.client.get(KIND, made["metadata"]["name"])
 

@@ -317,7 +317,7 @@ class Pipeline:
     async def _store_result(self, write: Write) -> Written | None:
         """Store, remove or leave the object. Return None if another writer was faster."""
         call, entry, new = write.call, write.entry, write.new
-        if write.is_long:  # What follows takes some milliseconds, and so does admission.
+        if write.is_long:  # The next step takes some milliseconds, and so did admission.
             await self._slices.wait()
         if entry is not None:
             if _is_unchanged(new, write.old) and await is_stored_as(call, entry, new):
