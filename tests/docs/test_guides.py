@@ -39,6 +39,7 @@ GUIDES = (
     "extend-kubectl",
     "schedule-pods",
     "serve-your-own-api",
+    "serve-metrics",
     "test-against-it",
 )
 PAGES = [DOCS / f"{name}.md" for name in GUIDES]

@@ -66,6 +66,7 @@ def add_extension_parts(plane: BackgroundPlane) -> None:
         ("start-apiextensions-controllers", plane.custom_resources.run),
         ("apiservice-status-remote-available-controller", plane.aggregation.run_availability),
         ("kube-apiserver-autoregistration", plane.aggregation.run_registration),
+        ("metrics-multiplexer", plane.aggregation.metrics.run),
     ):
         plane.supervisor.add(f"poststarthook/{name}", partial(run, client))
 

@@ -6,14 +6,14 @@ An APIService v1beta1.metrics.k8s.io with a service, such as that of metrics-ser
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from pinnace.cluster.local_answers import LocalAnswer
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.model import errors, quantity
 from pinnace.model.byte_streams import Duplex
@@ -32,7 +32,6 @@ _API_VERSION = f"{GROUP}/{VERSION}"
 _PODS, _NODES = "/registry/core/pods/", "/registry/core/nodes/"
 _WINDOW = "15s"
 _IDLE = {"cpu": quantity.parse("1m"), "memory": quantity.parse("1Mi")}
-_JSON = ((b"Content-Type", b"application/json"),)
 _FIELDS = ("metadata.name", "metadata.namespace")
 
 ContainerUsages = Mapping[str, Mapping[str, Quantity]]
@@ -73,21 +72,6 @@ class AnnotatedUsage:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsAnswer:
-    """A whole answer, in the shape of a proxied one."""
-
-    status: int
-    body: bytes
-    headers: Sequence[tuple[bytes, bytes]] = _JSON
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        yield self.body
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class ResourceMetrics:
     """Answers for metrics.k8s.io/v1beta1 like an aggregated server, without leaving the process."""
 
@@ -119,7 +103,7 @@ class ResourceMetrics:
 
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
-    ) -> MetricsAnswer:
+    ) -> LocalAnswer:
         """Answer a request that the server has authorized."""
         parts = urlsplit(target)
         path = parts.path.removeprefix(f"/apis/{GROUP}/{VERSION}").strip("/").split("/")
@@ -130,8 +114,8 @@ class ResourceMetrics:
                 await asyncio.gather(*(source.refresh() for source in self._sources))
             found = self._answer(path, {name: values[0] for name, values in parse_qs(parts.query).items()})
         except errors.ApiError as error:
-            return MetricsAnswer(error.code, orjson.dumps(error.status))
-        return MetricsAnswer(200, orjson.dumps(found))
+            return LocalAnswer(error.code, orjson.dumps(error.status))
+        return LocalAnswer(200, orjson.dumps(found))
 
     def _answer(self, path: Sequence[str], query: Mapping[str, str]) -> Object:
         if "watch" in query:

@@ -12,6 +12,7 @@ from pinnace.sdk.api.backends import Backend, Memory, Overtaken, SqliteTable
 from pinnace.sdk.api.rest import RestCollection
 from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.handlers.reviews import Admission, Refused
+from pinnace.sdk.metrics.samples import MetricQuery, Sample
 from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.context import Context
 from pinnace.sdk.operator.operator import Operator
@@ -38,6 +39,7 @@ __all__ = [
     "Maybe",
     "Memory",
     "Metadata",
+    "MetricQuery",
     "Model",
     "NotStructural",
     "Object",
@@ -49,6 +51,7 @@ __all__ = [
     "RestCollection",
     "Retry",
     "Rule",
+    "Sample",
     "Scale",
     "Select",
     "Shared",

@@ -62,6 +62,15 @@ class ApiServices:
     def built_in(self, group: str, version: str) -> NamedBackend | None:
         return self._built_in.get((group, version))
 
+    def remove_built_in(self, backend: NamedBackend) -> None:
+        """Serve a group version no longer from this process."""
+        place = backend.group, backend.version
+        if self._built_in.pop(place, None) is None:
+            return
+        if self._places[place] is backend:
+            del self._places[place]
+        self.revision += 1
+
     def put(self, api_service: Object) -> None:
         """Follow an APIService that is new or has changed."""
         name, spec = api_service["metadata"]["name"], api_service["spec"]

@@ -7,15 +7,12 @@ client certificate or a token.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import ssl
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 from cryptography import x509
@@ -26,19 +23,16 @@ from cryptography.x509.oid import NameOID
 from pinnace.client.client import Client
 from pinnace.client.following import Event
 from pinnace.model import errors
-from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Object
-from pinnace.model.tasks import Tasks
+from pinnace.sdk.api.cached_answers import MOST_CACHED, CachedAnswers
 
 TRUST = Key("kube-system", "extension-apiserver-authentication")
 CACHE_SECONDS = 10.0
 """How long an answer of the cluster is cached: as long as in other aggregated servers."""
-MOST_CACHED = 4096
 
 _log = logging.getLogger(__name__)
 _MASTERS = "system:masters"
 _OPEN = frozenset(("/healthz", "/livez", "/readyz"))
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +147,8 @@ class Callers:
         self._tls = tls
         self._trust = Trust()
         self._by_certificate: dict[bytes, Caller | None] = {}
-        self._tokens: _CachedAnswers[Caller | None] = _CachedAnswers(client.clock)
-        self._decisions: _CachedAnswers[tuple[bool, str]] = _CachedAnswers(client.clock)
+        self._tokens: CachedAnswers[Caller | None] = CachedAnswers(client.clock, CACHE_SECONDS)
+        self._decisions: CachedAnswers[tuple[bool, str]] = CachedAnswers(client.clock, CACHE_SECONDS)
         tls.verify_mode = ssl.CERT_OPTIONAL
 
     async def begin(self) -> None:
@@ -252,29 +246,6 @@ class Callers:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         status = (await self._client.create(review)).get("status") or {}
         return bool(status.get("allowed")) and not status.get("denied"), status.get("reason") or ""
-
-
-class _CachedAnswers(Generic[Value]):
-    """Answers that are cached for CACHE_SECONDS. Concurrent identical questions share one request."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._tasks = Tasks(expected=(Exception,))  # The requests that wait for an answer get its error.
-        self._known: OrderedDict[Hashable, tuple[float, asyncio.Task[Value]]] = OrderedDict()
-
-    async def get(self, question: Any, ask: Callable[[Any], Any]) -> Value:
-        now = self._clock.now().timestamp()
-        until, task = self._known.get(question, (0.0, None))
-        if task is None or until <= now or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._tasks.start(ask(question))
-            self._known[question] = (now + CACHE_SECONDS, task)
-            self._known.move_to_end(question)
-            if len(self._known) > MOST_CACHED:
-                self._known.popitem(last=False)
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        await self._tasks.close()
 
 
 def _certificates(pem: str) -> tuple[x509.Certificate, ...]:

@@ -16,6 +16,7 @@ from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object
 from pinnace.sdk.api.callers import Caller, Callers, RequestInfo
 from pinnace.sdk.api.collection import Collection, CollectionChange, CollectionEntry, CollectionWatcher
+from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.api.pages import DISCOVERY_VERSIONS, Pages
 from pinnace.sdk.api.representations import ViewRepresentation, view_of
 from pinnace.sdk.api.requests import (
@@ -53,6 +54,8 @@ class ApiApplication:
         callers: Callers,
         admission: LocalAdmission,
         clock: AlarmClock,
+        *,
+        computed: ComputedApi | None = None,
     ) -> None:
         self._collections = {
             (one.served.kind.group, one.served.kind.version, one.served.resource.plural): one for one in collections
@@ -61,6 +64,8 @@ class ApiApplication:
         self._callers = callers
         self._admission = admission
         self._clock = clock
+        self._computed = computed
+        self._computed_places = frozenset(computed.versions if computed is not None else ())
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -69,6 +74,8 @@ class ApiApplication:
             await self._callers.authorize(caller, asked)
             if asked.path:
                 return self._page(request, asked.path)
+            if self._computed is not None and (asked.group, asked.version) in self._computed_places:
+                return _json(await self._computed.answer(asked, request.query))
             return await self._objects(request, asked, caller)
         except errors.ApiError as error:
             return _status(error)

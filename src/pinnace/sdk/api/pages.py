@@ -16,6 +16,7 @@ from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
 from pinnace.model.resources import Resource
 from pinnace.model.version_order import version_rank
+from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.api.kinds import ApiKind
 
 DISCOVERY_VERSIONS = ("v2", "v2beta1")
@@ -26,40 +27,48 @@ _BESIDE_OTHERS = re.compile(rb'(?<!\{)"\$ref":"#/\$defs/([^"]+)"|"\$ref":"#/\$de
 class Pages:
     """The pages of all versions of all groups that one process serves. They never change while it runs."""
 
-    def __init__(self, kinds: Sequence[ApiKind], definitions: Definitions, *, title: str) -> None:
+    def __init__(
+        self, kinds: Sequence[ApiKind], definitions: Definitions, *, title: str, computed: ComputedApi | None = None
+    ) -> None:
+        """`computed`: an API that is in discovery, but in no OpenAPI document."""
         self._definitions = definitions
         self._title = title
         self._versions: dict[tuple[str, str], list[ApiKind]] = {}
         for kind in sorted(kinds, key=lambda kind: version_rank(kind.kind.version)):
             self._versions.setdefault((kind.kind.group, kind.kind.version), []).append(kind)
+        self._computed = computed
+        self._places = [*self._versions, *(computed.versions if computed is not None else ())]
 
     # Discovery.
 
     def groups(self) -> Object:
         """/apis"""
-        names = dict.fromkeys(group for group, _ in self._versions)
+        names = dict.fromkeys(group for group, _ in self._places)
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._group(name) for name in names]}
 
     def group(self, name: str) -> Object | None:
         """/apis/<group>"""
-        if not any(group == name for group, _ in self._versions):
+        if not any(group == name for group, _ in self._places):
             return None
         return {"kind": "APIGroup", "apiVersion": "v1", **self._group(name)}
 
     def _group(self, name: str) -> Object:
         versions = [
             {"groupVersion": f"{group}/{version}", "version": version}
-            for group, version in self._versions
+            for group, version in self._places
             if group == name
         ]
         return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
     def resources(self, group: str, version: str) -> Object | None:
         """/apis/<group>/<version>"""
-        kinds = self._versions.get((group, version))
-        if kinds is None:
+        if (group, version) not in self._places:
             return None
-        rows = [row for kind in kinds for row in _rows(kind.resource)]
+        kinds = self._versions.get((group, version))
+        if kinds is not None:
+            rows = [row for kind in kinds for row in _rows(kind.resource)]
+        else:
+            rows = self._computed.rows(group, version) if self._computed is not None else []
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
         return {**head, "resources": rows}
 
@@ -68,6 +77,10 @@ class Pages:
         groups: dict[str, list[Object]] = {}
         for (group, version), kinds in self._versions.items():
             rows = [_aggregated_row(kind.resource) for kind in kinds]
+            groups.setdefault(group, []).append({"version": version, "resources": rows, "freshness": "Current"})
+        computed = self._computed
+        for group, version in computed.versions if computed is not None else ():
+            rows = _aggregated_rows(computed.rows(group, version), group, version) if computed is not None else []
             groups.setdefault(group, []).append({"version": version, "resources": rows, "freshness": "Current"})
         return {
             "kind": "APIGroupDiscoveryList",
@@ -178,6 +191,27 @@ def _aggregated_row(resource: Resource) -> Object:
             for below in resource.subresources
         ]
     return row
+
+
+def _aggregated_rows(rows: Iterable[Object], group: str, version: str) -> list[Object]:
+    """Return plain rows of a discovery page as rows of aggregated discovery. A name with a / is a subresource."""
+    found: dict[str, Object] = {}
+    for row in rows:
+        plural, _, below = row["name"].partition("/")
+        kind = {"group": group, "version": version, "kind": row["kind"]}
+        named = found.setdefault(
+            plural, {"resource": plural, "scope": _scope(row), "singularResource": "", "verbs": []}
+        )
+        if below:
+            subresource = {"subresource": below, "responseKind": kind, "verbs": row["verbs"]}
+            named["subresources"] = [*named.get("subresources", ()), subresource]
+        else:
+            named |= {"responseKind": kind, "verbs": row["verbs"]}
+    return list(found.values())
+
+
+def _scope(row: Object) -> str:
+    return "Namespaced" if row["namespaced"] else "Cluster"
 
 
 def _join(schemas: dict[str, bytes], form: Callable[[bytes], bytes]) -> bytes:

@@ -26,11 +26,18 @@ _log = logging.getLogger(__name__)
 _GONE = (errors.ApiError, ConnectionLost, NoCredentials)
 
 
-def api_services(kinds: Sequence[type[AnyResource]], service: Object, ca: str = "") -> list[Object]:
+GroupVersion = tuple[str, str]
+
+
+def versions_of(kinds: Sequence[type[AnyResource]]) -> list[GroupVersion]:
+    """Return the group versions of some kinds."""
+    return list(dict.fromkeys((kind.declared.kind.group, kind.declared.kind.version) for kind in kinds))
+
+
+def api_services(versions: Sequence[GroupVersion], service: Object, ca: str = "") -> list[Object]:
     """Return an APIService for each group and version, with priorities that put v1 before v1beta1."""
     found: dict[str, Object] = {}
-    for kind in sorted(kinds, key=lambda kind: version_rank(kind.declared.kind.version)):
-        group, version = kind.declared.kind.group, kind.declared.kind.version
+    for group, version in sorted(versions, key=lambda place: version_rank(place[1])):
         name = f"{version}.{group}"
         spec: Object = {
             "group": group,
@@ -56,9 +63,9 @@ def api_services(kinds: Sequence[type[AnyResource]], service: Object, ca: str = 
 class ApiRegistration:
     """The APIServices of one run, and the former ones that it replaces."""
 
-    def __init__(self, client: Client, kinds: Sequence[type[AnyResource]], name: str) -> None:
+    def __init__(self, client: Client, versions: Sequence[GroupVersion], name: str) -> None:
         self._client = client
-        self._kinds = kinds
+        self._versions = versions
         self._name = name
         self._former: dict[str, Object] = {}
         self._port = 0
@@ -76,7 +83,7 @@ class ApiRegistration:
 
     async def remember(self) -> None:
         """Keep the APIServices that lead elsewhere now, also to another run, for `restore`."""
-        for wanted in api_services(self._kinds, self._reference(0)):
+        for wanted in api_services(self._versions, self._reference(0)):
             name = wanted["metadata"]["name"]
             present = await self._client.get_or_none(API_SERVICE, name)
             service = ((present or {}).get("spec") or {}).get("service")
@@ -85,21 +92,24 @@ class ApiRegistration:
 
     async def announce(self, client_config: Object) -> None:
         """Make the server send requests here. `client_config` is the clientConfig by which it reaches this process."""
-        if not self._kinds:
+        if not self._versions:
             return
-        if "service" in client_config:
-            service = {name: client_config["service"][name] for name in ("namespace", "name", "port")}
-        else:
-            at = urlsplit(client_config["url"])
-            await self._client.apply(self._external_service(str(at.hostname)), field_manager=self._name, force=True)
-            self._port = at.port or 443
-            service = self._reference(self._port)
-        for wanted in api_services(self._kinds, service, client_config["caBundle"]):
+        service = await self.service_for(client_config)
+        for wanted in api_services(self._versions, service, client_config["caBundle"]):
             await self._put(wanted)
+
+    async def service_for(self, client_config: Object) -> Object:
+        """Return the reference of the Service by which the server reaches this process, which is created if needed."""
+        if "service" in client_config:
+            return {name: client_config["service"][name] for name in ("namespace", "name", "port")}
+        at = urlsplit(client_config["url"])
+        await self._client.apply(self._external_service(str(at.hostname)), field_manager=self._name, force=True)
+        self._port = at.port or 443
+        return self._reference(self._port)
 
     async def wait_until_available(self) -> None:
         """Return when the server has reached this process. Raise NotEstablished if it does not in time."""
-        for wanted in api_services(self._kinds, {}):
+        for wanted in api_services(self._versions, {}):
             await _wait_until_available(self._client, wanted["metadata"]["name"])
 
     async def restore(self) -> None:
@@ -108,7 +118,7 @@ class ApiRegistration:
         An unreachable server is only logged.
         """
         other_run = False
-        for wanted in api_services(self._kinds, {}):
+        for wanted in api_services(self._versions, {}):
             name = wanted["metadata"]["name"]
             try:
                 service = await self._restore(name)

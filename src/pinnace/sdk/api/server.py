@@ -17,6 +17,7 @@ from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model import errors
 from pinnace.sdk.api.callers import Callers
 from pinnace.sdk.api.collection import Collection
+from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.api.http import ApiApplication
 from pinnace.sdk.api.kinds import ApiKind
 from pinnace.sdk.api.pages import Pages
@@ -47,6 +48,7 @@ class ApiServer:
         tls: ssl.SSLContext,
         *,
         title: str,
+        computed: ComputedApi | None = None,
     ) -> None:
         definitions = _definitions()
         self._clock = client.clock
@@ -57,8 +59,11 @@ class ApiServer:
             served = ApiKind(api.kind, backend, definitions)
             self._sources.append(_Source(Collection(served, backend, client.clock), backend, api.refresh))
         collections = [source.collection for source in self._sources]
-        self.pages = Pages([one.served for one in collections], definitions, title=title)
-        self._application = ApiApplication(collections, self.pages, self._callers, admission, client.clock)
+        self.pages = Pages([one.served for one in collections], definitions, title=title, computed=computed)
+        self._computed = computed
+        self._application = ApiApplication(
+            collections, self.pages, self._callers, admission, client.clock, computed=computed
+        )
 
     async def begin(self, application: web.Application) -> None:
         """Answer all requests for which the application has no other route."""
@@ -73,6 +78,8 @@ class ApiServer:
 
     async def _close(self, application: web.Application) -> None:
         await self._callers.close()
+        if self._computed is not None:
+            await self._computed.close()
         for source in self._sources:
             if callable(close := getattr(source.backend, "aclose", None)):
                 await call(close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.model.objects import Kind, Object
@@ -24,18 +24,17 @@ from pinnace.sdk.handlers.handlers import (
     TimerHandler,
 )
 from pinnace.sdk.handlers.permissions import MAKE, OWN, READ, Permission, merge
+from pinnace.sdk.metrics.functions import Metrics
 from pinnace.sdk.resources.custom_resource import (
     AnyResource,
     definition_of,
     external_definition_of,
     is_resource_class,
-    plural_of,
 )
+from pinnace.sdk.resources.plurals import plural_like
 
 Family = tuple[str, str]
 """Group and kind: what all versions of a kind have in common."""
-
-_PLURALS = {"Endpoints": "endpoints"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +62,7 @@ class Declarations:
     conversions: list[ConversionHandler] = field(default_factory=list)
     indexes: list[Index] = field(default_factory=list)
     apis: list[ServedApi] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
     extra_permissions: list[Permission] = field(default_factory=list)
 
     @property
@@ -73,7 +73,7 @@ class Declarations:
             kinds += [handler.kind, *(one.kind for one in handler.owns), *(one.kind for one, _ in handler.watches)]
         kinds += [one.kind for one in self._object_handlers]
         kinds += [one.kind for one in self.changes] + [one.kind for one in self.admission]
-        kinds += [one.kind for one in self.indexes]
+        kinds += [one.kind for one in self.indexes] + [one.kind for one in self.metrics.functions]
         kinds += [kind for one in self.conversions for kind in (one.old, one.new)]
         return list(dict.fromkeys(kind for kind in kinds if is_resource_class(kind)))
 
@@ -94,7 +94,12 @@ class Declarations:
     @property
     def has_endpoints(self) -> bool:
         """Whether the API server must reach the operator, for webhooks or for APIs."""
-        return self.has_webhooks or bool(self.apis)
+        return self.has_webhooks or self.serves_apis
+
+    @property
+    def serves_apis(self) -> bool:
+        """Whether it is an aggregated API server: of kinds, or of metrics."""
+        return bool(self.apis or self.metrics.functions)
 
     def serve(self, api: ServedApi) -> None:
         """Serve the API of a kind. Its admission handlers are called without a webhook from now on."""
@@ -146,17 +151,9 @@ class Declarations:
             found += [_permission(one.kind, READ) for one, _ in reconcile.watches]
         found += [_permission(index.kind, READ) for index in self.indexes]
         found += [_permission(change.kind, READ) for change in self.changes]
+        found += [_permission(one.kind, READ) for one in self.metrics.functions if one.kind is not None]
         found.append(Permission("", "events", ("create", "patch")))
         return merge(found)
-
-
-def plural_like(kind: KindLike) -> str:
-    """Return the plural of a kind: the one its class declares, or the one that Kubernetes' naming rule gives."""
-    if is_resource_class(kind):
-        plural: str = cast(type[AnyResource], kind).declared.plural
-        return plural
-    name = kind_from(kind).name
-    return _PLURALS.get(name) or plural_of(name.lower())
 
 
 def is_same_family(one: type[AnyResource], other: type[AnyResource]) -> bool:

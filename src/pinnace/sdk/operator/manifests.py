@@ -9,33 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.sdk.api.registration import api_services
+from pinnace.sdk.api.registration import api_services, versions_of
 from pinnace.sdk.handlers.permissions import Permission
+from pinnace.sdk.metrics.api import served_versions
+from pinnace.sdk.metrics.providers import GROUP, MetricsProvider
 from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import ServiceName, service_reference, webhook_configurations, webhook_conversion
+from pinnace.sdk.resources.plurals import CLUSTER_WIDE
 
 WEBHOOK_PORT = 9443
 METRICS_PORT = 8080
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
-_CLUSTER_WIDE = frozenset(
-    [
-        *(("", one) for one in ("namespaces", "nodes", "persistentvolumes")),
-        *((_RBAC, one) for one in ("clusterroles", "clusterrolebindings")),
-        *(("storage.k8s.io", one) for one in ("storageclasses", "csidrivers", "csinodes", "volumeattachments")),
-        *(
-            ("admissionregistration.k8s.io", one)
-            for one in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-        ),
-        ("apiextensions.k8s.io", "customresourcedefinitions"),
-        ("apiregistration.k8s.io", "apiservices"),
-        ("certificates.k8s.io", "certificatesigningrequests"),
-        ("networking.k8s.io", "ingressclasses"),
-        ("node.k8s.io", "runtimeclasses"),
-        ("scheduling.k8s.io", "priorityclasses"),
-    ]
-)
-"""Built-in resources outside of namespaces that operators use: a Role cannot allow them."""
 
 
 _WATCHED = "-objects"
@@ -62,7 +47,8 @@ class DeploymentOptions:
 
 def definitions(operator: Declarations, place: DeploymentOptions) -> list[Object]:
     """Return its CustomResourceDefinitions. The running operator adds the caBundle of its conversion webhook."""
-    return operator.crds(conversion=webhook_conversion({"service": service_reference(_service(operator, place))}))
+    found = operator.crds(conversion=webhook_conversion({"service": service_reference(_service(operator, place))}))
+    return [*found, MetricsProvider.crd()] if operator.metrics.functions else found
 
 
 def is_for_watched_namespace(obj: Object) -> bool:
@@ -89,7 +75,7 @@ def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
             binding_of("ClusterRoleBinding", "ClusterRole", metadata, account),
         ]
     found += [_role("Role", placed, own_permissions(operator)), binding_of("RoleBinding", "Role", placed, account)]
-    return [*found, *(_delegation(metadata, account) if operator.served_kinds else ())]
+    return [*found, *(_delegation(metadata, account) if operator.serves_apis else ())]
 
 
 def _delegation(metadata: Object, account: Object) -> list[Object]:
@@ -112,7 +98,14 @@ def cluster_permissions(operator: Declarations) -> list[Permission]:
     if any(not handler.mutates for handler in operator.admission):
         found.append(Permission(group, "validatingwebhookconfigurations", change, (operator.name,)))
     if operator.served_kinds:
-        names = tuple(one["metadata"]["name"] for one in api_services(operator.served_kinds, {}))
+        names = tuple(one["metadata"]["name"] for one in api_services(versions_of(operator.served_kinds), {}))
+        found.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
+    if operator.metrics.functions:
+        # It registers itself: with the multiplexer if there is one, otherwise with APIServices of its own.
+        found.append(Permission(GROUP, "metricsproviders", ("create",)))
+        found.append(Permission(GROUP, "metricsproviders", change, (operator.name,)))
+        names = tuple(f"{version}.{group}" for group, version in served_versions(operator.metrics.functions))
+        found.append(Permission("apiregistration.k8s.io", "apiservices", ("create",)))
         found.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
     converted = {one.old.declared.crd_name for one in operator.conversions}
     if converted:
@@ -134,7 +127,7 @@ def _is_namespaced(operator: Declarations, permission: Permission) -> bool:
     cluster_wide = {
         (one.declared.kind.group, one.declared.plural) for one in operator.kinds if not one.declared.namespaced
     }
-    return (permission.group, resource) not in cluster_wide and (permission.group, resource) not in _CLUSTER_WIDE
+    return (permission.group, resource) not in cluster_wide and (permission.group, resource) not in CLUSTER_WIDE
 
 
 def own_permissions(operator: Declarations) -> list[Permission]:
@@ -176,7 +169,7 @@ def workload(operator: Declarations, place: DeploymentOptions) -> list[Object]:
         found.append({"apiVersion": "v1", "kind": "Service", "metadata": placed, "spec": service})
         client_config = {"service": service_reference(_service(operator, place))}
         found += webhook_configurations(operator, client_config)
-        found += api_services(operator.served_kinds, client_config["service"])
+        found += api_services(versions_of(operator.served_kinds), client_config["service"])
     if place.service_monitor:
         found += _monitoring(operator, placed, labels)
     return found

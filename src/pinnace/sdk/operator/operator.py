@@ -42,10 +42,12 @@ from pinnace.sdk.handlers.handlers import (
 )
 from pinnace.sdk.handlers.options import CallOptions, HandlerOptions, Select
 from pinnace.sdk.handlers.permissions import READ, Permission
-from pinnace.sdk.operator.declarations import Declarations, is_same_family, plural_like
+from pinnace.sdk.metrics.functions import Metrics
+from pinnace.sdk.operator.declarations import Declarations, is_same_family
 from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.runner import RunOptions, RunParameters, running
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
+from pinnace.sdk.resources.plurals import plural_like
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -79,6 +81,11 @@ class Operator(Extension):
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that it watches; empty for all."""
         return self.declarations.namespaces
+
+    @property
+    def metrics(self) -> Metrics:
+        """Its custom metrics: `@operator.metrics.pods("queue_depth")` above a function that returns a value."""
+        return self.declarations.metrics
 
     # Declaring
 

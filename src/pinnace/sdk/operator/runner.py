@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
@@ -20,13 +20,16 @@ from pinnace.model.objects import Object
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.metrics import REQUESTS
-from pinnace.sdk.api.registration import ApiRegistration
+from pinnace.sdk.api.registration import ApiRegistration, versions_of
 from pinnace.sdk.handlers.permissions import READ, rule_for
 from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
+from pinnace.sdk.metrics.api import MetricsApi
+from pinnace.sdk.metrics.evaluation import MetricEvaluator
 from pinnace.sdk.operator.controllers import add_controllers
 from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import ServiceName, install_definitions, install_webhooks
 from pinnace.sdk.operator.loop_watch import loop_watched
+from pinnace.sdk.operator.metric_registration import MetricRegistration
 from pinnace.sdk.operator.runtime import OperatorRuntime
 from pinnace.sdk.operator.shared_resources import open_shared
 from pinnace.sdk.operator.sources import Hook, hooks_of
@@ -82,6 +85,17 @@ class RunOptions:
         return ServiceName.parse(self.webhook_service) if self.webhook_service else None
 
 
+class Registrations(NamedTuple):
+    """The APIs and metrics of one run that the API server has to find."""
+
+    apis: ApiRegistration
+    metrics: MetricRegistration
+
+    async def announce(self, client_config: Object) -> None:
+        await self.apis.announce(client_config)
+        await self.metrics.announce(self.apis, client_config)
+
+
 @asynccontextmanager
 async def running(declarations: Declarations, client: Client, options: RunOptions) -> AsyncIterator[Manager]:
     """Run an operator within a block, which begins when its caches are full and ends with a clean stop."""
@@ -94,15 +108,17 @@ async def running(declarations: Declarations, client: Client, options: RunOption
         manager.metrics.counted(REQUESTS, partial(_requests_of, client))
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
-        registration = ApiRegistration(client, declarations.served_kinds, declarations.name)
-        webhooks = await _serve_webhooks(stack, declarations, manager, options, registration.host_name)
+        metrics = MetricRegistration(client, declarations.metrics, declarations.name)
+        versions = [*versions_of(declarations.served_kinds), *(await metrics.own_versions())]
+        registrations = Registrations(ApiRegistration(client, versions, declarations.name), metrics)
+        webhooks = await _serve_webhooks(stack, declarations, manager, options, threads)
         background = [partial(_check_permissions, declarations, client, manager)]
         if options.install or service is not None:
             if webhooks is not None and service is None:
-                await _restore_at_exit(stack, declarations, client, registration, webhooks.client_config["url"])
-            await _install(declarations, client, registration, webhooks, options)
+                await _restore_at_exit(stack, declarations, client, registrations, webhooks.client_config["url"])
+            await _install(declarations, client, registrations, webhooks, options)
             if webhooks is not None:
-                background.append(partial(webhooks.keep_fresh, partial(_trust, declarations, client, registration)))
+                background.append(partial(webhooks.keep_fresh, partial(_trust, declarations, client, registrations)))
         await stack.enter_async_context(loop_watched(declarations.name))
         opened = open_shared(declarations.startups, declarations.shutdowns, threads)
         shared = await stack.enter_async_context(opened)
@@ -129,41 +145,47 @@ async def _serve_metrics(
 
 
 async def _serve_webhooks(
-    stack: AsyncExitStack, declarations: Declarations, manager: Manager, options: RunOptions, host_name: str
+    stack: AsyncExitStack, declarations: Declarations, manager: Manager, options: RunOptions, threads: HandlerThreads
 ) -> WebhookServer | None:
     """Serve webhooks and APIs until the stack unwinds; None if there are none."""
     if not declarations.has_endpoints:
         return None
-    from pinnace.sdk.operator.webhook_server import webhooks_listening  # noqa: PLC0415 - aiohttp takes long to import
-
-    return await stack.enter_async_context(
-        webhooks_listening(
-            declarations,
-            manager.client,
-            manager.metrics,
-            host=options.webhook_host,
-            port=options.webhook_port,
-            service=options.service,
-            extra_names=[host_name] if declarations.served_kinds else [],
-        )
+    from pinnace.sdk.operator.webhook_server import (  # noqa: PLC0415 - aiohttp takes long to import
+        ListenAddress,
+        webhooks_listening,
     )
+
+    names = [ApiRegistration(manager.client, (), declarations.name).host_name] if declarations.serves_apis else []
+    at = ListenAddress(options.webhook_host, options.webhook_port, options.service, names)
+    computed = _metrics_api(declarations, manager, threads)
+    listening = webhooks_listening(declarations, manager.client, manager.metrics, at=at, computed=computed)
+    return await stack.enter_async_context(listening)
+
+
+def _metrics_api(declarations: Declarations, manager: Manager, threads: HandlerThreads) -> MetricsApi | None:
+    functions = declarations.metrics.functions
+    if not functions:
+        return None
+    evaluator = MetricEvaluator(functions, manager, threads, declarations.namespaces)
+    return MetricsApi(functions, evaluator, manager.client.clock)
 
 
 async def _restore_at_exit(
-    stack: AsyncExitStack, declarations: Declarations, client: Client, registration: ApiRegistration, url: str
+    stack: AsyncExitStack, declarations: Declarations, client: Client, registrations: Registrations, url: str
 ) -> None:
     """Restore the former webhooks and APIServices at the end: this process's address would fail every write then."""
     previous = await find_previous_webhooks(client, declarations, url)
     stack.push_async_callback(restore_webhooks, client, declarations, previous)
-    if declarations.served_kinds:
-        await registration.remember()
-        stack.push_async_callback(registration.restore)
+    if declarations.serves_apis:
+        await registrations.apis.remember()
+        stack.push_async_callback(registrations.apis.restore)
+        stack.push_async_callback(registrations.metrics.withdraw)
 
 
 async def _install(
     declarations: Declarations,
     client: Client,
-    registration: ApiRegistration,
+    registrations: Registrations,
     webhooks: WebhookServer | None,
     options: RunOptions,
 ) -> None:
@@ -172,19 +194,20 @@ async def _install(
     if client_config is None:
         return
     await install_webhooks(client, declarations, client_config)
-    await registration.announce(client_config)
+    await registrations.announce(client_config)
     if options.service is None:
         # Behind a Service the server's requests arrive only after this pod is ready: waiting here would never end.
-        await registration.wait_until_available()
+        await registrations.apis.wait_until_available()
+        await registrations.metrics.wait_until_available()
 
 
 async def _trust(
-    declarations: Declarations, client: Client, registration: ApiRegistration, client_config: Object
+    declarations: Declarations, client: Client, registrations: Registrations, client_config: Object
 ) -> None:
     """Make the API server trust the new certificate of webhooks and APIs."""
     await install_definitions(client, declarations, client_config, only_converted=True)
     await install_webhooks(client, declarations, client_config)
-    await registration.announce(client_config)
+    await registrations.announce(client_config)
 
 
 def _requests_of(client: Client) -> list[tuple[Labels, float]]:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 from aiohttp import web
@@ -22,6 +23,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
 from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
+from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.handlers.handlers import LocalAdmission
 from pinnace.sdk.handlers.reviews import review_admission, review_conversion
 from pinnace.sdk.operator.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
@@ -37,6 +39,15 @@ _RETRY_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 Review = Callable[[Object], Awaitable[Object]]
 Page = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class ListenAddress(NamedTuple):
+    """The address of webhooks and APIs, and the names by which the API server may call it."""
+
+    host: str
+    port: int
+    service: ServiceName | None = None
+    extra_names: Sequence[str] = ()
 
 
 class WebhookServer:
@@ -103,32 +114,32 @@ async def webhooks_listening(
     client: Client,
     metrics: Metrics,
     *,
-    host: str,
-    port: int,
-    service: ServiceName | None = None,
-    extra_names: Sequence[str] = (),
+    at: ListenAddress,
+    computed: ComputedApi | None = None,
 ) -> AsyncIterator[WebhookServer]:
     """Serve within a block; requests are counted in `metrics`.
 
     Without a Service the server is reached at its own address, with a certificate made for this run. Behind a Service
-    all replicas share one certificate.
+    all replicas share one certificate. `computed` is an API without objects, such as that of metrics.
     """
     served, apis = application(declarations, metrics), declarations.apis
-    webhooks = WebhookServer(client, host, service, extra_names=extra_names)
+    webhooks = WebhookServer(client, at.host, at.service, extra_names=at.extra_names)
     async with AsyncExitStack() as stack:
-        if apis:
+        if declarations.serves_apis:
             from pinnace.sdk.api.server import ApiServer  # noqa: PLC0415 - it loads the definitions of Kubernetes' own kinds
 
             admission = LocalAdmission(declarations.local_admission)
-            api_server = ApiServer(apis, admission, client, webhooks.tls, title=declarations.name)
+            api_server = ApiServer(apis, admission, client, webhooks.tls, title=declarations.name, computed=computed)
             await api_server.begin(served)
             tasks = await stack.enter_async_context(Tasks(expected=()))
             tasks.start(api_server.follow())
         # A watch lasts until its client disconnects: handler_cancellation makes aiohttp notice that.
-        runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0, handler_cancellation=bool(apis))
+        runner = web.AppRunner(
+            served, access_log=None, shutdown_timeout=2.0, handler_cancellation=declarations.serves_apis
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await webhooks.listen(runner, port)
+        await webhooks.listen(runner, at.port)
         yield webhooks
 
 

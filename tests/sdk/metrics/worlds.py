@@ -1,0 +1,46 @@
+"""Pods with labels, and requests to the metrics APIs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.testing.cluster import Cluster
+
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
+
+
+async def make_pods(cluster: Cluster, *names: str, namespace: str = "default", **labels: str) -> None:
+    for name in names:
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        spec = {"containers": [{"name": "main", "image": "worker"}]}
+        await cluster.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await cluster.settle()
+
+
+async def get(client: Client, path: str, **query: str) -> Any:
+    parameters = "&".join(f"{name}={quote(value)}" for name, value in query.items())
+    return orjson.loads(await client.read(f"{path}?{parameters}" if query else path, accept="application/json"))
+
+
+async def values(cluster: Cluster, path: str, **query: str) -> dict[str, str]:
+    """The values that a request for a custom metric returns, by object."""
+    found = await get(cluster.client, path, **query)
+    return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
+
+
+async def error(cluster: Cluster, path: str, **query: str) -> tuple[int, str]:
+    """The code and the message of an error. The client waits and tries again: time passes until it gives up."""
+    asking = asyncio.ensure_future(get(cluster.client, path, **query))
+    while not asking.done():
+        await asyncio.wait((asking,), timeout=0.05)
+        await cluster.clock.advance(1)
+    refused = asking.exception()
+    assert isinstance(refused, errors.ApiError), f"{path} was answered"
+    return refused.code, refused.message
