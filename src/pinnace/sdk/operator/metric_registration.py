@@ -39,8 +39,6 @@ class MetricRegistration:
 
         Raise NotEstablished if another metrics server has them.
         """
-        if not self._metrics.functions:
-            return []
         self._joins = await has_multiplexer(self._client)
         if self._joins:
             return []

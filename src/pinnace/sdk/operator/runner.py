@@ -23,19 +23,18 @@ from pinnace.reconcile.metrics import REQUESTS
 from pinnace.sdk.api.registration import ApiRegistration, versions_of
 from pinnace.sdk.handlers.permissions import READ, rule_for
 from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
-from pinnace.sdk.metrics.api import MetricsApi
-from pinnace.sdk.metrics.evaluation import MetricEvaluator
 from pinnace.sdk.operator.controllers import add_controllers
 from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import ServiceName, install_definitions, install_webhooks
 from pinnace.sdk.operator.loop_watch import loop_watched
-from pinnace.sdk.operator.metric_registration import MetricRegistration
 from pinnace.sdk.operator.runtime import OperatorRuntime
 from pinnace.sdk.operator.shared_resources import open_shared
 from pinnace.sdk.operator.sources import Hook, hooks_of
 from pinnace.sdk.operator.webhook_restore import find_previous_webhooks, restore_webhooks
 
 if TYPE_CHECKING:
+    from pinnace.sdk.metrics.api import MetricsApi
+    from pinnace.sdk.operator.metric_registration import MetricRegistration
     from pinnace.sdk.operator.webhook_server import WebhookServer
 
 _log = logging.getLogger(__name__)
@@ -89,11 +88,17 @@ class Registrations(NamedTuple):
     """The APIs and metrics of one run that the API server has to find."""
 
     apis: ApiRegistration
-    metrics: MetricRegistration
+    metrics: MetricRegistration | None
 
     async def announce(self, client_config: Object) -> None:
         await self.apis.announce(client_config)
-        await self.metrics.announce(self.apis, client_config)
+        if self.metrics is not None:
+            await self.metrics.announce(self.apis, client_config)
+
+    async def wait_until_available(self) -> None:
+        await self.apis.wait_until_available()
+        if self.metrics is not None:
+            await self.metrics.wait_until_available()
 
 
 @asynccontextmanager
@@ -108,9 +113,7 @@ async def running(declarations: Declarations, client: Client, options: RunOption
         manager.metrics.counted(REQUESTS, partial(_requests_of, client))
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
-        metrics = MetricRegistration(client, declarations.metrics, declarations.name)
-        versions = [*versions_of(declarations.served_kinds), *(await metrics.own_versions())]
-        registrations = Registrations(ApiRegistration(client, versions, declarations.name), metrics)
+        registrations = await _registrations(declarations, client)
         webhooks = await _serve_webhooks(stack, declarations, manager, options, threads)
         background = [partial(_check_permissions, declarations, client, manager)]
         if options.install or service is not None:
@@ -162,10 +165,23 @@ async def _serve_webhooks(
     return await stack.enter_async_context(listening)
 
 
+async def _registrations(declarations: Declarations, client: Client) -> Registrations:
+    versions, metrics = versions_of(declarations.served_kinds), None
+    if declarations.metrics.functions:
+        from pinnace.sdk.operator.metric_registration import MetricRegistration  # noqa: PLC0415 - few need it
+
+        metrics = MetricRegistration(client, declarations.metrics, declarations.name)
+        versions += await metrics.own_versions()
+    return Registrations(ApiRegistration(client, versions, declarations.name), metrics)
+
+
 def _metrics_api(declarations: Declarations, manager: Manager, threads: HandlerThreads) -> MetricsApi | None:
     functions = declarations.metrics.functions
     if not functions:
         return None
+    from pinnace.sdk.metrics.api import MetricsApi  # noqa: PLC0415 - few operators have metrics
+    from pinnace.sdk.metrics.evaluation import MetricEvaluator  # noqa: PLC0415 - few operators have metrics
+
     evaluator = MetricEvaluator(functions, manager, threads, declarations.namespaces)
     return MetricsApi(functions, evaluator, manager.client.clock)
 
@@ -179,6 +195,7 @@ async def _restore_at_exit(
     if declarations.serves_apis:
         await registrations.apis.remember()
         stack.push_async_callback(registrations.apis.restore)
+    if registrations.metrics is not None:
         stack.push_async_callback(registrations.metrics.withdraw)
 
 
@@ -197,8 +214,7 @@ async def _install(
     await registrations.announce(client_config)
     if options.service is None:
         # Behind a Service the server's requests arrive only after this pod is ready: waiting here would never end.
-        await registrations.apis.wait_until_available()
-        await registrations.metrics.wait_until_available()
+        await registrations.wait_until_available()
 
 
 async def _trust(
