@@ -57,10 +57,11 @@ class HorizontalPodAutoscalers:
         self._sources = MetricSources(MetricValues(client))
         self._selectors = SelectorIndex()
         self._histories: dict[Key, ScaleHistory] = {}
-        self.controller = Controller("horizontalpodautoscaler", self._reconcile, workers=_WORKERS)
+        self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=_WORKERS)
         self.controller.for_(AUTOSCALER, when=_has_new_spec)
 
-    async def _reconcile(self, key: Key) -> Result | None:
+    async def reconcile(self, key: Key) -> Result | None:
+        """Evaluate one autoscaler."""
         autoscaler = self._autoscalers.get(key)
         if autoscaler is None:
             self._histories.pop(key, None)

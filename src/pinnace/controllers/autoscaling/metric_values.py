@@ -103,7 +103,7 @@ class MetricValues:
         try:
             items = await self._read(target, parameters)
         except errors.ApiError as error:
-            which = f" (get {resource})" if isinstance(error, errors.NoSuchPath) else ""
+            which = f" (get {resource})" if error.message == errors.NoSuchPath().message else ""
             raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {error.message}{which}") from None
         if not items:
             raise MetricUnavailable(f"no metrics returned from {api} metrics API")
