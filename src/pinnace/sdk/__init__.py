@@ -12,6 +12,8 @@ from pinnace.sdk.api.backends import Backend, Memory, Overtaken, SqliteTable
 from pinnace.sdk.api.rest import RestCollection
 from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.handlers.reviews import Admission, Refused
+from pinnace.sdk.metrics.http_json import HttpJson
+from pinnace.sdk.metrics.prometheus import Prometheus
 from pinnace.sdk.metrics.samples import MetricQuery, Sample
 from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.context import Context
@@ -34,6 +36,7 @@ __all__ = [
     "CustomResource",
     "Field",
     "HookRequest",
+    "HttpJson",
     "Key",
     "LoadBalancerProvider",
     "Maybe",
@@ -46,6 +49,7 @@ __all__ = [
     "Operator",
     "Overtaken",
     "Permanent",
+    "Prometheus",
     "Rate",
     "Refused",
     "RestCollection",

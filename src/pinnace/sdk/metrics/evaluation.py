@@ -16,7 +16,7 @@ from pinnace.model.selectors import LabelSelector
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.api.cached_answers import CachedAnswers
-from pinnace.sdk.handlers.calls import call_in_thread, is_async
+from pinnace.sdk.handlers.calls import call, call_in_thread, is_async
 from pinnace.sdk.handlers.threads import HandlerThreads
 from pinnace.sdk.metrics.functions import MetricFunction
 from pinnace.sdk.metrics.objects import MeasuredObjects
@@ -69,15 +69,17 @@ class MetricEvaluator:
 
         async def ask(query: MetricQuery) -> list[Sample]:
             result = await call_in_thread(self._threads, function.function, query)
-            return _usable(samples_of(result), query)
+            return _usable(function, samples_of(result), query)
 
         found: list[Sample] = await self._answer(function, query, ask)
         return found
 
     async def close(self) -> None:
-        """Cancel the calls that are under way."""
-        for answers in self._answers.values():
+        """Cancel the calls that are under way, and close the sources."""
+        for function, answers in self._answers.items():
             await answers.close()
+            if callable(close := getattr(function.function, "aclose", None)):
+                await call(close)
 
     async def _answer(self, function: MetricFunction, question: Any, ask: Any) -> Any:
         async def limited(question: Any) -> Any:
@@ -113,7 +115,7 @@ class MetricEvaluator:
             results = await self._call_each(function, found, query)
         values = []
         for snapshot, result in zip(found, results, strict=True):
-            sample = add_up(_usable(samples_of(result), query))
+            sample = add_up(_usable(function, samples_of(result), query))
             if sample is not None:
                 values.append(DescribedSample(snapshot.key, sample))
         return values
@@ -146,11 +148,11 @@ class MetricEvaluator:
         return [task.result() for task in tasks]
 
 
-def _usable(samples: Sequence[Sample], query: MetricQuery) -> list[Sample]:
+def _usable(function: MetricFunction, samples: Sequence[Sample], query: MetricQuery) -> list[Sample]:
     """Return the samples that the selector matches. Log those without a valid value, and leave them out."""
     found = []
     for sample in samples:
-        if not query.selector.matches(sample.labels):
+        if not function.selects and not query.selector.matches(sample.labels):
             continue
         try:
             quantity_of(sample.value)

@@ -37,6 +37,8 @@ class MetricFunction:
     """The kind of the objects that have the metric; None for an external metric."""
     takes_all: bool = False
     """Whether it is called once with all objects, and returns values by name."""
+    selects: bool = False
+    """Whether its samples are those that the query's selector matches, whatever their labels."""
     cache: float = 0.0
     deadline: float = DEADLINE_SECONDS
 
@@ -45,7 +47,7 @@ class MetricFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class CustomMetrics:
     """The metrics that an operator serves. `operator.metrics` is the one of an operator.
 
     A function returns a number, a quantity such as "250m", a `Sample` with labels, several Samples, or None if there
@@ -92,9 +94,11 @@ class Metrics:
             takes_all = kind is not None and _takes_all(function)
             arguments = ("query",) if kind is None else ("objects" if takes_all else "obj", "query")
             check_handler(function, f"metrics.{decorator}", *arguments, kind=None if takes_all else kind)
-            self.functions.append(
-                MetricFunction(pattern=name, function=function, kind=kind, takes_all=takes_all, **options)
+            selects = getattr(function, "selects", False) is True
+            declared = MetricFunction(
+                pattern=name, function=function, kind=kind, takes_all=takes_all, selects=selects, **options
             )
+            self.functions.append(declared)
             return function
 
         if given is not None:
@@ -113,8 +117,10 @@ class Metrics:
 
 
 def _takes_all(function: Callable[..., Any]) -> bool:
+    if not callable(function):
+        return False
     first = next(iter(inspect.signature(function).parameters), "")
-    return first in ("pods", "objects") if callable(function) else False
+    return first in ("pods", "objects") or getattr(function, "takes_all", False) is True
 
 
 def _kind(kind: KindLike | None) -> object:

@@ -24,7 +24,7 @@ from pinnace.sdk.handlers.handlers import (
     TimerHandler,
 )
 from pinnace.sdk.handlers.permissions import MAKE, OWN, READ, Permission, merge
-from pinnace.sdk.metrics.functions import Metrics
+from pinnace.sdk.metrics.functions import CustomMetrics
 from pinnace.sdk.resources.custom_resource import (
     AnyResource,
     definition_of,
@@ -62,7 +62,7 @@ class Declarations:
     conversions: list[ConversionHandler] = field(default_factory=list)
     indexes: list[Index] = field(default_factory=list)
     apis: list[ServedApi] = field(default_factory=list)
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: CustomMetrics = field(default_factory=CustomMetrics)
     extra_permissions: list[Permission] = field(default_factory=list)
 
     @property

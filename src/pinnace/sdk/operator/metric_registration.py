@@ -15,7 +15,7 @@ from pinnace.model.objects import Object
 from pinnace.reconcile.conditions import is_true
 from pinnace.sdk.api.registration import API_SERVICE, ApiRegistration
 from pinnace.sdk.metrics.api import served_versions
-from pinnace.sdk.metrics.functions import Metrics
+from pinnace.sdk.metrics.functions import CustomMetrics
 from pinnace.sdk.metrics.providers import AVAILABLE, KIND, MetricsProvider, claims_by_functions
 from pinnace.sdk.operator.installation import put, wait_until_established
 from pinnace.sdk.resources.readiness import NotEstablished, NotReadyInTime, wait_until_ready
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class MetricRegistration:
     """The MetricsProvider of one run where the cluster has a multiplexer. Otherwise its APIServices lead here."""
 
-    def __init__(self, client: Client, metrics: Metrics, name: str) -> None:
+    def __init__(self, client: Client, metrics: CustomMetrics, name: str) -> None:
         self._client = client
         self._metrics = metrics
         self._name = name

@@ -42,7 +42,7 @@ from pinnace.sdk.handlers.handlers import (
 )
 from pinnace.sdk.handlers.options import CallOptions, HandlerOptions, Select
 from pinnace.sdk.handlers.permissions import READ, Permission
-from pinnace.sdk.metrics.functions import Metrics
+from pinnace.sdk.metrics.functions import CustomMetrics
 from pinnace.sdk.operator.declarations import Declarations, is_same_family
 from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.runner import RunOptions, RunParameters, running
@@ -83,7 +83,7 @@ class Operator(Extension):
         return self.declarations.namespaces
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> CustomMetrics:
         """Its custom metrics: `@operator.metrics.pods("queue_depth")` above a function that returns a value."""
         return self.declarations.metrics
 

@@ -1,0 +1,134 @@
+"""Values from any HTTP service that answers with JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from string import Template
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import orjson
+
+from pinnace.model.objects import Object
+from pinnace.sdk.metrics.samples import MetricQuery, Sample
+
+if TYPE_CHECKING:
+    import aiohttp
+
+LARGEST_ANSWER = 16 << 20
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+
+
+class SourceFailed(Exception):
+    """The service behind a metric does not answer as it should. The message is for the user of the metric."""
+
+
+class HttpSource:
+    """One service. Its connections are kept between requests, and redirections are not followed."""
+
+    def __init__(self, *, headers: Headers | None = None, timeout: float = 5.0, tls: Any = None) -> None:
+        self._headers = headers
+        self._timeout = timeout
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def fetch(self, url: str, **parameters: str) -> tuple[int, Any]:
+        """Return the status and the JSON of an answer. Raise SourceFailed."""
+        import aiohttp  # noqa: PLC0415 - slow to load, and most operators need it never.
+
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.closed or self._loop is not loop:
+            self._session, self._loop = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()), loop
+        headers = self._headers() if callable(self._headers) else self._headers
+        place = url.partition("?")[0]
+        try:
+            async with self._session.get(
+                url,
+                params=parameters or None,
+                headers=headers,
+                ssl=self._tls if self._tls is not None else True,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=self._timeout),
+            ) as answer:
+                body = await answer.content.read(LARGEST_ANSWER)
+                status = answer.status
+        except TimeoutError:
+            raise SourceFailed(f"{place} did not answer within {self._timeout:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise SourceFailed(f"{place} cannot be reached: {error}") from None
+        try:
+            return status, orjson.loads(body)
+        except ValueError:
+            raise SourceFailed(f"{place} answered {status} with {body[:80]!r}, which is no JSON") from None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+class HttpJson(HttpSource):
+    """A metric from JSON over HTTP: `metrics.external("orders", HttpJson("http://shop/stats", value="orders.open"))`.
+
+    `value` is the path of the value; a number in it is the index of a list. With `rows`, the path of a list, each row
+    is a Sample whose `labels` are read from fields of the row: `labels={"queue": "name"}`. In the URL, `$namespace` and
+    `$metric` are replaced, and for a metric of objects `$name` and `$ip` of the pod: `http://$ip:8080/stats`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        value: str,
+        rows: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
+        timeout: float = 5.0,
+        tls: Any = None,
+    ) -> None:
+        super().__init__(headers=headers, timeout=timeout, tls=tls)
+        self._url = Template(url)
+        self._value = value
+        self._rows = rows
+        self._labels = dict(labels or {})
+
+    async def __call__(self, *arguments: Any) -> list[Sample]:
+        """Return the values now. Called with the query, and before it with the object if the metric has one."""
+        query: MetricQuery = arguments[-1]
+        obj: Object = arguments[0] if len(arguments) > 1 else {}
+        words = {
+            "namespace": query.namespace,
+            "metric": query.name,
+            "name": (obj.get("metadata") or {}).get("name", ""),
+            "ip": (obj.get("status") or {}).get("podIP", ""),
+        }
+        if "$ip" in self._url.template and not words["ip"]:
+            return []  # The pod has no address yet.
+        url = self._url.safe_substitute({name: quote(word, safe=":") for name, word in words.items()})
+        status, found = await self.fetch(url)
+        if status != 200:
+            raise SourceFailed(f"{url} answered {status}")
+        rows = find_value(found, self._rows) if self._rows is not None else [found]
+        if not isinstance(rows, list):
+            raise SourceFailed(f"{url}: {self._rows} is no list")
+        samples = []
+        for row in rows:
+            value = find_value(row, self._value)
+            if value is not None:
+                labels = {name: str(find_value(row, path)) for name, path in self._labels.items()}
+                samples.append(Sample(value, labels))
+        return samples
+
+
+def find_value(found: Any, path: str) -> Any:
+    """Return the value at a path such as queue.depth or queues.0.depth; None if there is none."""
+    for part in path.split(".") if path else ():
+        if isinstance(found, dict):
+            found = found.get(part)
+        elif isinstance(found, list) and part.isdigit() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return None
+    return found
