@@ -23,6 +23,7 @@ ALLOWED = {
     "sdk/operator/process.py::run_until_signal": "awaited in the same function, which raises its error",
     "store/sqlite/store.py::SqliteStore.close": "every call of `close` awaits it; it must end even if one is cancelled",
     "store/etcd/store.py::EtcdStore.open": "`close` cancels and awaits it",
+    "store/etcd/history.py::read_range.ask": "`read_range` awaits it, or cancels it at its end",
     "testing/cluster.py::Cluster.keep": "the cluster awaits it in `stop`; a fixture may end in another task",
     "reconcile/controller.py::Controller.run": "awaited in `_finish`; a TaskGroup would cancel begun reconciles",
 }

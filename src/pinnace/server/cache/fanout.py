@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import groupby
 from typing import NotRequired, TypedDict, Unpack
 
 import orjson
 
 from pinnace.model import errors
 from pinnace.server.cache.representations import Representation
-from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, stamp
+from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache
 from pinnace.server.http.messages import frame
 from pinnace.store import store as stores
 
@@ -185,12 +186,9 @@ class Fanout:
         self._store.follow(self.follow, on_gap=self._bridge_gap)
         page = await self._store.list("/registry/")
         self.revision = self._loaded = max(self.revision, page.revision)
-        for record in page.records:
-            prefix, key = split_key(record.key)
-            cache = self.cache(prefix)
-            known = cache.entries.get(key)
-            if known is None or known.revision < record.revision:
-                cache.load(key, CachedObject(stamp(record.value, record.revision), record.revision))
+        for prefix, records in groupby(page.records, _prefix_of):
+            cut = len(prefix)
+            self.cache(prefix).load((record.key[cut:], record) for record in records)
         for cache in self._caches.values():  # Also those that changed before they were loaded.
             cache.recent_since = max(cache.recent_since, page.revision)
             cache.changed = max(cache.changed, page.revision)
@@ -290,6 +288,11 @@ def split_key(key: str) -> tuple[str, str]:
     """Split /registry/apps/deployments/default/web into the prefix of its resource and the rest."""
     end = key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1
     return key[:end], key[end:]
+
+
+def _prefix_of(record: stores.Record) -> str:
+    key = record.key
+    return key[: key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1]
 
 
 def _deliver(touched: list[CacheWatcher]) -> None:

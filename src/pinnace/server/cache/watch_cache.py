@@ -7,7 +7,7 @@ stamped in when the change comes back, right after `"metadata":{`, which the pip
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import orjson
 
@@ -18,6 +18,8 @@ from pinnace.store.keys import SortedKeys
 _METADATA = b'"metadata":{'
 _LABELS = b'"labels":{'
 _STAMP = b'"resourceVersion":"'
+_STAMP_SIZE = len(_STAMP) + len(b'",')
+"""The bytes that a stamp adds, without the digits. Stored metadata is never empty."""
 _NO_LABELS: dict[str, str] = {}
 _NO_KEYS: set[str] = set()
 _MOST_SORTED = 5_000
@@ -45,7 +47,8 @@ def restamp(body: bytes, revision: int) -> bytes:
 class CachedObject:
     """One object at one revision. Labels and selectable fields are decoded at the first use and kept."""
 
-    __slots__ = ("_fields", "_labels", "body", "revision", "served")
+    __slots__ = ("_fields", "_labels", "_stored", "body", "revision", "served")
+    _stored: bytes
 
     def __init__(self, body: bytes, revision: int) -> None:
         self.body = body
@@ -54,6 +57,22 @@ class CachedObject:
         self._fields: tuple[object, dict[str, str]] | None = None
         self.served: dict[str, tuple[object, bytes]] | None = None
         """By version: the resource and the bytes of a custom object (see served_versions)."""
+
+    @classmethod
+    def from_store(cls, value: bytes, revision: int) -> CachedObject:
+        """Return an object whose `body` is made at the first use: a start reads many that no client asks for soon."""
+        entry = cls.__new__(cls)
+        entry._stored = value
+        entry.revision = revision
+        entry._labels = entry._fields = entry.served = None
+        return entry
+
+    def __getattr__(self, name: str) -> bytes:
+        # Called only where an attribute is missing: the body of an object that was read at the start.
+        if name != "body":
+            raise AttributeError(name)
+        body = self.body = stamp(self._stored, self.revision)
+        return body
 
     def at(self, revision: int) -> CachedObject:
         """Return the same object at a later revision."""
@@ -128,16 +147,26 @@ class WatchCache:
         twin.bytes, twin.changed = self.bytes, self.changed
         return twin
 
-    def load(self, key: str, entry: CachedObject) -> None:
-        """Add an object that was stored before this process started, without an event."""
-        known = self.entries.get(key)
-        if known is None:
-            self._keys.add(key)
-        else:
-            self.bytes -= len(known.body)
-        self.entries[key] = entry
-        self.bytes += len(entry.body)
-        self.changed = max(self.changed, entry.revision)
+    def load(self, records: Iterable[tuple[str, stores.Record]]) -> None:
+        """Add objects that were stored before this process started, by key and without events.
+
+        An object that has changed meanwhile stays as it is.
+        """
+        entries, add = self.entries, self._keys.add
+        size, newest = self.bytes, self.changed
+        for key, record in records:
+            revision = record.revision
+            known = entries.get(key)
+            if known is None:
+                add(key)
+            elif known.revision >= revision:
+                continue
+            else:
+                size -= len(known.body)
+            entries[key] = CachedObject.from_store(record.value, revision)
+            size += len(record.value) + _STAMP_SIZE + len(str(revision))
+            newest = max(newest, revision)
+        self.bytes, self.changed = size, newest
         self._by_label, self._is_indexed = None, False
 
     def apply(self, change: stores.Change, key: str) -> CacheEvent:

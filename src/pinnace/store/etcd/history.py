@@ -18,19 +18,35 @@ _HISTORY_SECONDS = 10.0
 async def read_range(
     client: EtcdClient, key: bytes, end: bytes, *, limit: int = 0, revision: int = 0
 ) -> wire.RangeAnswer:
-    """Read a range at one revision (0: the newest) up to a limit (0: none), in pages that etcd can hold in memory."""
+    """Read a range at one revision (0: the newest) up to a limit (0: none), in pages that etcd can hold in memory.
+
+    etcd collects the next page while this process decodes the last one.
+    """
     found: list[wire.KeyValue] = []
-    total = 0
-    while True:
-        page = min(_PAGE, limit - len(found)) if limit else _PAGE
+
+    def ask(key: bytes, known: int) -> asyncio.Task[bytes]:
+        page = min(_PAGE, limit - known) if limit else _PAGE
         request = wire.range_request(key, end, limit=page, revision=revision)
-        answer = wire.range_answer(await client.call(wire.RANGE, request))
-        revision = revision or answer.revision
-        found += answer.found
-        total = total or answer.total
-        if not answer.has_more or (limit and len(found) >= limit):
-            return wire.RangeAnswer(revision, answer.term, found, answer.has_more, total)
-        key = answer.found[-1].key + b"\0"
+        return asyncio.create_task(client.call(wire.RANGE, request))
+
+    asked = ask(key, 0)
+    try:
+        total = 0
+        while True:
+            answer, packed = wire.split_range_answer(await asked)
+            revision = revision or answer.revision
+            total = total or answer.total
+            known = len(found) + len(packed)
+            is_last = not answer.has_more or (limit and known >= limit)
+            if not is_last:
+                asked = ask(wire.key_value(packed[-1]).key + b"\0", known)
+                await asyncio.sleep(0)  # The call starts now, and is sent at the end of this turn of the loop.
+                await asyncio.sleep(0)
+            found.extend(map(wire.key_value, packed))
+            if is_last:
+                return wire.RangeAnswer(revision, answer.term, found, answer.has_more, total)
+    finally:
+        asked.cancel()
 
 
 async def read_events(

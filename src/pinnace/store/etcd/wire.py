@@ -29,6 +29,10 @@ _SECOND = frozenset((2,))
 _THIRD = frozenset((3,))
 _EVENTS = frozenset((11,))
 
+_KEY, _CREATED, _MODIFIED, _VALUE = 0x0A, 0x10, 0x18, 0x2A
+"""The tags of the fields of a KeyValue."""
+_UNREADABLE = "etcd sent a message that cannot be decoded; check that the endpoint is etcd with the v3 API"
+
 
 class AlarmKind(IntEnum):
     """The alarms that etcd raises."""
@@ -230,7 +234,7 @@ def decode(data: bytes, repeated: frozenset[int] = _NONE) -> Fields:
     except (IndexError, KeyError):
         at = end + 1
     if at > end:
-        raise Damaged("etcd sent a message that cannot be decoded; check that the endpoint is etcd with the v3 API")
+        raise Damaged(_UNREADABLE)
     return fields
 
 
@@ -254,18 +258,58 @@ def revision_of(fields: Fields) -> int:
     return revision
 
 
-def key_value(data: bytes) -> KeyValue:
-    """Decode a KeyValue."""
-    fields = decode(data)
-    return KeyValue(fields.get(1, b""), fields.get(2, 0), fields.get(3, 0), fields.get(5, b""))
+def key_value(data: bytes) -> KeyValue:  # noqa: C901 - calls would double the time
+    """Decode a KeyValue. One loop without calls: a start reads every object through it, a server every change."""
+    key = value = b""
+    created = modified = 0
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            tag, number = data[at], data[at + 1]
+            at += 2
+            if number >= 0x80:
+                number &= 0x7F
+                shift = 7
+                while True:
+                    byte = data[at]
+                    at += 1
+                    number |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+            if tag & 0x87 == 2:
+                if tag == _KEY:
+                    key = data[at : at + number]
+                elif tag == _VALUE:
+                    value = data[at : at + number]
+                at += number
+            elif tag == _CREATED:
+                created = number
+            elif tag == _MODIFIED:
+                modified = number
+            elif tag & 0x87:  # No field of today's: of another type, or with a number above 15.
+                fields = decode(data)
+                return KeyValue(fields.get(1, b""), fields.get(2, 0), fields.get(3, 0), fields.get(5, b""))
+    except IndexError:
+        at = end + 1
+    if at != end:
+        raise Damaged(_UNREADABLE)
+    return KeyValue(key, created, modified, value)
 
 
 def range_answer(data: bytes) -> RangeAnswer:
     """Decode a RangeResponse."""
+    answer, packed = split_range_answer(data)
+    answer.found.extend(map(key_value, packed))
+    return answer
+
+
+def split_range_answer(data: bytes) -> tuple[RangeAnswer, list[bytes]]:
+    """Decode a RangeResponse, but leave its KeyValues encoded."""
     fields = decode(data, _SECOND)
     header = decode(fields.get(1, b""))
-    found = [key_value(one) for one in fields.get(2, ())]
-    return RangeAnswer(header.get(3, 0), header.get(4, 0), found, bool(fields.get(3)), fields.get(4, 0))
+    answer = RangeAnswer(header.get(3, 0), header.get(4, 0), [], bool(fields.get(3)), fields.get(4, 0))
+    return answer, fields.get(2, [])
 
 
 def txn_answer(data: bytes) -> TxnAnswer:

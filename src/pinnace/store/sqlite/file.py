@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import quote
 from zlib import crc32
 
@@ -21,7 +23,10 @@ import apsw
 from pinnace.store.sqlite.pragmas import APPLICATION_ID, FORMAT, OF_NEW_FILE
 from pinnace.store.store import Damaged, LostWrites, Record, TooNew
 
+T = TypeVar("T")
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_MOST_MAPPED = 1 << 40
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _SCHEMA = f"""
@@ -152,15 +157,12 @@ def _read(path: Path) -> Contents:
     # Without a log left by a crash the file can be read as it lies, and no file appears beside it.
     shm = beside(path, "-shm")
     shm_existed = shm.exists()
-    mode = "mode=ro" if _has_wal(path) else "immutable=1"
     try:
-        connection = apsw.Connection(
-            f"file:{quote(str(path))}?{mode}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        )
-        try:
-            return read_contents(connection)
-        finally:
-            connection.close()
+        _read_through(path)
+        address = f"file:{quote(str(path))}"
+        if _has_wal(path):  # Only one connection can recover the log.
+            return _with_connection(f"{address}?mode=ro", check_and_read)
+        return _read_and_check(f"{address}?immutable=1")
     except (apsw.Error, UnicodeDecodeError, Damaged) as error:
         if not shm_existed:
             shm.unlink(missing_ok=True)
@@ -179,10 +181,51 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError | UnicodeDecodeError | Damaged)
 
 
-def read_contents(connection: apsw.Connection) -> Contents:
+def _read_and_check(address: str) -> Contents:
+    """Read the contents while another thread lets SQLite check the pages."""
+    with ThreadPoolExecutor(1) as thread:
+        checked = thread.submit(_with_connection, address, check_pages)
+        try:
+            contents = _with_connection(address, read_contents)
+        except (apsw.Error, UnicodeDecodeError, Damaged):
+            checked.result()  # The check of the pages names damage best.
+            raise
+        checked.result()
+        return contents
+
+
+def _read_through(path: Path) -> None:
+    """Read every byte once. A disk that cannot be read is an OSError here, and a signal in a mapped file."""
+    buffer = bytearray(1 << 20)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def _with_connection(address: str, read: Callable[[apsw.Connection], T]) -> T:
+    connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        connection.pragma("mmap_size", _MOST_MAPPED)  # A call for each page takes longer than reading the rows.
+        return read(connection)
+    finally:
+        connection.close()
+
+
+def check_pages(connection: apsw.Connection) -> None:
+    """Raise Damaged if the pages of a file do not fit together."""
     found = connection.execute("PRAGMA quick_check(1)").get
     if found != "ok":
         raise Damaged(str(found).replace("\n", " "))
+
+
+def check_and_read(connection: apsw.Connection) -> Contents:
+    """Read the contents of a file whose pages fit together. Raise Damaged."""
+    check_pages(connection)
+    return read_contents(connection)
+
+
+def read_contents(connection: apsw.Connection) -> Contents:
+    """Read all that a file says about now. Raise Damaged if it contradicts itself."""
     last, compacted = cast(
         tuple[int | None, int],
         connection.execute("SELECT (SELECT max(revision) FROM changes), (SELECT revision FROM compaction)").get,

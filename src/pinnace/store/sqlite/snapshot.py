@@ -8,7 +8,7 @@ from urllib.parse import quote
 import apsw
 
 from pinnace.store.snapshot import StoreSnapshot
-from pinnace.store.sqlite.file import beside, checksum, create_file, load, read_contents
+from pinnace.store.sqlite.file import beside, check_and_read, checksum, create_file, load
 from pinnace.store.store import StoreError
 
 
@@ -23,7 +23,7 @@ def read_file(path: Path) -> StoreSnapshot:
             try:
                 connection.set_busy_timeout(5000)
                 connection.execute("BEGIN")  # One state for all queries.
-                contents = read_contents(connection)
+                contents = check_and_read(connection)
             finally:
                 connection.close()
         else:
