@@ -12,19 +12,33 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from ipaddress import IPv4Network
 
+from pinnace.client.client import Client
+from pinnace.cluster.cluster import running
+from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.settings import Settings
 from pinnace.model.clock import SystemClock
+from pinnace.model.objects import Object
+from pinnace.model.tasks import Tasks
+from pinnace.network.dns.network import DnsNetwork
 from pinnace.network.dns.records import records_of
 from pinnace.network.dns.server import DnsServer
 from pinnace.network.dns.zone import Zone
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
+from pinnace.network.pods.netlink import Netlink
+from pinnace.network.service_range import SERVICE_RANGE, dns_address_of
+from pinnace.network.services.network import ServiceNetwork
 from pinnace.network.services.proxy import ServiceProxy
 from pinnace.network.services.rules import ServiceRules
 from pinnace.network.services.table import Backends, Endpoint, Frontend
 from pinnace.network.sockets import HostSockets, open_listener
+from pinnace.reconcile.manager import Manager
 
 SERVICES, ENDPOINTS, CHANGES = 1000, 5, 500
+WARM_UP = 5
 MEGABYTES, CONNECTIONS, QUERIES = 1000, 2000, 20_000
 _LOOPBACK = "127.0.0.1"
 _MEGABYTE = bytes(1 << 20)
@@ -69,8 +83,10 @@ async def measure_proxy() -> None:
         await proxy.apply({Frontend(_LOOPBACK, "TCP", front): Backends((Endpoint(_LOOPBACK, port),))})
         seconds = await asyncio.to_thread(_send_all, front)
         print(f"proxy: {MEGABYTES / seconds:.0f} MB/s")
+        before = time.process_time()
         seconds = await asyncio.to_thread(_connect_often, front)
-        print(f"proxy: {CONNECTIONS / seconds:.0f} connections/s")
+        cost = (time.process_time() - before) / CONNECTIONS * 1e6
+        print(f"proxy: {CONNECTIONS / seconds:.0f} connections/s one after the other, {cost:.0f} µs of CPU time each")
 
 
 def _receive() -> None:
@@ -92,6 +108,113 @@ def _send_all(port: int) -> float:
 def _connect_often(port: int) -> float:
     child = subprocess.Popen([sys.executable, __file__, "connect", str(port)], stdout=subprocess.PIPE)
     return float(child.communicate()[0])
+
+
+async def measure_changes() -> None:
+    """Run in a new network namespace: change one of many Services through the API, and ask until it is in force."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running(Settings(controllers=False, scheduler=False)))
+        client = in_process_client(cluster.plane.local())
+        netlink = Netlink(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        netlink.set_up("lo")
+        netlink.add_local_network(IPv4Network("10.244.0.0/16"))
+        for number in range(SERVICES):
+            await _create_service(client, number)
+        manager = Manager(in_process_client(cluster.plane.local()), name="kubelet")
+        ServiceNetwork(manager, HostSockets(), node="node", service_network=SERVICE_RANGE)
+        DnsNetwork(manager, HostSockets(), address=dns_address_of(SERVICE_RANGE))
+        tasks = await stack.enter_async_context(Tasks(expected=()))
+        tasks.start(manager.run())
+        for last in (1, 2):
+            server = await asyncio.start_server(_answer_with(last), f"10.244.9.{last}", 8080)
+            stack.callback(server.close)
+        service = await client.get("v1/Service", "web-0", namespace="default")
+        rules: list[float] = []
+        names: list[float] = []
+        for number in range(CHANGES // 5 + WARM_UP):
+            if number == WARM_UP:
+                rules.clear()
+                names.clear()
+            last = number % 2 + 1
+            started = time.perf_counter()
+            await client.apply(_slice(0, [f"10.244.9.{last}"]), force=True)
+            while await _first_byte(service["spec"]["clusterIP"], 80) != bytes((last,)):
+                await asyncio.sleep(0)
+            rules.append(time.perf_counter() - started)
+            started = time.perf_counter()
+            await client.apply(_headless_slice(f"10.244.9.{last}"), force=True)
+            while not (await _query("headless")).endswith(bytes((10, 244, 9, last))):
+                await asyncio.sleep(0)
+            names.append(time.perf_counter() - started)
+        for what, took in (("a Service", rules), ("a name", names)):
+            took.sort()
+            middle, late = took[len(took) // 2] * 1000, took[int(len(took) * 0.99)] * 1000
+            print(
+                f"change: {what} of {SERVICES}, from the request to its effect, p50 {middle:.1f} ms, p99 {late:.1f} ms"
+            )
+        await tasks.close()
+
+
+def _answer_with(last: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes((last,)))
+        writer.close()
+
+    return answer
+
+
+async def _create_service(client: Client, number: int) -> None:
+    ports = [{"port": 80, "targetPort": 8080}]
+    metadata = {"name": f"web-{number}", "namespace": "default"}
+    await client.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}})
+    addresses = [f"10.244.{number % 200 + 10}.{last + 1}" for last in range(ENDPOINTS)]
+    await client.create(_slice(number, addresses))
+    if number == 0:
+        spec = {"clusterIP": "None", "ports": [{"port": 80}]}
+        await client.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "headless"}, "spec": spec})
+
+
+def _slice(number: int, addresses: Sequence[str], name: str = "") -> Object:
+    service = name or f"web-{number}"
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": service,
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": service},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
+    }
+
+
+def _headless_slice(address: str) -> Object:
+    return _slice(0, [address], "headless")
+
+
+async def _first_byte(address: str, port: int) -> bytes:
+    try:
+        reader, writer = await asyncio.open_connection(address, port)
+        byte = await reader.read(1)
+        writer.close()
+    except OSError:
+        return b""
+    return byte
+
+
+async def _query(name: str) -> bytes:
+    """Return the response to a query for the address of a Service."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.setblocking(False)
+        opened.connect((dns_address_of(SERVICE_RANGE), 53))
+        await loop.sock_sendall(opened, _encode_query(0, name.encode()))
+        try:
+            return await loop.sock_recv(opened, 512)
+        except ConnectionRefusedError:
+            return b""
 
 
 async def measure_dns() -> None:
@@ -120,9 +243,7 @@ def _ask(port: int) -> None:
         opened.connect((_LOOPBACK, port))
         begun = time.perf_counter()
         for number in range(QUERIES):
-            name = f"web-{number % SERVICES}".encode()
-            labels = bytes((len(name),)) + name + b"\7default\3svc\7cluster\5local\0"
-            query = struct.pack("!HHHHHH", number & 0xFFFF, 0x100, 1, 0, 0, 0) + labels + b"\0\1\0\1"
+            query = _encode_query(number, f"web-{number % SERVICES}".encode())
             started = time.perf_counter()
             opened.send(query)
             opened.recv(512)
@@ -130,6 +251,11 @@ def _ask(port: int) -> None:
         seconds = time.perf_counter() - begun
     took.sort()
     print(f"{QUERIES / seconds:.0f} answers/s to one client, p99 {took[int(QUERIES * 0.99)] * 1000:.2f} ms")
+
+
+def _encode_query(number: int, name: bytes) -> bytes:
+    labels = bytes((len(name),)) + name + b"\7default\3svc\7cluster\5local\0"
+    return struct.pack("!HHHHHH", number & 0xFFFF, 0x100, 1, 0, 0, 0) + labels + b"\0\1\0\1"
 
 
 def _send(port: int) -> None:
@@ -155,6 +281,7 @@ def main() -> None:
     match sys.argv[1:]:
         case ["rules"]:
             measure_rules()
+            asyncio.run(measure_changes())
         case ["send", port]:
             _send(int(port))
         case ["connect", port]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -37,6 +35,7 @@ from pinnace.cluster.memory_trim import MemoryTrim
 from pinnace.cluster.node_process import add_nodes
 from pinnace.cluster.scheduling import NAME as SCHEDULER
 from pinnace.cluster.scheduling import run_scheduler
+from pinnace.cluster.scratch import scratch_directory
 from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.stall_watch import StallWatch
@@ -167,19 +166,9 @@ async def _credentials(settings: Settings, directory: Path) -> tuple[Certificate
 def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
     """Return the data directory; for a cluster in memory a temporary one, removed at the end."""
     if settings.data_dir is None:
-        scratch = Path(tempfile.mkdtemp(prefix="pinnace-"))
-        stack.callback(_remove_scratch, scratch)
-        return scratch
+        return stack.enter_context(scratch_directory())
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     return settings.data_dir
-
-
-def _remove_scratch(scratch: Path) -> None:
-    shutil.rmtree(scratch, ignore_errors=True)
-    if scratch.exists():
-        from pinnace.node.runtime.embedded.root_file_systems import remove_tree  # noqa: PLC0415 - files of pods alone.
-
-        remove_tree(scratch)
 
 
 async def _open_store(settings: Settings, directory: Path) -> Store:

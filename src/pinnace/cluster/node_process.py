@@ -6,6 +6,7 @@ import asyncio
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
 from pinnace.auth.certificates.authority import CertificateFiles, issue, load_pair, write_private
@@ -14,6 +15,7 @@ from pinnace.cluster.bootstrap.joining import ROTATION, node_network
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.cluster.scratch import remove_abandoned
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
@@ -37,6 +39,8 @@ class OwnNode:
     links: Path | None = None
     """The directory that several nodes of this machine share."""
     has_egress: bool = False
+    is_temporary: bool = False
+    """Whether the state directory goes with the server: the pods must end even if the server is killed."""
 
 
 def add_nodes(
@@ -48,7 +52,13 @@ def add_nodes(
         suffix = f"-{number + 1}" if number else ""
         place = directory / f"node{suffix}"
         node = OwnNode(
-            settings.node + suffix, place, f"10.244.{number}.0/24", settings.service_range, links, settings.has_egress
+            settings.node + suffix,
+            place,
+            f"10.244.{number}.0/24",
+            settings.service_range,
+            links,
+            has_egress=settings.has_egress,
+            is_temporary=settings.data_dir is None,
         )
         _add_node(plane, node, access, files)
 
@@ -61,6 +71,8 @@ def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: 
     name, directory = node.name, node.directory
 
     async def run() -> None:
+        if node.is_temporary:
+            await asyncio.to_thread(remove_abandoned)
         connection = await asyncio.to_thread(_prepare, name, directory, access, files)
         plane.nodes.register(name, connection)
         for permission in (ROTATION, *node_network(node.service_range)):
@@ -91,7 +103,18 @@ def _prepare(name: str, directory: Path, access: ClusterAccess, files: Certifica
 async def _run_process(node: OwnNode) -> None:
     name, directory = node.name, node.directory
     arguments = ["node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent"]
-    arguments += ["--pod-network", node.pod_network, "--service-cluster-ip-range", node.service_range]
+    # Pods reach the node, and its node ports, at its bridge. This machine reaches node ports at 127.0.0.1.
+    bridge = str(ip_network(node.pod_network)[1])
+    arguments += [
+        "--node-ip",
+        bridge,
+        "--pod-network",
+        node.pod_network,
+        "--service-cluster-ip-range",
+        node.service_range,
+    ]
+    if node.is_temporary:
+        arguments.append("--temporary")
     if node.links is not None:
         arguments += ["--links", str(node.links)]
     if node.has_egress:

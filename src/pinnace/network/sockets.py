@@ -6,6 +6,7 @@ import socket
 from typing import Protocol
 
 from pinnace.model.tasks import Tasks
+from pinnace.network.listeners import bind_listener
 
 _SPARE = 32
 """How many sockets a pool opens at once."""
@@ -20,6 +21,9 @@ class Sockets(Protocol):
     async def open_sockets(self, family: int, kind: int, protocol: int = 0, *, count: int = 1) -> list[socket.socket]:
         """Return several of them. Raise OSError."""
 
+    async def find_listener(self, kind: int, address: str, port: int) -> socket.socket:
+        """Return a bound socket, the same for each process that asks: none of its clients is refused between two."""
+
 
 class HostSockets:
     """The `Sockets` of this process' own network."""
@@ -29,6 +33,9 @@ class HostSockets:
 
     async def open_sockets(self, family: int, kind: int, protocol: int = 0, *, count: int = 1) -> list[socket.socket]:
         return [await self.open_socket(family, kind, protocol) for _ in range(count)]
+
+    async def find_listener(self, kind: int, address: str, port: int) -> socket.socket:
+        return await open_listener(self, kind, address, port)
 
 
 class SocketPool:
@@ -73,12 +80,7 @@ async def open_listener(sockets: Sockets, kind: int, address: str, port: int) ->
     """Return a bound socket that does not block; a stream socket listens. Raise OSError if the port is in use."""
     opened = await sockets.open_socket(socket.AF_INET, kind)
     try:
-        opened.setblocking(False)
-        if kind == socket.SOCK_STREAM:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((address, port))
-        if kind == socket.SOCK_STREAM:
-            opened.listen(1024)
+        bind_listener(opened, address, port)
     except BaseException:
         opened.close()
         raise

@@ -132,6 +132,9 @@ def node(
             "--stop-pods", help="Stop the pods at the end. Otherwise they go on, and the next start finds them."
         ),
     ] = False,
+    temporary: Annotated[
+        bool, typer.Option("--temporary", help="End the pods even if this process is killed.", hidden=True)
+    ] = False,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", help="End when the process that started it ends.", hidden=True)
     ] = False,
@@ -163,7 +166,13 @@ def node(
         unsafe_sysctls=tuple(one for one in allowed_unsafe_sysctls.split(",") if one),
     )
     settings = NodeSettings(
-        agent=agent, pod_network=pod_network, links=links, is_offline=offline, has_egress=egress, stops_pods=stop_pods
+        agent=agent,
+        pod_network=pod_network,
+        links=links,
+        is_offline=offline,
+        has_egress=egress,
+        stops_pods=stop_pods,
+        is_temporary=temporary,
     )
     if bool(server) != bool(token):
         _fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from ipaddress import IPv4Network
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key, Object
@@ -12,8 +13,9 @@ from pinnace.network.dns.records import records_of
 from pinnace.network.dns.server import DnsServer
 from pinnace.network.dns.upstream import DnsUpstream
 from pinnace.network.dns.zone import DnsRecord, Zone
+from pinnace.network.pods.netlink import Netlink
 from pinnace.network.services.table import service_of
-from pinnace.network.sockets import Sockets, open_listener
+from pinnace.network.sockets import Sockets
 from pinnace.reconcile.manager import Manager
 
 PORT = 53
@@ -23,7 +25,7 @@ _log = logging.getLogger(__name__)
 class DnsNetwork:
     """Follows Services and EndpointSlices, and answers. Create it before the manager runs.
 
-    The address belongs to the Service network, all of which is local to the node, so that each node has a server there.
+    The address is local to each node, so that each has a server there.
     """
 
     def __init__(
@@ -42,9 +44,14 @@ class DnsNetwork:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        datagrams = await open_listener(self._sockets, socket.SOCK_DGRAM, self._address, PORT)
+        netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
         try:
-            listener = await open_listener(self._sockets, socket.SOCK_STREAM, self._address, PORT)
+            netlink.add_local_network(IPv4Network(self._address))
+        finally:
+            netlink.close()
+        datagrams = await self._sockets.find_listener(socket.SOCK_DGRAM, self._address, PORT)
+        try:
+            listener = await self._sockets.find_listener(socket.SOCK_STREAM, self._address, PORT)
         except BaseException:
             datagrams.close()
             raise

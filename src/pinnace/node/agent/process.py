@@ -31,6 +31,9 @@ from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSetti
 from pinnace.node.runtime.errors import RuntimeFailure
 from pinnace.reconcile.manager import Manager
 
+_IDLE_SECONDS, _TEMPORARY_SECONDS = 10.0, 5.0
+"""How long the namespaces of the node wait for another agent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
@@ -48,6 +51,8 @@ class NodeSettings:
     """Whether pods reach networks outside of this machine."""
     stops_pods: bool = False
     """Whether the pods end with the agent, instead of waiting for the next one."""
+    is_temporary: bool = False
+    """Whether the state directory is temporary: the pods end even if the agent is killed."""
 
 
 @asynccontextmanager
@@ -67,6 +72,8 @@ async def run_node(
         pod_network=settings.pod_network,
         routes=(settings.cluster_network, settings.agent.service_network),
         has_egress=settings.has_egress,
+        ends_with_agent=settings.is_temporary,
+        idle_seconds=_TEMPORARY_SECONDS if settings.is_temporary else _IDLE_SECONDS,
     )
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     manager = Manager(client, name="kubelet")

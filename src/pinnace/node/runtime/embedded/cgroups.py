@@ -92,6 +92,11 @@ class Cgroups:
         for root in [*self._v1.values(), *([self._v2] if self._v2 is not None else [])]:
             _remove(root / pod / container)
 
+    def remove_all(self) -> None:
+        """Remove the groups of a node whose pods have ended without an agent."""
+        for root in [*self._v1.values(), *([self._v2] if self._v2 is not None else [])]:
+            _remove(root)
+
     def close(self) -> None:
         """Remove the node's own groups if no pod is left in them."""
         for root in [*self._v1.values(), *([self._v2] if self._v2 is not None else [])]:

@@ -3,7 +3,8 @@
     python -c '…main()' DIRECTORY OPTIONS
 
 It is started once by the first agent, listens on `node.sock` in the state directory of the node, and ends when no agent
-is connected and no pod is left. It has no threads and few modules, so that a fork costs 0.4 ms and shares its memory.
+is connected and no pod is left; with `ends_with_agent` it ends the pods too if no agent comes back. It has no threads
+and few modules, so that a fork costs 0.4 ms and shares its memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import traceback
 from collections.abc import Callable
 from ipaddress import IPv4Interface, IPv4Network
 
+from pinnace.network.listeners import bind_listener
 from pinnace.network.pods.netlink import Netlink
 from pinnace.node.runtime.embedded import linux, messages
 from pinnace.node.runtime.embedded.messages import Message
@@ -50,12 +52,13 @@ class ForkServer:
         self._is_root = os.geteuid() == 0
         self._id_count = 0
         """How many user ids there are in the node's user namespace: 0 for all, 1 without subordinate ids."""
-        self._is_ending = False
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._agents: dict[int, socket.socket] = {}
         self._children: dict[int, int] = {}
         """The supervisors: pidfd to pid."""
+        self._listeners: dict[tuple[int, str, int], socket.socket] = {}
+        self._is_ending = False
         self._seccomp = b""
         self._netlink: Netlink | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -83,20 +86,25 @@ class ForkServer:
         idle_seconds = self._options["idle_seconds"]
         deadline = time.monotonic() + _FIRST_AGENT_SECONDS
         while self._is_needed(deadline):
-            is_held = bool(self._agents or self._children)
+            is_held = self._is_held()
             for fd, _ in self._poll.poll(None if is_held else max(0.0, deadline - time.monotonic())):
                 handler = self._handlers.get(fd)
                 if handler is not None:
                     handler()
             if is_held:
                 deadline = time.monotonic() + idle_seconds
+        for supervisor in self._children.values():  # Their containers end with them.
+            os.kill(supervisor, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._directory, SOCKET))
 
     def _is_needed(self, deadline: float) -> bool:
         if self._is_ending:
             return bool(self._children)
-        return bool(self._agents or self._children) or time.monotonic() < deadline
+        return self._is_held() or time.monotonic() < deadline
+
+    def _is_held(self) -> bool:
+        return bool(self._agents or (self._children and not self._options["ends_with_agent"]))
 
     # The node
 
@@ -167,6 +175,9 @@ class ForkServer:
                     made = socket.socket(request["family"], request["kind"], request["protocol"])
                     opened.append(made.detach())
                 return {}
+            case "listen":
+                opened.append(os.dup(self._listener_at(request["kind"], request["address"], request["port"]).fileno()))
+                return {}
             case "run":
                 return {"pid": self._fork_supervisor(request, fds[0])}
             case "end":
@@ -182,6 +193,19 @@ class ForkServer:
                 }
             case other:
                 raise ValueError(f"the fork server knows no request {other!r}")
+
+    def _listener_at(self, kind: int, address: str, port: int) -> socket.socket:
+        """Return a bound socket that stays open without an agent: clients of a killed one wait for the next."""
+        kept = self._listeners.get((kind, address, port))
+        if kept is None:
+            kept = socket.socket(socket.AF_INET, kind)
+            try:
+                bind_listener(kept, address, port)
+            except OSError:
+                kept.close()
+                raise
+            self._listeners[kind, address, port] = kept
+        return kept
 
     def _try_overlay(self) -> bool:
         """Whether this user may mount overlays: tried once, in a directory of the node."""
@@ -281,6 +305,8 @@ class ForkServer:
             os.close(pidfd)
         assert self._netlink is not None
         self._netlink.close()
+        for kept in self._listeners.values():
+            kept.close()
         null = os.open("/dev/null", os.O_RDWR)
         log = os.open(os.path.join(directory, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number, fd in ((0, null), (1, null), (2, log)):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pinnace
 from pinnace.node.runtime.embedded import fork_server
-from pinnace.node.runtime.embedded.channels import Channel, connect
+from pinnace.node.runtime.embedded.channels import Channel, ChannelClosed, connect
 from pinnace.node.runtime.embedded.messages import Message
 from pinnace.node.runtime.errors import RuntimeFailure
 
@@ -44,7 +44,12 @@ async def open_fork_server(
         await _start(directory, options)
         connection = connect(path)
     channel = Channel(connection, on_event=lambda _: None, on_close=on_close)
-    reply, _ = await channel.request({"op": "hello"})
+    try:
+        reply, _ = await channel.request({"op": "hello"})
+    except ChannelClosed:  # It was about to end.
+        await _start(directory, options)
+        channel = Channel(connect(path), on_event=lambda _: None, on_close=on_close)
+        reply, _ = await channel.request({"op": "hello"})
     names = ("is_root", "id_count", "has_overlay", "has_seccomp", "pid")
     return channel, Abilities(**{name: reply[name] for name in names})
 

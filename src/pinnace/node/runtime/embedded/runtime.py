@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import secrets
 import signal
@@ -28,6 +27,7 @@ from pinnace.node.runtime.embedded.descriptors import wait_until_connected
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
 from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
+from pinnace.node.runtime.embedded.node_sockets import NodeSockets
 from pinnace.node.runtime.embedded.process_usage import process_stats
 from pinnace.node.runtime.embedded.propagation import check_propagation, cloned_sources
 from pinnace.node.runtime.embedded.root_file_systems import (
@@ -72,9 +72,11 @@ class EmbeddedSettings:
     log_max_files: int = 5
     idle_seconds: float = 10.0
     """How long the node's namespaces wait for another agent when no pod is left."""
+    ends_with_agent: bool = False
+    """Whether the pods end too when no agent comes back within that time: no later agent will know the directory."""
 
 
-class EmbeddedRuntime:
+class EmbeddedRuntime(NodeSockets):
     """Create it with `open`, and `close` it; the pods go on running."""
 
     def __init__(
@@ -384,19 +386,6 @@ class EmbeddedRuntime:
             raise
         return Duplex(reader, writer)
 
-    async def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
-        """Create a socket in the network of the node, from which pods are reached. Raise OSError."""
-        return (await self.open_sockets(family, kind, protocol))[0]
-
-    async def open_sockets(self, family: int, kind: int, protocol: int = 0, *, count: int = 1) -> list[socket.socket]:
-        node, _ = await self._connect_node()
-        request = {"op": "socket", "family": family, "kind": kind, "protocol": protocol, "count": count}
-        try:
-            _, fds = await node.request(request)
-        except RuntimeFailure as error:
-            raise OSError(errno.EIO, f"the node has opened no socket: {error}") from error
-        return [socket.socket(fileno=fd) for fd in fds]
-
     async def node_pid(self) -> int:
         """A process in the namespaces of the node."""
         return (await self._connect_node())[1].pid
@@ -405,7 +394,11 @@ class EmbeddedRuntime:
 
     async def _connect_node(self) -> tuple[Channel, Abilities]:
         if self._node is None or self._node.is_closed or self._abilities is None:
-            options = {"bridge_address": self._addresses.bridge, "idle_seconds": self._settings.idle_seconds}
+            options = {
+                "bridge_address": self._addresses.bridge,
+                "idle_seconds": self._settings.idle_seconds,
+                "ends_with_agent": self._settings.ends_with_agent,
+            }
             self._node, self._abilities = await open_fork_server(
                 self._settings.directory, options, on_close=lambda: None
             )

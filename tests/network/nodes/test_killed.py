@@ -1,0 +1,178 @@
+"""After `kill -9`: a killed agent harms no traffic, a killed server finds its pods again, and nothing stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
+from tests.clients.server_process import ServerProcess
+from tests.node.namespaces import need_namespaces
+
+_SERVE = "python3 -m http.server 8080"
+_LOAD = """
+import json, time, urllib.request
+good, bad = 0, []
+while True:
+    try:
+        urllib.request.urlopen("http://web:8080/", timeout=20).read()
+        good += 1
+    except OSError as error:
+        bad.append(str(error))
+    print(json.dumps({"good": good, "bad": bad}), flush=True)
+    time.sleep(0.02)
+"""
+
+
+def _until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the condition has not come true within 60 s"
+        time.sleep(0.02)
+
+
+def _start(place: Path, *arguments: str) -> ServerProcess:
+    need_namespaces()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PINNACE_OFFLINE", "1")
+        environment.setenv("TMPDIR", str(place))
+        environment.delenv("PINNACE_NO_NODE", raising=False)
+        return ServerProcess.start(place, *arguments)
+
+
+@contextlib.contextmanager
+def _stopped(server: ServerProcess) -> Iterator[ServerProcess]:
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def _kubectl(server: ServerProcess, place: Path) -> Kubectl:
+    kubectl = Kubectl(kubectl_binary(), server.await_kubeconfig(), place / "cache", "default")
+    _until(lambda: kubectl("get nodes -o name"))
+    return kubectl
+
+
+def _processes(place: Path) -> dict[int, str]:
+    """The processes whose command line names a directory, and their children in namespaces of their own."""
+    found: dict[int, str] = {}
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if str(place) in command:
+                    found[int(entry.name)] = command
+    while below := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
+        found |= dict.fromkeys(below, "below")
+    return {pid: command for pid, command in found.items() if pid != os.getpid()}
+
+
+def _machine() -> dict[str, object]:
+    """What a node could leave behind on the machine itself: interfaces, routes, mounts."""
+    routes = [line.split()[:3] for line in Path("/proc/net/route").read_text().splitlines()]
+    return {"interfaces": socket.if_nameindex(), "routes": routes, "mounts": Path("/proc/mounts").read_text()}
+
+
+def _groups() -> set[str]:
+    return {str(path) for path in Path("/sys/fs/cgroup").glob("**/pinnace-*")}
+
+
+def _fetch(port: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
+        return b"Directory listing" in answer.read()
+    return False
+
+
+def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(tmp_path: Path) -> None:
+    before, groups = _machine(), _groups()
+    data = ("--data-dir", str(tmp_path / "data"))
+    with _stopped(_start(tmp_path, *data)) as first:
+        kubectl = _kubectl(first, tmp_path)
+        kubectl(f"run web --image=python --port=8080 --expose -- {_SERVE}")
+        kubectl('patch service web -p \'{"spec":{"type":"NodePort"}}\'')
+        kubectl("wait --for=condition=Ready --timeout=60s pod/web")
+        container = kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}")
+        port = kubectl("get service web -o jsonpath={.spec.ports[0].nodePort}")
+        _until(lambda: _fetch(port))
+        first.process.kill()
+        first.process.wait()
+    _until(lambda: not any("--with-parent" in command for command in _processes(tmp_path).values()))
+    assert _processes(tmp_path), "the pod goes on without its server"
+    with _stopped(_start(tmp_path, *data)) as second:
+        kubectl = _kubectl(second, tmp_path)
+        _until(lambda: _fetch(port))
+        assert kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}") == container
+        assert second.stop() == 0
+    _until(lambda: not _processes(tmp_path))
+    assert (_machine(), _groups() - groups) == (before, set())
+
+
+def test_a_killed_cluster_in_memory_ends_its_pods_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
+    before, groups = _machine(), _groups()
+    with _stopped(_start(tmp_path, "--ephemeral")) as first:
+        kubectl = _kubectl(first, tmp_path)
+        kubectl("run web --image=python -- sleep 1000")
+        kubectl("wait --for=condition=Ready --timeout=60s pod/web")
+        (scratch,) = tmp_path.glob("pinnace-cluster-*")
+        first.process.kill()
+        first.process.wait()
+    _until(lambda: not _processes(scratch))
+    with _stopped(_start(tmp_path, "--ephemeral")) as second:
+        second.await_kubeconfig()
+        _until(lambda: not scratch.exists())
+        assert second.stop() == 0
+    _until(lambda: not _processes(tmp_path))
+    assert list(tmp_path.glob("pinnace-cluster-*")) == []
+    assert (_machine(), _groups() - groups) == (before, set())
+
+
+@pytest.mark.soak
+def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(tmp_path: Path) -> None:
+    with _stopped(_start(tmp_path, "--data-dir", str(tmp_path / "data"))) as server:
+        kubectl = _kubectl(server, tmp_path)
+        kubectl(f"run web --image=python --port=8080 --expose -- {_SERVE}")
+        kubectl("wait --for=condition=Ready --timeout=60s pod/web")
+        container = {"name": "load", "image": "python", "command": ["python3", "-c", _LOAD]}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        load = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "load"}, "spec": spec}
+        kubectl("apply -f -", stdin=json.dumps(load))
+        kubectl("wait --for=condition=Ready --timeout=60s pod/load")
+
+        def count() -> int:
+            lines = kubectl.outcome("logs load --tail=1").stdout
+            return int(json.loads(lines)["good"]) if lines.endswith("}\n") else 0
+
+        _until(lambda: count() > 5)
+        for attempt in range(3):
+            ports = [{"port": 80, "targetPort": 8080}]
+            services = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"name": f"s{attempt}-{number}"},
+                    "spec": {"selector": {"run": "web"}, "ports": ports},
+                }
+                for number in range(40)
+            ]
+            agents = [pid for pid, command in _processes(tmp_path).items() if "--with-parent" in command]
+            kubectl("apply -f -", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
+            for agent in agents:
+                os.kill(agent, signal.SIGKILL)
+            known = count()
+            _until(lambda known=known: count() > known + 5)  # type: ignore[misc]
+        for name in ("s0-0", "s1-20", "s2-39"):
+            _until(lambda name=name: "listing" in kubectl.outcome(f"exec load -- curl -sS http://{name}/").stdout)  # type: ignore[misc]
+        result = json.loads(kubectl("logs load --tail=1"))
+        assert result["bad"] == [], result
