@@ -79,6 +79,29 @@ def _run(kubectl: Kubectl, name: str, command: str, *, image: str = "busybox:1.2
     return output
 
 
+def test_the_cron_job_of_an_old_version_is_stored_and_can_be_tried(kubectl: Kubectl) -> None:
+    """It comes first: its schedule has until the last test."""
+    assert "cronjob.batch/cronjob-example created" in kubectl(f"apply -f {_NOTES}/cronjob.yaml")
+    kubectl("create job now --from=cronjob/cronjob-example")
+    kubectl("wait --for=condition=Complete --timeout=25s job/now")
+    assert kubectl("logs job/now").strip()
+
+
+def test_alice_is_defined_stored_shown_and_validated(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/alice-crd.yaml")
+    kubectl("wait --for=condition=Established --timeout=25s crd alices.iamslash.com")
+    assert "my-custom-resource created" in kubectl(f"apply -f {_NOTES}/alice.yaml")
+    assert kubectl("get alices -o name") == kubectl("get ac -o name") == "alice.iamslash.com/my-custom-resource\n"
+    described = kubectl("describe ac my-custom-resource")
+    assert "Kind:         Alice" in described and "Myvalue:  This is my value" in described
+    alice = {"apiVersion": "iamslash.com/v1alpha1", "kind": "Alice", "metadata": {"name": "bad"}}
+    assert "spec: Required value" in kubectl.failure("apply -f -", stdin=json.dumps(alice))
+    assert "spec.myvalue: Required value" in kubectl.failure("apply -f -", stdin=json.dumps({**alice, "spec": {}}))
+    wrong = json.dumps({**alice, "spec": {"myvalue": 7}})
+    assert 'spec.myvalue in body must be of type string: "integer"' in kubectl.failure("apply -f -", stdin=wrong)
+    kubectl(f"delete -f {_NOTES}/alice.yaml -f {_NOTES}/alice-crd.yaml")
+
+
 def test_a_website_is_served_by_a_controller_that_runs_as_a_pod(kubectl: Kubectl) -> None:
     kubectl(f"apply -f {_NOTES}/website-crd.yaml")
     kubectl("create serviceaccount website-controller")
@@ -105,14 +128,6 @@ def test_the_job_prints_and_completes(kubectl: Kubectl) -> None:
     kubectl(f"apply -f {_NOTES}/job.yaml")
     kubectl("wait --for=condition=Complete --timeout=25s job/job-hello-world")
     assert kubectl("logs job/job-hello-world") == "Hello, World\n"
-
-
-def test_the_cron_job_of_an_old_version_makes_jobs(kubectl: Kubectl) -> None:
-    assert "cronjob.batch/cronjob-example created" in kubectl(f"apply -f {_NOTES}/cronjob.yaml")
-    kubectl("create job now --from=cronjob/cronjob-example")
-    kubectl("wait --for=condition=Complete --timeout=25s job/now")
-    assert kubectl("logs job/now").strip()
-    kubectl("delete cronjob cronjob-example")
 
 
 def test_the_daemon_set_tolerates_the_taint_of_a_master(kubectl: Kubectl) -> None:
@@ -155,15 +170,41 @@ def test_a_killed_process_and_a_deleted_pod_come_back(kubectl: Kubectl) -> None:
     kubectl("delete deployment heals --wait=false")
 
 
+def test_the_volumes_of_a_stateful_set_keep_their_data(kubectl: Kubectl) -> None:
+    kubectl(f"apply -f {_NOTES}/statefulset-volumes.yaml")
+    kubectl("rollout status statefulset statefulset-volumes --timeout=25s")
+    page = "/var/www/html/index.html"
+    for number in (0, 1):
+        kubectl(f"exec statefulset-volumes-{number} -- sh -c 'echo page of {number} > {page}'")
+    before = kubectl("get pod statefulset-volumes-1 -o jsonpath={.metadata.uid}")
+    kubectl("delete pod statefulset-volumes-1")
+    _until(
+        lambda: kubectl.outcome("get pod statefulset-volumes-1 -o jsonpath={.metadata.uid}").stdout not in ("", before)
+    )
+    kubectl("wait --for=condition=Ready --timeout=25s pod statefulset-volumes-1")
+    assert kubectl(f"exec statefulset-volumes-1 -- cat {page}") == "page of 1\n"
+    kubectl("delete statefulset statefulset-volumes")
+    _until(lambda: kubectl("get pods -l name=statefulset-volumes -o name") == "")
+    kubectl(f"apply -f {_NOTES}/statefulset-volumes.yaml")
+    kubectl("rollout status statefulset statefulset-volumes --timeout=25s")
+    assert kubectl(f"exec statefulset-volumes-0 -- cat {page}") == "page of 0\n"
+    kubectl("delete statefulset statefulset-volumes --wait=false")
+    kubectl("delete pvc webserver-files-statefulset-volumes-0 webserver-files-statefulset-volumes-1 --wait=false")
+
+
 def test_a_pod_waits_for_the_scheduler_that_it_names(kubectl: Kubectl) -> None:
     kubectl(f"apply -f {_NOTES}/custom-scheduled-pod.yaml")
-    (node,) = kubectl("get nodes -o jsonpath={.items[*].metadata.name}").split()
     assert kubectl("get pod custom-scheduled-pod -o jsonpath={.spec.nodeName}") == ""
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "custom-scheduled-pod"}, "target": target}
-    path = "/api/v1/namespaces/default/pods/custom-scheduled-pod/binding"
-    kubectl(f"create --raw {path} -f -", stdin=json.dumps(binding))
-    kubectl("wait --for=condition=Ready --timeout=25s pod custom-scheduled-pod")
+    scheduler = _NOTES.parent / "09-scheduler" / "my_scheduler.py"
+    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(scheduler), "--no-reload"]
+    source = str(Path(pinnace.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": source, "KUBECONFIG": str(kubectl.kubeconfig)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _until(lambda: kubectl("get pod custom-scheduled-pod -o jsonpath={.status.phase}") == "Running")
+    finally:
+        process.terminate()
+        process.wait(30)
     kubectl("delete pod custom-scheduled-pod --grace-period=0 --force")
 
 
@@ -204,3 +245,18 @@ def test_a_rolling_update_under_load_fails_no_request(kubectl: Kubectl) -> None:
     assert result["bad"] == [] and result["good"] > 20, result
     kubectl("delete pod load --grace-period=0 --force")
     kubectl("delete deployment,service rolling --wait=false")
+
+
+def test_the_cron_job_runs_by_its_schedule(kubectl: Kubectl) -> None:
+    def jobs() -> list[str]:
+        found = kubectl.json("get jobs")["items"]
+        owned = [one for one in found if one["metadata"].get("ownerReferences", [{}])[0].get("kind") == "CronJob"]
+        return [one["metadata"]["name"] for one in owned if one["metadata"]["name"] != "now"]
+
+    deadline = time.monotonic() + 90
+    while not (names := jobs()):
+        assert time.monotonic() < deadline, "the schedule of every minute has not made a job within 90 s"
+        time.sleep(0.2)
+    kubectl(f"wait --for=condition=Complete --timeout=25s job/{names[0]}")
+    assert kubectl(f"logs job/{names[0]}").strip()
+    kubectl("delete cronjob cronjob-example")
