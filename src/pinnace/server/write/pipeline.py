@@ -27,6 +27,7 @@ from pinnace.server.write.allocation import Reservation, Reservations
 from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.edits import Edit
 from pinnace.server.write.field_ownership import Ownerships
+from pinnace.server.write.no_changes import is_unchanged
 from pinnace.server.write.preparation import prepare
 from pinnace.server.write.revisions import refuse_revision
 from pinnace.server.write.turns import WriteTurns
@@ -320,7 +321,7 @@ class Pipeline:
         if write.is_long:  # The next step takes some milliseconds, and so did admission.
             await self._slices.wait()
         if entry is not None:
-            if _is_unchanged(new, write.old) and await is_stored_as(call, entry, new):
+            if is_unchanged(new, write.old) and await is_stored_as(call, entry, new):
                 return Written(entry) if await self._is_newest(call, entry) else None
             if deletion.is_finished(call.resource, new):
                 return await self._remove(call, write.key, entry, entry.decode(), shown=new)
@@ -475,26 +476,6 @@ def _options(call: Call) -> Object:
         return {}
     given: Object = {name: query[name][0] for name in ("fieldManager", "fieldValidation") if query.get(name)}
     return {"dryRun": list(query["dryRun"]), **given} if query.get("dryRun") else given
-
-
-_NAMES_OF_KIND = frozenset(("kind", "apiVersion"))
-
-
-def _is_unchanged(new: Object, old: Object | None) -> bool:
-    if old is None or new.keys() - _NAMES_OF_KIND != old.keys() - _NAMES_OF_KIND:
-        return False
-    for name, value in new.items():
-        if name not in _NAMES_OF_KIND and name != "metadata" and value != old[name]:
-            return False
-    before, after = dict(old["metadata"]), dict(new["metadata"])
-    owned_before, owned_after = before.pop("managedFields", []), after.pop("managedFields", [])
-    before.pop("resourceVersion", None)
-    after.pop("resourceVersion", None)
-    return before == after and [_timeless(one) for one in owned_before] == [_timeless(one) for one in owned_after]
-
-
-def _timeless(entry: Object) -> Object:
-    return {name: value for name, value in entry.items() if name != "time"}
 
 
 def _dry_run_entry(value: bytes, entry: CachedObject | None, metadata: Object) -> CachedObject:
