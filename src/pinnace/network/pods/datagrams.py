@@ -28,10 +28,10 @@ class DatagramForward(asyncio.DatagramProtocol):
         self._outside: asyncio.DatagramTransport | None = None
         self._clients: dict[Any, _Client] = {}
 
-    async def listen(self, host: str, port: int) -> DatagramForward:
-        """Raise OSError if the port cannot be opened."""
+    async def listen(self, bound: socket.socket) -> DatagramForward:
+        """Receive from a bound socket, which it closes at the end."""
         loop = asyncio.get_running_loop()
-        self._outside, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+        self._outside, _ = await loop.create_datagram_endpoint(lambda: self, sock=bound)
         return self
 
     def datagram_received(self, data: bytes, addr: Any) -> None:

@@ -88,7 +88,7 @@ class EmbeddedRuntime(NodeSockets):
         self._addresses = addresses
         self._state = state
         self._feed = EventFeed()
-        self._ports = HostPorts()
+        self._ports = HostPorts(self, addresses.bridge.partition("/")[0])
         self._channels = SandboxChannels(state, self._feed.publish)
         self._cgroups = Cgroups(settings.directory)
         self._node: Channel | None = None
