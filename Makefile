@@ -53,7 +53,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python bench/control_loops.py
 	@$(BIN)/python bench/scheduling.py
 	@$(BIN)/python -m bench.stores
-	@$(BIN)/python bench/pods.py
+	@$(BIN)/python -m bench.pods
 	@$(BIN)/python bench/network.py
 
 docs: $(VENV)/.dev ## Build the documentation as a web site in build/site, with search, offline.

@@ -1,9 +1,10 @@
 """Pods on this machine: from apply to Running, a hundred at once, their memory, and the node at rest.
 
-    python bench/pods.py
+    python -m bench.pods
 
 `pinnace up --ephemeral --node` runs with the image `host`, in processes of their own: the server, the agent, and one
-supervisor for each pod. Nothing is pulled. Goals are those of a machine with two free cores.
+supervisor for each pod. Nothing is pulled. Goals are those of a machine with two free cores. Where Debian's containerd
+is installed it runs the same pods through CRI, without an API server and a kubelet: only its own part is measured.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import cri
+
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.model.objects import Object
 
 STARTS = 20
 AT_ONCE = 100
+IDLE = 110
 REST_SECONDS = 20.0
 PATIENCE = 300.0
 
@@ -33,6 +37,14 @@ def main() -> None:
     print("pods on this machine")
     with server() as (process, kubeconfig):
         asyncio.run(_measure(process, kubeconfig))
+    reason = cri.missing()
+    if reason:
+        print(f"  containerd through CRI {reason}")
+        return
+    times, together = cri.measure(STARTS, AT_ONCE)
+    value = f"{statistics.median(times) * 1e3:.0f} ms, worst {max(times) * 1e3:.0f} ms"
+    _print("containerd alone, through CRI, p50", value, "for comparison")
+    _print(f"containerd alone, {AT_ONCE} pods", f"{together:.2f} s", "for comparison")
 
 
 async def _measure(process: int, kubeconfig: Path) -> None:
@@ -50,6 +62,8 @@ async def _measure(process: int, kubeconfig: Path) -> None:
         await asyncio.gather(*(client.create(_pod(f"many-{number}")) for number in range(AT_ONCE)))
         await _until_running(client, AT_ONCE + 1)
         _print(f"{AT_ONCE} pods to Running", f"{time.perf_counter() - before:.2f} s", "under 6 s")
+        await asyncio.gather(*(client.create(_pod(f"more-{number}")) for number in range(IDLE - AT_ONCE - 1)))
+        await _until_running(client, IDLE)
         agent = _agent(process)
         _print("agent, private memory", f"{_private_megabytes(agent):.0f} MB", "under 60 MB")
         supervisors = _supervisors(agent)
@@ -58,7 +72,7 @@ async def _measure(process: int, kubeconfig: Path) -> None:
         used = {pid: _cpu_seconds(pid) for pid in (agent, *supervisors)}
         await asyncio.sleep(REST_SECONDS)
         spent = sum(_cpu_seconds(pid) - before for pid, before in used.items())
-        _print("agent and supervisors at rest", f"{spent / REST_SECONDS:.2%} of a core", "under 3 %")
+        _print(f"agent and {IDLE} supervisors at rest", f"{spent / REST_SECONDS:.2%} of a core", "under 3 %")
 
 
 def _print(what: str, value: str, goal: str) -> None:
