@@ -82,10 +82,48 @@ def test_a_deployment_is_scheduled_and_runs(kubectl: Kubectl) -> None:
 
 
 def test_logs_are_followed_to_the_end(kubectl: Kubectl) -> None:
-    kubectl("run counter --image=host --restart=Never -- sh -c 'for i in 1 2 3; do echo $i; done; sleep 1; echo end'")
-    kubectl("wait --for=jsonpath={.status.phase}=Running --timeout=60s pod counter")
-    assert kubectl("logs -f counter") == "1\n2\n3\nend\n"
+    script = "for i in 1 2 3; do echo $i; done; until [ -e /tmp/go ]; do sleep 0.05; done; echo end"
+    kubectl(f"run counter --image=host --restart=Never -- sh -c '{script}'")
+    kubectl("wait --for=jsonpath={.status.phase}=Running --timeout=25s pod counter")
+    arguments = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "logs", "-f", "counter"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert [following.stdout.readline() for _ in range(3)] == ["1\n", "2\n", "3\n"]
+        kubectl("exec counter -- touch /tmp/go")
+        assert following.stdout.read() == "end\n"
     assert kubectl("logs counter --tail=1") == "end\n"
+
+
+def test_logs_of_the_previous_container_and_of_a_time(kubectl: Kubectl) -> None:
+    kubectl("run again --image=host --restart=OnFailure -- sh -c 'echo attempt; exit 1'")
+    kubectl("wait --for=jsonpath={.status.containerStatuses[0].restartCount}=1 --timeout=60s pod again")
+    assert kubectl("logs again --previous") == "attempt\n"
+    stamp, _, text = kubectl("logs again --timestamps --since=1h --all-containers --previous").partition(" ")
+    assert (stamp[-1], text) == ("Z", "attempt\n")
+    assert kubectl("logs again --previous --since-time=2999-01-01T00:00:00Z") == ""
+    kubectl("delete pod again --grace-period=0 --force")
+
+
+def test_files_are_copied_and_a_debug_container_sees_the_processes(kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl("run tools --image=host -- sleep 4711")
+    kubectl("wait --for=condition=Ready --timeout=60s pod tools")
+    (tmp_path / "there").write_text("content")
+    kubectl(f"cp {tmp_path / 'there'} tools:/tmp/there")
+    kubectl(f"cp tools:/tmp/there {tmp_path / 'back'}")
+    assert (tmp_path / "back").read_text() == "content"
+    kubectl("debug tools --image=host --target=tools -c helper -- grep -a 4711 /proc/1/cmdline")
+    ended = "{.status.ephemeralContainerStatuses[0].state.terminated.exitCode}=0"
+    kubectl(f"wait --for=jsonpath={ended} --timeout=60s pod tools")
+    assert "4711" in kubectl("logs tools -c helper")
+    kubectl("delete pod tools --grace-period=0 --force")
+
+
+def test_a_pod_is_run_attached_and_removed(kubectl: Kubectl) -> None:
+    output = kubectl(
+        "run once --image=host --rm -i --restart=Never -- sh -c 'read line; echo got $line'", stdin="this\n"
+    )
+    assert "got this" in output
+    assert "NotFound" in kubectl.failure("get pod once")
 
 
 def test_a_port_is_forwarded(kubectl: Kubectl) -> None:

@@ -152,18 +152,18 @@ class EmbeddedRuntime(NodeSockets):
         record = SandboxRecord(
             id=sandbox, config=config, created_at=self._now(), address="" if config.host_network else self._allocate()
         )
-        directory = self._state.directory(sandbox)
-        directory.mkdir(mode=0o711)
-        self._state.save_sandbox(record)
         self._sandboxes[sandbox] = record
         ours, theirs = messages.pair()
         try:
             with theirs:
+                self._state.directory(sandbox).mkdir(mode=0o711)
+                self._state.save_sandbox(record)
                 self._cgroups.create(sandbox, resources=config.resources)
                 await node.request(self._run_request(record), [theirs.fileno()])
             await self._channels.await_first(sandbox, ours)
             await self._open_ports(record)
         except (RuntimeFailure, OSError, PortInUse) as error:
+            ours.close()
             await self.remove_sandbox(sandbox)
             raise SandboxFailed(
                 f"failed to create the sandbox of pod {config.namespace}/{config.name}: {error}"
@@ -188,7 +188,8 @@ class EmbeddedRuntime(NodeSockets):
         if record.address:
             self._addresses.release(record.address)
         self._sandboxes[sandbox] = stopped = replace(record, is_stopped=True)
-        self._state.save_sandbox(stopped)
+        with contextlib.suppress(OSError):  # A full disk must not keep a pod from ending.
+            self._state.save_sandbox(stopped)
 
     async def remove_sandbox(self, sandbox: str) -> None:
         if sandbox not in self._sandboxes:
