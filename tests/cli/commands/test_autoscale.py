@@ -57,12 +57,20 @@ def test_the_replicas_follow_the_load_and_wait_before_they_fall(tmp_path: Path) 
 def test_several_autoscalers_are_compared_in_one_picture(tmp_path: Path) -> None:
     fast = hpa("fast <1>", behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
     picture = tmp_path / "load.svg"
-    result = backtest(tmp_path, hpa("slow"), fast, flags=("--svg", str(picture)))
+    result = backtest(tmp_path, hpa("slow"), fast, flags=("--plot", str(picture)))
     assert result.exit_code == 0, result.output
     root = ElementTree.fromstring(picture.read_text())
-    lines = [one for one in root.iter() if one.tag.endswith("polyline")]
-    assert len(lines) == 3
-    assert {"slow", "fast <1>"} <= {one.text for one in root.iter()}
+    texts = {one.text for one in root.iter() if one.text}
+    assert {"load", "capacity, slow", "capacity, fast <1>", "replicas", "utilization (%)", "unmet load"} <= texts
+    assert any(text.startswith("fast <1>: at most 8, ") for text in texts)
+
+
+def test_a_picture_is_a_png_by_its_name_and_other_names_are_refused(tmp_path: Path) -> None:
+    picture = tmp_path / "load.png"
+    assert backtest(tmp_path, hpa("slow"), flags=("--plot", str(picture))).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    refused = backtest(tmp_path, hpa("slow"), flags=("--plot", str(tmp_path / "load.gif")))
+    assert (refused.exit_code, "cannot draw a .gif: write .png, .svg, .pdf" in refused.output) == (1, True)
 
 
 def test_a_total_is_shared_at_once() -> None:

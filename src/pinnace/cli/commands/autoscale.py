@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pinnace.cli.kubectl.documents import read_documents
-from pinnace.cli.load_picture import draw
+from pinnace.cli.load_picture import NoPlotLibrary, draw
 from pinnace.cli.session import CommandError, failing_with
 from pinnace.controllers.autoscaling.backtest import PERIOD, Backtest, BacktestStep, LoadPoint, PodShape
 from pinnace.model import quantity
@@ -32,7 +32,12 @@ def autoscale(
     metrics: Annotated[Path, typer.Option(help="The load as CSV: rows of a time and the load of all pods together.")],
     request: Annotated[str, typer.Option(help="The request of each pod for the measured resource.")] = "1",
     startup: Annotated[float, typer.Option(help="Seconds until a new pod is ready.")] = 30.0,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture to this file.", show_default=False)] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the load, replicas and unmet load to this file: .png, .svg or .pdf.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Replay a load through the arithmetic of the autoscaler, without a cluster.
 
@@ -43,18 +48,18 @@ def autoscale(
     Examples:
       pinnace autoscale backtest hpa.yaml --metrics load.csv
       pinnace autoscale backtest hpa.yaml --metrics load.csv --request 500m --startup 90
-      pinnace autoscale backtest slow.yaml fast.yaml --metrics load.csv --svg load.svg
+      pinnace autoscale backtest slow.yaml fast.yaml --metrics load.csv --plot load.png
     """
     try:
         load = read_load(metrics)
         shape = PodShape(startup=startup, request=quantity.parse(request).milli_value)
         runs = {name: Backtest(spec, shape).run(load) for name, spec in _autoscalers(files).items()}
-    except (CommandError, OSError, ValueError) as error:
+        if plot is not None:
+            draw(runs, plot)
+    except (CommandError, OSError, ValueError, NoPlotLibrary) as error:
         failing_with(1, f"error: {error}")
     for name, steps in runs.items():
         _print(name, steps)
-    if svg is not None:
-        svg.write_text(draw(runs))
 
 
 def read_load(path: Path) -> list[LoadPoint]:

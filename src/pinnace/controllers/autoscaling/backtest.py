@@ -41,13 +41,19 @@ class LoadPoint(NamedTuple):
 
 
 class BacktestStep(NamedTuple):
-    """One evaluation: the load, the pods that share it, and the part of the load for which they are too few."""
+    """One evaluation: the load, the replicas, and the ready pods that share the load."""
 
     at: float
     load: int
     replicas: int
     ready: int
-    unmet: int
+    capacity: int
+    """The load that the ready pods can take."""
+
+    @property
+    def unmet(self) -> int:
+        """The load above the capacity."""
+        return max(0, self.load - self.capacity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +106,7 @@ class Backtest:
                 self._add(after - before, now)
                 del self._pods[after:]
         capacity = min(metric.capacity for metric in self._metrics)
-        return BacktestStep(now, load, len(self._pods), ready, max(0, load - ready * capacity))
+        return BacktestStep(now, load, len(self._pods), ready, ready * capacity)
 
     def _add(self, count: int, now: float) -> None:
         for _ in range(count):
