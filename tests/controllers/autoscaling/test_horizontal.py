@@ -64,6 +64,27 @@ def conditions(found: Object) -> dict[str, tuple[str, str]]:
     return {one["type"]: (one["status"], one["reason"]) for one in found["conditions"]}
 
 
+async def test_evaluations_are_counted_under_kubernetes_names(
+    world: World, clock: ManualClock, metrics: FakeMetrics
+) -> None:
+    metrics.cpu = dict.fromkeys(await run_web(world, clock, 2), "900m")
+    await world.client.create(autoscaler())
+    await world.client.create(
+        autoscaler("lost", target={"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone"})
+    )
+    await world.settle()
+    prefix, counted = "horizontal_pod_autoscaler_controller", world.manager.metrics
+    assert counted.value(f"{prefix}_reconciliations_total", action="scale_up", error="none") == 1
+    assert counted.value(f"{prefix}_reconciliations_total", action="none", error="internal") == 1
+    labels = {"action": "scale_up", "error": "none", "metric_type": "Resource"}
+    assert counted.value(f"{prefix}_metric_computation_total", **labels) == 1
+    assert counted.value(f"{prefix}_num_horizontal_pod_autoscalers") == 2
+    assert counted.value(f"{prefix}_desired_replicas", namespace="default", hpa_name="web") == 4
+    assert (
+        f'{prefix}_reconciliation_duration_seconds_bucket{{action="scale_up",error="none",le="0.001"' in counted.text()
+    )
+
+
 async def test_pods_above_the_target_become_more(world: World, clock: ManualClock, metrics: FakeMetrics) -> None:
     metrics.cpu = dict.fromkeys(await run_web(world, clock, 2), "900m")
     await world.client.create(autoscaler())

@@ -10,6 +10,7 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.transport import ConnectionLost
 from pinnace.controllers.autoscaling.behavior import ScaleHistory, ScalingLimits, decide, limits_of
+from pinnace.controllers.autoscaling.controller_metrics import AutoscalerMetrics
 from pinnace.controllers.autoscaling.metric_sources import MetricEvaluation, MetricFailed, MetricSources
 from pinnace.controllers.autoscaling.metric_values import MetricValues
 from pinnace.controllers.autoscaling.pod_states import state_of
@@ -18,6 +19,7 @@ from pinnace.controllers.autoscaling.selector_index import SelectorIndex
 from pinnace.controllers.pods import BY_LABEL, POD, index_by_label, label_values
 from pinnace.model import errors, selectors
 from pinnace.model.clock import to_rfc3339
+from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import LabelSelector
 from pinnace.reconcile.conditions import ConditionStatus, condition
@@ -57,6 +59,8 @@ class HorizontalPodAutoscalers:
         self._sources = MetricSources(MetricValues(client))
         self._selectors = SelectorIndex()
         self._histories: dict[Key, ScaleHistory] = {}
+        self._desired: dict[Key, int] = {}
+        self._metrics = AutoscalerMetrics(manager.metrics, lambda: len(self._autoscalers), self._desired_samples)
         self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=_WORKERS)
         self.controller.for_(AUTOSCALER, when=_has_new_spec)
 
@@ -65,13 +69,21 @@ class HorizontalPodAutoscalers:
         autoscaler = self._autoscalers.get(key)
         if autoscaler is None:
             self._histories.pop(key, None)
+            self._desired.pop(key, None)
             self._selectors.remove(key)
             return None
         before = copy.deepcopy(autoscaler.get("status") or {})
+        began, failed = self._client.clock.monotonic(), False
         try:
             await self._evaluate(key, autoscaler)
         except _Stopped as stop:
+            failed = True
             _log.debug("%s: %s", key, stop)
+        status = autoscaler.get("status") or {}
+        current = status.get("currentReplicas", 0)
+        desired = self._desired[key] = status.get("desiredReplicas", 0)
+        seconds = self._client.clock.monotonic() - began
+        self._metrics.evaluated(current, current if failed else desired, failed=failed, seconds=seconds)
         await self._write_status(autoscaler, before)
         return Result(requeue_after=SYNC_PERIOD)
 
@@ -146,13 +158,16 @@ class HorizontalPodAutoscalers:
         best, name, statuses = 0, "", []
         failures: list[MetricFailed] = []
         for spec in specs:
+            began, monotonic = self._client.clock.monotonic(), self._client.clock.monotonic
             try:
                 proposal = await self._sources.evaluate(spec, evaluation)
             except MetricFailed as failure:
+                self._metrics.computed(spec["type"], target.replicas, None, monotonic() - began)
                 self._record(autoscaler, "Warning", failure.reason, str(failure))
                 failures.append(failure)
                 statuses.append({"type": ""})
                 continue
+            self._metrics.computed(spec["type"], target.replicas, proposal.replicas, monotonic() - began)
             statuses.append(proposal.status)
             if best == 0 or proposal.replicas > best:
                 best, name = proposal.replicas, proposal.name
@@ -259,6 +274,12 @@ class HorizontalPodAutoscalers:
 
     def _record(self, about: Object, type: EventType, reason: str, message: str) -> None:
         self._recorder.record(about, type, reason, message, component=_COMPONENT)
+
+    def _desired_samples(self) -> list[tuple[Labels, float]]:
+        return [
+            ((("namespace", key.namespace), ("hpa_name", key.name)), float(desired))
+            for key, desired in self._desired.items()
+        ]
 
     def _now(self) -> float:
         return self._client.clock.now().timestamp()

@@ -1,0 +1,110 @@
+"""kubectl top, autoscale and raw requests to the metrics APIs, against a server and an operator of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
+from tests.clients.server_process import ServerProcess
+
+import pinnace
+
+OPERATOR = """
+from pinnace.sdk import Operator
+operator = Operator("depths")
+operator.metrics.pods("queue_depth", lambda pod: 30)
+"""
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: worker}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: worker}
+  maxReplicas: 3
+  metrics:
+  - {type: Pods, pods: {metric: {name: queue_depth}, target: {type: AverageValue, averageValue: "10"}}}
+"""
+PATIENCE = 60.0
+RAW = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/queue_depth"
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """A server with simulated nodes, and an operator that serves a metric."""
+    directory = tmp_path_factory.mktemp("metrics")
+    (directory / "depths.py").write_text(OPERATOR)
+    server = ServerProcess.start(directory, "--ephemeral", "--nodes", "2")
+    operator: subprocess.Popen[bytes] | None = None
+    try:
+        kubeconfig = server.await_kubeconfig()
+        with (directory / "operator.log").open("wb") as log:
+            command = [sys.executable, "-m", "pinnace.cli.main", "run", "depths.py", "--no-reload"]
+            operator = subprocess.Popen(
+                [*command, "--kubeconfig", str(kubeconfig)],
+                cwd=directory,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
+            )
+        found = Kubectl(kubectl_binary(), kubeconfig, directory / "cache", "default")
+        found("create deployment worker --image worker")
+        found("set resources deployment worker --requests cpu=100m")
+        yield found
+    finally:
+        if operator is not None:
+            operator.terminate()
+            operator.wait(30)
+        server.stop()
+
+
+def wait_for(probe: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not probe():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.1)
+
+
+def test_top_shows_nodes_pods_and_containers(kubectl: Kubectl) -> None:
+    wait_for(lambda: kubectl.outcome("top pods").stdout.count("worker-") == 1)
+    header, *rows = kubectl("top nodes").splitlines()
+    assert header.split() == ["NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"]
+    assert len(rows) == 2
+    header, row = kubectl("top pods --containers").splitlines()
+    assert header.split() == ["POD", "NAME", "CPU(cores)", "MEMORY(bytes)"]
+    assert row.split()[1:] == ["worker", "1m", "1Mi"]
+
+
+def test_autoscale_makes_an_autoscaler_of_the_usage(kubectl: Kubectl) -> None:
+    kubectl("create deployment web --image web --replicas 2")
+    kubectl("set resources deployment web --requests cpu=100m")
+    made = kubectl("autoscale deployment web --min 1 --max 4 --cpu-percent=50")
+    assert made == "horizontalpodautoscaler.autoscaling/web autoscaled\n"
+    metrics = kubectl.json("get hpa web")["spec"]["metrics"]
+    assert metrics == [
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    ]
+    wait_for(lambda: "AbleToScale" in str(kubectl.json("get hpa web").get("status", {}).get("conditions")))
+    kubectl("delete hpa,deployment web")
+
+
+def test_custom_metrics_are_read_and_followed(kubectl: Kubectl) -> None:
+    wait_for(lambda: kubectl.outcome(f"get --raw {RAW}").code == 0)
+    found = json.loads(kubectl(f"get --raw {RAW}?labelSelector=app%3Dworker"))
+    assert [(item["metric"]["name"], item["value"]) for item in found["items"]] == [("queue_depth", "30")]
+    rows = json.loads(kubectl("get --raw /apis/custom.metrics.k8s.io/v1beta2"))["resources"]
+    assert [row["name"] for row in rows] == ["pods/queue_depth"]
+    kubectl("apply -f -", stdin=HPA)
+    wait_for(lambda: kubectl.json("get deployment worker")["spec"]["replicas"] == 3)
+    assert "30/10 (avg)" in kubectl("get hpa worker") or "30/10" in kubectl("get hpa worker")
+    described = kubectl("describe hpa worker")
+    assert '"queue_depth" on pods:' in described
+    assert "SuccessfulRescale" in described
+    (provider,) = kubectl.json("get metricsproviders")["items"]
+    assert provider["spec"]["custom"] == ["pods/queue_depth"]
