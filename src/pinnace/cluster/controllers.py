@@ -68,6 +68,7 @@ from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
+from pinnace.server.metrics import RequestMetrics
 
 NAME = "kube-controller-manager"
 SYSTEM_NAMESPACE = "kube-system"
@@ -82,6 +83,8 @@ class CallablePlane(Protocol):
     def registry(self) -> Registry: ...
     @property
     def supervisor(self) -> Supervisor: ...
+    @property
+    def metrics(self) -> RequestMetrics: ...
 
     def local(self, user: User) -> LocalApi: ...
     def last_change(self, kind: Kind) -> int | None: ...
@@ -366,6 +369,7 @@ def controllers_of(
     leader = LeaderElection(own, NAME, namespace=SYSTEM_NAMESPACE) if leads else None
     manager = Manager(own, name=NAME, leader=leader, supervise=plane.supervisor.keep)
     manager.last_change = plane.last_change
+    plane.metrics.include(manager.metrics.text)
 
     def client_as(account: str) -> Client:
         if account == OF_SERVER:

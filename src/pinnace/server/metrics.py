@@ -65,6 +65,7 @@ class RequestMetrics:
         self._rows: dict[tuple[str, str, str, str, str, str], _Row] = {}
         self._gauges: list[tuple[str, str, Read]] = []
         self._histograms: list[tuple[str, str, ReadHistograms]] = []
+        self._others: list[Callable[[], str]] = []
         self.started = time.time()
         self.in_flight = 0
 
@@ -91,9 +92,13 @@ class RequestMetrics:
         """Call `read` whenever the metrics are read."""
         self._histograms.append((name, help, read))
 
+    def include(self, text: Callable[[], str]) -> None:
+        """Show the metrics of another part of this process beside the server's: controllers, scheduler, nodes."""
+        self._others.append(text)
+
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""
-        return "\n".join(self._lines()) + "\n"
+        return "".join(("\n".join(self._lines()), "\n", *(text() for text in self._others)))
 
     def _lines(self) -> Iterator[str]:
         rows = sorted(self._rows.items(), key=lambda item: item[0])
