@@ -96,6 +96,28 @@ async def test_an_orphan_that_goes_while_it_is_released_delays_nothing(
     assert await world.names(KIND) == {"stays"}
 
 
+async def test_an_orphan_that_changes_while_it_is_released_is_released_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await world.client.create(config_map("owner"))
+    await world.client.create(config_map("orphan", owner))
+    patch, was_changed = GarbageCollector._patch, False
+
+    async def interrupted(self: GarbageCollector, place: Place, version: str, metadata: Object) -> Object:
+        nonlocal was_changed
+        if place.key.name == "orphan" and not was_changed:
+            was_changed = True
+            await world.client.patch(KIND, "orphan", {"data": {"changed": "yes"}}, namespace="default")
+        return await patch(self, place, version, metadata)
+
+    monkeypatch.setattr(GarbageCollector, "_patch", interrupted)
+    await world.client.delete(KIND, "owner", namespace="default", propagation="Orphan")
+    await world.settle()  # No time passes: a retry after a delay would not happen.
+    orphan = await world.client.get(KIND, "orphan", namespace="default")
+    assert was_changed and "ownerReferences" not in orphan["metadata"]
+    assert await world.names(KIND) == {"orphan"}
+
+
 async def test_one_living_owner_is_enough(world: World) -> None:
     gone = await world.client.create(config_map("gone"))
     stays = await world.client.create(config_map("stays"))
