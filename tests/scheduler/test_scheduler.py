@@ -99,6 +99,20 @@ async def test_a_pod_goes_where_its_constraints_allow(cluster: Cluster, spec: di
     assert await node_of(cluster, "web") == expected
 
 
+async def test_a_pod_in_a_cluster_without_nodes_says_so_and_is_bound_to_the_first_node(cluster: Cluster) -> None:
+    await cluster.add_nodes(0)  # The scheduler alone.
+    await cluster.client.create(pod("lonely"))
+    await cluster.settle()
+    waiting = scheduled(await cluster.client.get("v1/Pod", "lonely"))
+    assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
+    assert waiting["message"] == "no nodes available to schedule pods"
+    events = await cluster.client.list("v1/Event", namespace="default", fields="reason=FailedScheduling")
+    assert [one["message"] for one in events] == ["no nodes available to schedule pods"]
+    await cluster.add_nodes(1)
+    await cluster.advance(2)  # The back-off of a pod that was refused once.
+    assert (await cluster.client.get("v1/Pod", "lonely"))["spec"]["nodeName"] == "node-0"
+
+
 async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(cluster: Cluster) -> None:
     await cluster.add_nodes(1, shape=NodeShape(cpu="1"))
     await cluster.client.create(pod("first", cpu="700m"))

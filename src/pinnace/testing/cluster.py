@@ -214,7 +214,7 @@ class Cluster:
         life: Life | None = None,
         node_life: Life | None = None,
     ) -> SimulatedNodes:
-        """Add simulated nodes, and a scheduler with the first of them; returns when they are ready.
+        """Add simulated nodes, and a scheduler with the first call, also for 0 nodes; returns when they are ready.
 
         Pods become ready at once; Job pods complete. `life` chooses otherwise for all nodes of the test; only the first
         call may give it.
