@@ -102,8 +102,8 @@ def format_report(report: SchedulingReport, *, runs_on: str = "") -> Iterator[st
 
 
 def _format_scores(fits: list[NodeReport], report: SchedulingReport) -> Iterator[str]:
-    """Yield a table of weighted scores. Plug-ins that give all nodes the same score decide nothing and are left out."""
-    plugins = [name for name in report.weights if len({one.scores.get(name, 0) for one in fits}) > 1]
+    """Yield a table of weighted scores by plug-in. Plug-ins that give no node a score are left out."""
+    plugins = [name for name in report.weights if any(one.scores.get(name) for one in fits)]
     head = ["NODE", "TOTAL", *plugins]
     rows = [
         [one.name, str(one.total), *(str(report.weights[name] * one.scores.get(name, 0)) for name in plugins)]
