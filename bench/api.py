@@ -197,7 +197,9 @@ def fill(server: Server, count: int, namespace: str) -> None:
             )
         path = Path(directory) / "curl"
         path.write_text("".join(config))
-        subprocess.run(["curl", "-s", "--parallel", "--parallel-max", "32", "-K", str(path)], check=True)
+        subprocess.run(
+            ["curl", "-sS", "--no-progress-meter", "--parallel", "--parallel-max", "32", "-K", str(path)], check=True
+        )
 
 
 def requests_in(thousand: str, patches: str, names: str = "b") -> dict[str, str]:

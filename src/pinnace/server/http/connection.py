@@ -397,6 +397,9 @@ class Connection(asyncio.Protocol):
 
     def write_chunks(self, chunks: list[bytes]) -> None:
         """Write chunks of a streaming response."""
+        if len(chunks) == 1 and len(chunks[0]) < LARGE:  # One event, as most are.
+            self._output.write(chunks[0])
+            return
         self._output.write_all(cast("list[bytes | memoryview]", chunks))
 
     # Ending.
