@@ -79,8 +79,7 @@ class ServerContext:
     """Starts the timer that checks the deadlines of all connections."""
     is_watched: bool = False
     """Whether the timer runs: it stops when there is no connection."""
-    is_draining: bool = False
-    """Whether each answer closes its connection."""
+    is_draining: bool = False  # Each answer closes its connection.
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
