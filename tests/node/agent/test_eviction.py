@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.node.agent.conftest import NODE, RealNode
 
 from pinnace.model.objects import Object
+from pinnace.node.pressure.local_storage import find_excess
 from pinnace.node.pressure.signals import MEMORY, NODE_FILES, MachineSignals, Signal, Threshold, parse_thresholds
 
 _LOW = Signal(50 << 20, 1 << 30)
@@ -50,6 +53,36 @@ async def test_a_node_under_pressure_refuses_pods_without_requests(node: RealNod
     requests = {"resources": {"requests": {"memory": "1Mi"}}}
     await node.create("burstable", "sleep 1000", container=requests, tolerations=[{"operator": "Exists"}])
     await node.until_ready("burstable")
+
+
+async def test_a_volume_over_its_limit_evicts_its_pod_alone(node: RealNode) -> None:
+    volumes = [{"name": "work", "emptyDir": {"sizeLimit": "1Mi"}}]
+    mount = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    await node.create(
+        "modest", "head -c 500000 /dev/zero > /work/x; sleep 1000", volumes=volumes, container=dict(mount)
+    )
+    await node.create(
+        "large", "head -c 2000000 /dev/zero > /work/x; echo full; sleep 1000", volumes=volumes, container=mount
+    )
+    await node.until_ready("modest")
+    await node.until_ready("large")
+    await node.until_logs("large", "full\n")
+    await node.agent.eviction.check_local_storage()
+    pod = await node.until_phase("large", "Failed")
+    assert (pod["status"]["reason"], pod["status"]["message"]) == (
+        "Evicted",
+        'Usage of EmptyDir volume "work" exceeds the limit "1Mi". ',
+    )
+    await node.until_ready("modest")
+
+
+def test_the_limits_of_all_containers_are_that_of_the_pod(tmp_path: Path) -> None:
+    (tmp_path / "volumes").mkdir()
+    (tmp_path / "volumes" / "file").write_bytes(b"x" * 3_000_000)
+    limited = {"name": "a", "resources": {"limits": {"ephemeral-storage": "1Mi"}}}
+    expected = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "
+    assert find_excess({"spec": {"containers": [limited, limited]}}, tmp_path) == expected
+    assert find_excess({"spec": {"containers": [limited, {"name": "b"}]}}, tmp_path) == ""
 
 
 async def test_a_healthy_node_evicts_nothing(node: RealNode) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 from pinnace.model import quantity
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object, key_of
+from pinnace.node.pressure.local_storage import find_excess, size_of
 from pinnace.node.pressure.signals import (
     CONDITIONS,
     IMAGE_FILES,
@@ -78,10 +77,18 @@ class Eviction:
         """Check the thresholds until cancelled."""
         while True:
             try:
+                await self.check_local_storage()
                 await self.check()
             except (OSError, RuntimeFailure) as error:
                 _log.warning("the signals of the node could not be read: %s", error)
             await self._clock.sleep(CHECK_SECONDS)
+
+    async def check_local_storage(self) -> None:
+        """Evict the pods whose files exceed their own limits."""
+        for pod in self._context.active_pods():
+            excess = await asyncio.to_thread(find_excess, pod, self._context.directory_of(pod))
+            if excess:
+                self._context.fail(key_of(pod), PodFailure("Evicted", excess, grace_seconds=0.0))
 
     async def check(self) -> Key | None:
         """Read the signals once, write the conditions, and evict at most one pod. Return its key."""
@@ -126,7 +133,7 @@ class Eviction:
     async def _use(self, pod: Object, signal: str) -> int:
         """The memory of a pod's containers, or the disk space of its volumes and logs."""
         if signal in _DISK:
-            return await asyncio.to_thread(_size_of, self._context.directory_of(pod))
+            return await asyncio.to_thread(size_of, self._context.directory_of(pod))
         total = 0
         for sandbox in await self._runtime.sandboxes(*key_of(pod)):
             for one in await self._runtime.containers(sandbox.id):
@@ -156,12 +163,3 @@ def _text(threshold: Threshold, seen: Signal) -> str:
 
 def _binary(amount: int) -> str:
     return str(quantity.parse(f"{amount >> 10}Ki")) if amount >= 1024 else str(amount)
-
-
-def _size_of(directory: Path) -> int:
-    total = 0
-    for place, _, files in os.walk(directory):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512
-    return total
