@@ -45,7 +45,7 @@ async def test_a_pod_that_is_deleted_while_it_starts_is_gone(node: RealNode) -> 
         await node.until_gone(f"short-{number}")
 
     async def is_empty() -> bool:
-        return not await node.runtime.sandboxes() and not list((node.directory / "agent" / "pods").iterdir())
+        return not await node.runtime.sandboxes() and not list((node.directory / "agent" / "pods").glob("*"))
 
     await node.until(is_empty)
 
