@@ -157,6 +157,6 @@ class ImageRecords:
 
     def _write(self, record: ImageRecord) -> None:
         path = self._path(record)
-        beside = path.with_suffix(".new")
+        beside = path.with_suffix(f".{secrets.token_hex(4)}.new")  # Other processes may write the same record.
         beside.write_bytes(msgspec.json.encode(record))
         beside.replace(path)
