@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 from tests.node.images.conftest import LocalRegistry
 from tests.node.images.image_files import BuiltImage, digest, entry, index_of, layer
 
 from pinnace.model.clock import SystemClock
+from pinnace.node.images import registries
 from pinnace.node.images.images import Images
 from pinnace.node.images.manifests import own_platform
 from pinnace.node.images.pulls import Pulls, default_policy
@@ -239,6 +241,20 @@ async def test_a_registry_that_does_not_listen_is_unavailable(images: Images) ->
         pass
     with pytest.raises(RegistryUnavailable, match="does not answer"):
         await images.pull(f"{address}/web:v1")
+
+
+async def test_a_registry_that_hangs_is_unavailable(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registries, "_TIMEOUT", aiohttp.ClientTimeout(sock_connect=10, sock_read=0.1))
+    hanging = asyncio.Event()
+
+    async def hang(request: web.Request) -> web.Response:
+        await hanging.wait()
+        return web.Response()
+
+    async with _serving(hang) as address:
+        with pytest.raises(RegistryUnavailable, match="does not answer"):
+            await images.pull(f"{address}/web:v1")
+        hanging.set()
 
 
 async def test_two_pulls_of_one_image_are_one(images: Images) -> None:
