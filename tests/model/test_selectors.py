@@ -295,6 +295,16 @@ def test_a_selector_of_many_terms_means_the_same(terms: list[str], labels: Mappi
     assert few.matches(labels) is many.matches(labels)
 
 
+@pytest.mark.parametrize("operator", ["in", "notin"])
+@pytest.mark.parametrize("count", [10, 10_000])
+def test_a_selector_of_many_values_means_the_same(operator: str, count: int) -> None:
+    selector = label_selector(f"a {operator} ({','.join(f'v{number}' for number in range(count))}),b")
+    assert selector.matches({"a": "v3", "b": ""}) is (operator == "in")
+    assert selector.matches({"a": "other", "b": ""}) is (operator == "notin")
+    assert selector.matches({"b": ""}) is (operator == "notin")
+    assert not selector.matches({"a": "v3" if operator == "in" else "other"})
+
+
 @pytest.mark.parametrize("term", ["a{}=b", "a{}!=b", "a{}", "!a{}", "a{}>1", "a{} in (x,y)", "a notin (x{})"])
 def test_time_is_linear_in_the_terms(term: str) -> None:
     labels = {f"k{number}": "v" for number in range(10)}

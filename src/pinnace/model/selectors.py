@@ -155,11 +155,17 @@ def _never(labels: Labels) -> bool:
 
 
 _MOST_COMPILED = 64
+_MOST_VALUES = 256
+
+
+def _is_long(requirements: Sequence[Requirement]) -> bool:
+    """Whether a selector has too many terms or values to be compiled: that would hold the interpreter's lock."""
+    return len(requirements) > _MOST_COMPILED or sum(len(one.values) for one in requirements) > _MOST_VALUES
 
 
 def _compile(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
     """Return one expression for all terms: it costs half of a loop over them, on the path of every list and watch."""
-    if len(requirements) > _MOST_COMPILED:
+    if _is_long(requirements):
         return _TermsByKey(requirements).match
     terms = []
     for index, (key, operator, values) in enumerate(requirements):
@@ -240,7 +246,7 @@ def _number_of(text: str | None) -> int | None:
 
 def _share(requirements: tuple[Requirement, ...]) -> LabelSelector:
     """Return the one selector of these requirements. Long ones are not kept: they could fill the memory."""
-    return _shared(requirements) if len(requirements) <= _MOST_COMPILED else LabelSelector(requirements)
+    return LabelSelector(requirements) if _is_long(requirements) else _shared(requirements)
 
 
 _shared = lru_cache(maxsize=4096)(LabelSelector)

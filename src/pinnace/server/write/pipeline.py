@@ -57,6 +57,7 @@ MARKED_SECONDS = 0.003
 """How long a pod that is deleted without a grace period exists after it was marked. In Kubernetes two writes to etcd
 take more than a millisecond, in which controllers see the deletionTimestamp. Here they would never see it."""
 _ENDPOINTS = "/registry/core/endpoints/"
+_DELETED = b"deletionTimestamp"
 
 
 class Write:
@@ -313,7 +314,9 @@ class Pipeline:
         if "resourceVersion" in write.new["metadata"] and not write.call.is_dry_run:
             refuse_revision(write.new["metadata"])
         if (there := self._find(write.call)) is not None:
-            raise write.call.already_exists(is_leaving="deletionTimestamp" in there.decode()["metadata"])
+            # Few objects have the word at all, and a large one takes milliseconds to decode.
+            is_leaving = _DELETED in there.body and "deletionTimestamp" in there.decode()["metadata"]
+            raise write.call.already_exists(is_leaving=is_leaving)
 
     async def _store_result(self, write: Write) -> Written | None:
         """Store, remove or leave the object. Return None if another writer was faster."""
