@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -91,13 +92,16 @@ class KindMapping:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._known: dict[Kind, ServedKind] = {}
+        self._loading: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def find(self, name: KindLike) -> ServedKind:
         """Return the entry of a kind. Raise NoSuchKind; a missing kind is looked up again each time."""
         kind = kind_from(name)
         found = self._known.get(kind)
         if found is None:
-            found = (await self._load(kind.group, kind.version)).get(kind)
+            async with self._loading.setdefault((kind.group, kind.version), asyncio.Lock()):
+                # Many ask for a page at once when controllers start: the first one loads it for all.
+                found = self._known.get(kind) or (await self._load(kind.group, kind.version)).get(kind)
         if found is None:
             raise NoSuchKind(kind)
         return found

@@ -360,16 +360,18 @@ def controllers_of(
     """
     reach = transport_of or (lambda user: InProcessTransport(plane.local(user)))
 
-    def client_of(user: User) -> Client:
-        # In process only aggregated servers are ever unavailable. A controller that needs one tries again by its own
-        # queue: a retry here would delay all its other objects.
-        return Client(Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
-
-    own = client_of(User(f"system:{NAME}", ()))
+    # In process only aggregated servers are ever unavailable. A controller that needs one tries again by its own
+    # queue: a retry here would delay all its other objects.
+    own = Client(
+        Unwarned(reach(User(f"system:{NAME}", ()))), clock=clock, field_manager=NAME, retries=Retries(attempts=1)
+    )
     leader = LeaderElection(own, NAME, namespace=SYSTEM_NAMESPACE) if leads else None
     manager = Manager(own, name=NAME, leader=leader, supervise=plane.supervisor.keep)
     manager.last_change = plane.last_change
     plane.metrics.include(manager.metrics.text)
+
+    def client_of(user: User) -> Client:
+        return own.over(Unwarned(reach(user)))  # All share what discovery has answered.
 
     def client_as(account: str) -> Client:
         if account == OF_SERVER:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Unpack, assert_never
 
 from pinnace.client.client import Client
@@ -27,6 +28,18 @@ Handler = Callable[[Snapshot | None, Snapshot | None], None]
 
 LastChange = Callable[[Kind], int | None]
 """Returns the revision of the last change of a kind; None if it is not known. Only a server in this process has it."""
+
+
+class EmptyKind(NamedTuple):
+    """A kind without objects, as a server in this process knows it."""
+
+    revision: int
+    namespaced: bool
+    changed: asyncio.Event
+    """Set at the first change."""
+
+
+FindEmpty = Callable[[Kind], EmptyKind | None]
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
@@ -95,9 +108,17 @@ class Informer:
 
         return leave
 
-    async def run(self) -> None:
-        """Follow the scope until cancelled."""
+    async def run(self, find_empty: FindEmpty | None = None) -> None:
+        """Follow the scope until cancelled; a kind without objects from its first change on, if that is known."""
         scope = self.scope
+        empty = find_empty(scope.kind) if find_empty is not None and not len(self.cache) else None
+        if empty is not None:
+            self.namespaced = empty.namespaced
+            self._finish_list(str(empty.revision))
+            self._synced.set()
+            self.received += 1
+            self._news.set()
+            await empty.changed.wait()
         events = self._client.follow(
             scope.kind,
             namespace=scope.namespace,
@@ -334,6 +355,8 @@ class Informers:
         self._by_kind: dict[Kind, list[Informer]] = {}
         self._tasks: dict[InformerScope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+        self.find_empty: FindEmpty | None = None
+        """Saves the watches of kinds without objects, if the server is in this process. Set by its owner."""
 
     def get(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
         """Return the informer of a kind, or of some of its objects."""
@@ -385,7 +408,8 @@ class Informers:
 
     async def _follow(self, informer: Informer) -> None:
         kind = informer.scope.kind
-        await self._supervise(f"informer/{kind.api_version}/{kind.name}", informer.run)
+        run = informer.run if self.find_empty is None else partial(informer.run, self.find_empty)
+        await self._supervise(f"informer/{kind.api_version}/{kind.name}", run)
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(list(self._informers.values()))

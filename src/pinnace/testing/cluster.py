@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.auth.users import AUTHENTICATED, MASTERS, User
+from pinnace.auth.users import AUTHENTICATED, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.background_jobs import add_extension_parts
 from pinnace.cluster.bootstrap.creation import bootstrap
-from pinnace.cluster.control_plane import ControlPlane, build, build_on
+from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.foundation import fork_foundation
+from pinnace.cluster.empty_kinds import EmptyKinds
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
 from pinnace.cluster.scheduling import add_scheduler
 from pinnace.cluster.server_config_maps import TRUST, trust_of
@@ -43,9 +43,9 @@ from pinnace.testing.faulty_api import FaultyApi, is_bookkeeping
 from pinnace.testing.handler_time import HandlerTime
 from pinnace.testing.history import ObjectHistory
 from pinnace.testing.recordings import Recording, read_recording, remove_object, store_object
+from pinnace.testing.snapshots import ADMIN, ClusterSnapshot
 from pinnace.testing.wire import Wire, certificates, open_wire
 
-ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 PATIENCE = 10.0
 """The real seconds that a step of a test may take before it counts as hanging."""
 
@@ -53,8 +53,11 @@ RETRY_SECONDS = 30.0
 """The time after a disturbance in which an operator gets over it."""
 _POLL_SECONDS = 0.005
 _CONTROLLERS = "controllers"
-_BOOTSTRAPPED: dict[str, bytes] = {}
-"""The bootstrap objects of the first cluster, which make the next ones start faster."""
+_TEMPLATES: dict[bool, ClusterSnapshot] = {}
+"""The state after the start of a cluster with the default settings, with and without controllers.
+
+The next ones begin with it: they need not do again what the server and its controllers do at their first start.
+"""
 
 
 class Perturbation(Protocol):
@@ -133,13 +136,14 @@ class Cluster:
 
     def _fork_plane(self, clock: ManualClock) -> ControlPlane:
         """Return a control plane with the objects of now."""
+        return self.snapshot().build(self._settings, clock, self._token, self._files)
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Return the objects of now. It takes a millisecond: bytes are shared."""
         store = self.plane.store
         assert isinstance(store, MemoryStore)
         copied = store.fork()
-        foundation = fork_foundation(self._settings, copied, self.plane.fanout.fork(copied), clock)
-        plane = build_on(foundation, self._settings, tokens={self._token: ADMIN}, files=self._files)
-        plane.aggregation.show(certificates().front_proxy_client)
-        return plane
+        return ClusterSnapshot(copied, self.plane.fanout.fork(copied))
 
     async def __aenter__(self) -> Cluster:
         return self
@@ -164,7 +168,9 @@ class Cluster:
         add_extension_parts(self.plane)
         await self._stack.enter_async_context(self.plane.supervisor.running())
         if self._settings.controllers:
-            await self.keep(controllers_of(self.plane, self._files, clock=self.clock).running(), name=_CONTROLLERS)
+            controllers = controllers_of(self.plane, self._files, clock=self.clock)
+            controllers.informers.find_empty = EmptyKinds(self.plane).find
+            await self.keep(controllers.running(), name=_CONTROLLERS)
         for setup in self._node_setups:
             self._simulate(setup)
 
@@ -451,33 +457,33 @@ async def running_cluster(
     built-in controllers run: it starts and settles faster. With `files` namespaces get the CA's certificate, and
     certificate requests are signed.
     """
-    cluster = await _build_cluster(settings, clock or ManualClock(), files)
-    if not controllers:
-        cluster._settings = replace(cluster._settings, controllers=False)
+    chosen = replace(settings or Settings(), controllers=controllers and (settings or Settings()).controllers)
+    is_default = settings is None and files is None
+    template = _TEMPLATES.get(controllers) if is_default else None
+    cluster = await _build_cluster(chosen, clock or ManualClock(), files, template)
     try:
+        if is_default and template is None and clock is None:
+            await cluster.settle()
+            _TEMPLATES[controllers] = cluster.snapshot()
         if over_http:
             await cluster._use_wire()
-        await cluster._begin()
         yield cluster
     finally:
         await cluster.close()
 
 
-async def _build_cluster(settings: Settings | None, clock: ManualClock, files: CertificateFiles | None) -> Cluster:
+async def _build_cluster(
+    settings: Settings, clock: ManualClock, files: CertificateFiles | None, template: ClusterSnapshot | None
+) -> Cluster:
     token = secrets.token_urlsafe(16)
-    is_known = settings is None and bool(_BOOTSTRAPPED)
-    store = MemoryStore()
-    for key, value in _BOOTSTRAPPED.items() if is_known else ():
-        await store.put(key, value, expected=0)
-    plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN}, files=files)
-    ranges = (settings or Settings()).service_ranges
-    if not is_known:
-        await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES, service_ranges=ranges)
-        await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
-        if settings is None:
-            _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
+    if template is not None:
+        return Cluster(template.build(settings, clock, token, files), clock, settings, token, files)
+    plane = await build(settings, MemoryStore(), clock=clock, tokens={token: ADMIN}, files=files)
+    ranges = settings.service_ranges
+    await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES, service_ranges=ranges)
+    await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
     plane.aggregation.show(certificates().front_proxy_client)
-    return Cluster(plane, clock, settings or Settings(), token, files)
+    return Cluster(plane, clock, settings, token, files)
 
 
 def _proxy_trust() -> Object:
