@@ -124,6 +124,7 @@ class FlowControl:
         self._schemas: list[Object] = []
         self._hand_sizes: dict[str, tuple[int, int]] = {}
         self._flows: dict[tuple[object, ...], _Flow] = {}
+        self._user_schemas: dict[tuple[str, tuple[str, ...]], list[tuple[Object, list[Object]]]] = {}
         self._counts: dict[tuple[str, str], FlowCounts] = {}
         self._is_stale = True
         schemas.on_change(self._forget)
@@ -214,6 +215,7 @@ class FlowControl:
     def _reload(self) -> None:
         self._is_stale = False
         self._flows.clear()
+        self._user_schemas.clear()
         specs: dict[str, Any] = {}
         for name, level in self._level_objects.items():
             specs[name] = level.get("spec") or {}
@@ -274,9 +276,9 @@ class FlowControl:
         return flow
 
     def _classify(self, user: User, action: Action) -> _Flow:
-        for schema in self._schemas:
+        for schema, rules in self._schemas_of(user):
             spec = schema["spec"]
-            if not any(_covers(rule, user, action) for rule in spec.get("rules") or ()):
+            if not any(_covers(rule, action) for rule in rules):
                 continue
             by = (spec.get("distinguisherMethod") or {}).get("type")
             distinguished = user.name if by == "ByUser" else action.namespace if by == "ByNamespace" else ""
@@ -293,6 +295,17 @@ class FlowControl:
         free = PriorityLevel("", SeatPool())  # No schema matches: the request need not wait.
         free.is_exempt, free.guaranteed = True, sys.maxsize
         return _Flow(FlowCounts("", ""), free, (), b"")
+
+    def _schemas_of(self, user: User) -> list[tuple[Object, list[Object]]]:
+        """Return the schemas in their order, each with its rules about a user; those without are left out."""
+        key = (user.name, user.groups)
+        known = self._user_schemas.get(key)
+        if known is None:
+            if len(self._user_schemas) >= _MOST_KNOWN:
+                self._user_schemas.clear()
+            rules = [(schema, _rules_about(schema, user)) for schema in self._schemas]
+            known = self._user_schemas[key] = [pair for pair in rules if pair[1]]
+        return known
 
     def _counts_of(self, schema: str, level: str) -> FlowCounts:
         counts = self._counts.get((schema, level))
@@ -316,9 +329,12 @@ def _level_name(schema: Object) -> str:
     return str(((schema.get("spec") or {}).get("priorityLevelConfiguration") or {}).get("name", ""))
 
 
-def _covers(rule: Object, user: User, action: Action) -> bool:
-    if not any(_is_subject(subject, user) for subject in rule.get("subjects") or ()):
-        return False
+def _rules_about(schema: Object, user: User) -> list[Object]:
+    rules = schema["spec"].get("rules") or ()
+    return [rule for rule in rules if any(_is_subject(subject, user) for subject in rule.get("subjects") or ())]
+
+
+def _covers(rule: Object, action: Action) -> bool:
     if action.resource:
         return any(_is_resource(one, action) for one in rule.get("resourceRules") or ())
     return any(_is_url(one, action) for one in rule.get("nonResourceRules") or ())

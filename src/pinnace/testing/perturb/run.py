@@ -18,7 +18,7 @@ from pinnace.testing.perturb.programs import ProgramLauncher
 from pinnace.testing.perturb.replicas import InProcessLauncher, Launcher, Replica
 from pinnace.testing.perturb.scenario import Scenario
 from pinnace.testing.perturb.schedule import Disturbance
-from pinnace.testing.perturb.state import State, end_state
+from pinnace.testing.perturb.state import NormalizedObjects, State, normalize
 
 _UNCOUNTED = frozenset(("events", "leases", "customresourcedefinitions"))
 _CONVERGENCE_POLL_SECONDS = 0.05
@@ -47,6 +47,8 @@ class PerturbedRun:
     disturbance: Disturbance | None
     expected: State | None = None
     """The end state of the undisturbed run, which a program gets some time to reach."""
+    prepared: NormalizedObjects | None = None
+    """The state before the run."""
     writes: int = 0
     events: int = 0
     was_disturbed: bool = False
@@ -82,11 +84,12 @@ class PerturbedRun:
         cluster.perturbation = self
         error = ""
         try:
-            self._agent = self._agent_of(1)
+            self._replica = await self._start_replica()
+            self._agent = self._replica.agent
             cluster.faults.add("seen", self._on_write, client=self._agent, verb="write")
             cluster.faults.event_filter = self._on_event
-            self._frozen = cluster.faults.freeze()
-            self._replica = await self._start_replica()
+            if self.disturbance is not None and self.disturbance.kind in ("stale-restart", "time-travel"):
+                self._frozen = cluster.faults.freeze()
             await self.scenario.act(cluster)
             self._lift_missed()
             state = await self._await_end()
@@ -114,7 +117,7 @@ class PerturbedRun:
 
     async def _state(self) -> State:
         page = await self.cluster.plane.store.list("/registry/")
-        return end_state(page.records, self.scenario.ignore)
+        return normalize(page.records, self.scenario.ignore, self.prepared).state()
 
     # Replicas
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.live_clock import LiveClock
 from pinnace.testing.perturb.run import PerturbedRun, RunOutcome
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed, SearchResult, TimingBug
 from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
-from pinnace.testing.perturb.state import compare
+from pinnace.testing.perturb.state import NormalizedObjects, compare, normalize
 
 _TEST = """\
 async def test_{name}(cluster: Cluster) -> None:
@@ -35,18 +36,18 @@ async def search(
     if base is None:
         async with _fresh_cluster(scenario) as fresh:
             return await search(scenario, base=fresh, kinds=kinds, limit=limit)
-    async with await _prepare(base, scenario) as prepared:
+    async with _prepared(base, scenario) as prepared:
         result = SearchResult(scenario.name)
-        expected = await _run(prepared, scenario, None)
+        expected = await prepared.run(None)
         if expected.error:
             raise ScenarioFailed(f"{scenario.name} fails without a disturbance: {expected.error}")
-        again = await _run(prepared, scenario, None, expected)
+        again = await prepared.run(None, expected)
         result.unstable = compare(expected.state, again.state)
         if result.unstable:
             return result
         began = time.perf_counter()
         for disturbance in list(_points(expected, kinds))[:limit]:
-            outcome = await _run(prepared, scenario, disturbance, expected)
+            outcome = await prepared.run(disturbance, expected)
             result.tried.append(disturbance)
             if differences := _differences(expected, outcome):
                 result.findings.append(_finding(scenario, disturbance, differences, outcome))
@@ -60,9 +61,9 @@ async def replay(scenario: Scenario, disturbance: str, *, base: Cluster | None =
         async with _fresh_cluster(scenario) as fresh:
             return await replay(scenario, disturbance, base=fresh)
     planned = Disturbance.parse(disturbance)
-    async with await _prepare(base, scenario) as prepared:
-        expected = await _run(prepared, scenario, None)
-        return _differences(expected, await _run(prepared, scenario, planned, expected))
+    async with _prepared(base, scenario) as prepared:
+        expected = await prepared.run(None)
+        return _differences(expected, await prepared.run(planned, expected))
 
 
 def _fresh_cluster(scenario: Scenario) -> AbstractAsyncContextManager[Cluster]:
@@ -70,27 +71,35 @@ def _fresh_cluster(scenario: Scenario) -> AbstractAsyncContextManager[Cluster]:
     return running_cluster(clock=None if scenario.operator is not None else LiveClock())
 
 
-async def _prepare(base: Cluster, scenario: Scenario) -> Cluster:
-    """Return a fork in which the operator has been installed, and does not run."""
-    prepared = await base.fork()
-    if scenario.setup is not None:
-        await scenario.setup(prepared)
-    if scenario.operator is None:
-        return prepared
-    manager = await prepared.run(scenario.operator())
-    await prepared.settle()
-    await prepared.kill(manager)
-    return prepared
+@dataclass(frozen=True, slots=True)
+class _PreparedScenario:
+    """A cluster in which the operator has been installed and does not run. Each run gets a fork of it."""
+
+    cluster: Cluster
+    scenario: Scenario
+    objects: NormalizedObjects
+
+    async def run(self, disturbance: Disturbance | None, expected: RunOutcome | None = None) -> RunOutcome:
+        """Run the scenario once. A program gets some time to reach the `expected` end state."""
+        async with await self.cluster.fork() as fork:
+            try:
+                wanted = expected.state if expected is not None else None
+                return await PerturbedRun(fork, self.scenario, disturbance, wanted, self.objects).go()
+            finally:
+                fork.faults.rules.clear()
 
 
-async def _run(
-    prepared: Cluster, scenario: Scenario, disturbance: Disturbance | None, expected: RunOutcome | None = None
-) -> RunOutcome:
-    async with await prepared.fork() as fork:
-        try:
-            return await PerturbedRun(fork, scenario, disturbance, expected.state if expected else None).go()
-        finally:
-            fork.faults.rules.clear()
+@asynccontextmanager
+async def _prepared(base: Cluster, scenario: Scenario) -> AsyncIterator[_PreparedScenario]:
+    async with await base.fork() as cluster:
+        if scenario.setup is not None:
+            await scenario.setup(cluster)
+        if scenario.operator is not None:
+            manager = await cluster.run(scenario.operator())
+            await cluster.settle()
+            await cluster.kill(manager)
+        page = await cluster.plane.store.list("/registry/")
+        yield _PreparedScenario(cluster, scenario, normalize(page.records, scenario.ignore))
 
 
 def _points(expected: RunOutcome, kinds: Sequence[DisturbanceKind]) -> Iterator[Disturbance]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -40,11 +41,43 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SERVER_OWN = frozenset(("apiservices.apiregistration.k8s.io", "endpointslices.discovery.k8s.io", "endpoints"))
 
 
-def end_state(records: Iterable[Record], ignore: Sequence[str] = ()) -> State:
-    """Return the state of stored objects. `ignore` names what may differ: patterns of "resource key: path"."""
-    found: list[tuple[str, str, Any]] = []
-    names: dict[str, str] = {}
+@dataclass(slots=True)
+class NormalizedObjects:
+    """Stored objects without what may differ. Later states reuse those that have not changed."""
+
+    revisions: dict[str, int] = field(default_factory=dict)
+    """By key, the revision of each object."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Generated names and uids, and the texts that stand for them."""
+    objects: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """By key, the resource and name under which an object is compared, and the object."""
+
+    def state(self) -> State:
+        found: State = {}
+        for place, obj in self.objects.values():
+            found.setdefault(place, []).append(obj)
+        for objects in found.values():
+            if len(objects) > 1:
+                objects.sort(key=orjson.dumps)
+        return found
+
+
+def normalize(
+    records: Iterable[Record], ignore: Sequence[str] = (), base: NormalizedObjects | None = None
+) -> NormalizedObjects:
+    """Return stored objects without what may differ. `ignore` names more of that: patterns of "resource key: path".
+
+    Objects that are in `base` at the same revision are taken from there.
+    """
+    known = base or NormalizedObjects()
+    result = NormalizedObjects(names=dict(known.names))
+    changed: list[tuple[str, str, str, Any]] = []
     for record in records:
+        result.revisions[record.key] = record.revision
+        if known.revisions.get(record.key) == record.revision:
+            if record.key in known.objects:
+                result.objects[record.key] = known.objects[record.key]
+            continue
         _, _, group, plural, key = record.key.split("/", 4)
         resource = plural if group == "core" else f"{plural}.{group}"
         if resource in NOISE or resource in _SERVER_OWN:
@@ -52,19 +85,16 @@ def end_state(records: Iterable[Record], ignore: Sequence[str] = ()) -> State:
         obj = orjson.loads(record.value)
         metadata = obj["metadata"]
         if metadata.get("generateName"):
-            names[metadata["name"]] = metadata["generateName"] + "*"
-        names[metadata.get("uid", "")] = "<uid>"
-        found.append((resource, key, obj))
-    names.pop("", None)
-    state: State = {}
-    for resource, key, obj in found:
+            result.names[metadata["name"]] = metadata["generateName"] + "*"
+        if metadata.get("uid"):
+            result.names[metadata["uid"]] = "<uid>"
+        changed.append((record.key, resource, key, obj))
+    for stored_at, resource, key, obj in changed:
         namespace, slash, name = key.rpartition("/")
-        place = f"{resource} {namespace}{slash}{names.get(name, name)}"
+        place = f"{resource} {namespace}{slash}{result.names.get(name, name)}"
         if not _is_ignored(place, "", ignore):
-            state.setdefault(place, []).append(_normalize(obj, names, place, "", ignore))
-    for objects in state.values():
-        objects.sort(key=orjson.dumps)
-    return state
+            result.objects[stored_at] = (place, _normalize(obj, result.names, place, "", ignore))
+    return result
 
 
 def _is_ignored(place: str, path: str, ignore: Sequence[str]) -> bool:
@@ -91,6 +121,8 @@ def compare(expected: State, found: State) -> list[str]:
     lines = []
     for place in sorted(set(expected) | set(found)):
         before, after = expected.get(place, []), found.get(place, [])
+        if before == after:
+            continue
         if len(before) != len(after):
             lines.append(f"{place}: {_count(after)} instead of {_count(before)}")
         else:
