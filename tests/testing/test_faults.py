@@ -288,3 +288,32 @@ async def test_503_is_retried_by_the_client(cluster: Cluster) -> None:
     assert (await getting)["metadata"]["name"] == "default"
     assert rule.count == 1
     assert Retries().attempts > 1
+
+
+@pytest.mark.parametrize(
+    ("resource", "obj"),
+    [
+        ("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        ("leases", {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "shop"}}),
+        (
+            "clusterroles.rbac.authorization.k8s.io",
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "shop"}},
+        ),
+    ],
+    ids=["namespaces", "leases", "roles"],
+)
+async def test_faults_happen_to_system_kinds_too(cluster: Cluster, resource: str, obj: Object) -> None:
+    rule = cluster.faults.error(500, resource=resource, verb="create", times=1)
+    with pytest.raises(errors.InternalError):
+        await cluster.client.create(obj)
+    await cluster.client.create(obj)
+    await cluster.settle()
+    assert rule.count == 1
+
+
+async def test_controllers_get_over_faults_of_their_own_requests(cluster: Cluster) -> None:
+    rule = cluster.faults.error(500, user="system:*", resource="serviceaccounts", verb="create", times=3)
+    await cluster.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    await cluster.advance(60)
+    assert await cluster.client.get("v1/ServiceAccount", "default", namespace="shop")
+    assert rule.count == 3

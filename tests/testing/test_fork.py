@@ -15,6 +15,7 @@ from tests.sdk.websites import website, website_operator
 from pinnace.client.connect import connect
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
 from pinnace.testing.cluster import Cluster, running_cluster
 
 
@@ -96,16 +97,82 @@ async def test_watches_of_a_fork_start_at_its_own_revision(prepared: Cluster) ->
         await watch.aclose()
 
 
-async def test_a_fork_while_writes_are_in_flight_has_each_write_wholly_or_not(prepared: Cluster) -> None:
-    for number in range(20):
-        writing = asyncio.create_task(prepared.client.create(config_map(f"many-{number}")))
+def service(name: str, **spec: object) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"ports": [{"port": 80}], **spec},
+    }
+
+
+async def test_a_fork_in_the_middle_of_a_write_has_nothing_of_it(cluster: Cluster) -> None:
+    webhook = {
+        "name": "pause.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    await cluster.client.create({**kind, "metadata": {"name": "pause"}, "webhooks": [webhook]})
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(endpoint: WebhookEndpoint) -> None:
+        reached.set()
+        await go_on.wait()
+        raise WebhookCallError("paused")
+
+    cluster.plane.webhooks.check_call = pause
+    writing = asyncio.create_task(cluster.client.create(service("late")))
+    await reached.wait()  # Its address is allocated, and it is not stored.
+    async with await cluster.fork() as fork:
+        fork.faults.fail_webhook()
+        go_on.set()
+        written = await writing
+        with pytest.raises(errors.NotFound):
+            await fork.client.get("v1/Service", "late")
+        address = written["spec"]["clusterIP"]
+        taken = await fork.client.create(service("other", clusterIP=address))
+        assert taken["spec"]["clusterIP"] == address, "the fork has not inherited the allocation of a write"
+        await fork.settle()
+    assert (await cluster.client.get("v1/Service", "late"))["spec"]["clusterIP"] == address
+
+
+async def test_forks_beside_many_writers_are_whole_and_stay_as_they_were(prepared: Cluster) -> None:
+    names = {f"many-{number}" for number in range(40)}
+
+    async def write(name: str, turns: int) -> None:
+        for _ in range(turns):  # In process a write takes one turn of the loop.
+            await asyncio.sleep(0)
+        await prepared.client.create(config_map(name, a="1"))
+
+    writing = asyncio.gather(*(write(name, turns) for turns, name in enumerate(sorted(names))))
+    forks: list[tuple[Cluster, set[str], int]] = []
+    while not writing.done():
         await asyncio.sleep(0)
-        async with await prepared.fork() as fork:
-            found = await fork.client.list("v1/ConfigMap", namespace="default")
-            many = {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("many-")}
-            assert many in ({f"many-{one}" for one in range(number)}, {f"many-{one}" for one in range(number + 1)})
-            await fork.client.create(config_map("after"))
-        await writing
+        fork = await prepared.fork()
+        forks.append((fork, await many_in(fork), fork.plane.store.revision))
+    await writing
+    assert await many_in(prepared) == names
+    counts = [len(found) for _, found, _ in forks]
+    assert counts == sorted(counts)
+    assert any(0 < count < len(names) for count in counts), "no fork was made between the writes"
+    for fork, found, revision in forks[:: max(1, len(forks) // 8)]:
+        assert (await many_in(fork), fork.plane.store.revision) == (found, revision)
+        stored = {record.key for record in (await fork.plane.store.list("/registry/core/configmaps/default/")).records}
+        assert {key.rpartition("/")[2] for key in stored if "/many-" in key} == found, "the cache equals the store"
+        for name in sorted(names - found)[:1]:
+            await fork.client.create(config_map(name))
+    for fork, _, _ in forks:
+        await fork.close()
+
+
+async def many_in(cluster: Cluster) -> set[str]:
+    found = await cluster.client.list("v1/ConfigMap", namespace="default")
+    assert all(one["metadata"].get("uid") for one in found)
+    return {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("many-")}
 
 
 async def test_simulated_nodes_go_on_in_a_fork(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.sdk.websites import website, website_operator
 from tests.testing.perturb.operators import BUGS, KIND, Shop, open_shop, scenario
 
+from pinnace.model import errors
 from pinnace.sdk import Context, Operator
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
@@ -91,6 +92,54 @@ async def test_a_scenario_that_fails_by_itself_is_an_error(bare: Cluster) -> Non
 
     with pytest.raises(ScenarioFailed, match="fails without a disturbance: NotFound"):
         await search(Scenario(operator=unsteady, act=act), base=bare)
+
+
+def restless() -> Operator:
+    operator = Operator("restless")
+
+    @operator.reconcile(Shop)
+    async def reconcile(found: Shop, ctx: Context) -> None:
+        await ctx.client.patch(KIND, found.name, {"status": {"seen": found.status.seen + 1}}, subresource="status")
+
+    return operator
+
+
+async def test_a_scenario_that_does_not_settle_is_an_error_that_names_the_controller(
+    bare: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinnace.testing.perturb.run.PATIENCE", 0.5)
+    with pytest.raises(ScenarioFailed, match=r"the cluster has not settled after 0\.5 s"):
+        await search(Scenario(operator=restless, act=open_shop, name="restless"), base=bare)
+    await bare.settle()  # Nothing of it goes on.
+
+
+def hasty(*, correct: bool) -> Operator:
+    """Do not come to rest after a failed write, unless `correct`."""
+    operator = Operator("hasty")
+    state = {"failed": False}
+
+    @operator.reconcile(Shop)
+    async def reconcile(found: Shop, ctx: Context) -> None:
+        if state["failed"] and not correct:
+            await ctx.client.patch(KIND, found.name, {"status": {"seen": found.status.seen + 1}}, subresource="status")
+        elif found.status.phase != "Open":
+            try:
+                await ctx.client.patch(KIND, found.name, {"status": {"phase": "Open"}}, subresource="status")
+            except errors.InternalError:
+                state["failed"] = True
+                raise
+
+    return operator
+
+
+@pytest.mark.parametrize("correct", [True, False])
+async def test_a_disturbed_run_that_does_not_settle_is_a_finding(
+    correct: bool, bare: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinnace.testing.perturb.run.PATIENCE", 2.0)
+    shaky = Scenario(operator=lambda: hasty(correct=correct), act=open_shop, name="hasty")
+    found = await replay(shaky, "failed-write:1", base=bare)
+    assert any("has not settled after" in line for line in found) is not correct
 
 
 @pytest.mark.parametrize("text", ["crash", "crash:0", "explode:1", "crash:x"])
