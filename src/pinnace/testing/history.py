@@ -108,7 +108,7 @@ class ReconcileSpan:
         if self.run.error:
             title += f": {self.run.error}"
         elif self.run.again:
-            title += f": again in {self.run.again:g} s"
+            title += f": again in {self.run.again:.3g} s"
         return TimelineEntry(
             self.time, self.operator, "failed" if self.run.error else "reconcile", title, details, self.length
         )

@@ -47,7 +47,7 @@ _PAGE = """<!doctype html>
 body {{ font: 13px/1.45 system-ui, sans-serif; margin: 0; color: #1c1e21; background: #fff }}
 h1 {{ font-size: 18px; margin: 18px 24px 6px }}
 .legend {{ margin: 0 24px 14px; display: flex; flex-wrap: wrap; gap: 6px 16px; color: #555; font-size: 12px }}
-.legend i {{ display: inline-block; width: 11px; height: 11px; margin-right: 5px; border-radius: 2px;
+.legend i {{ display: inline-block; width: 11px; height: 11px; margin-right: 5px; border: 1px solid; border-radius: 2px;
   vertical-align: -1px }}
 .picture {{ display: grid; grid-template-columns: 104px repeat({count}, minmax(190px, 1fr)); margin: 0 24px 32px;
   row-gap: 3px }}

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
+from pinnace.sdk.operator.operator import Operator
 from pinnace.testing.cluster import Cluster
 
 _IDLE_TURNS = 200
@@ -78,7 +79,10 @@ class InProcessLauncher:
     async def start(self, agent: str) -> Replica:
         operator = self.operator()
         client = self.cluster.client_with_agent(field_manager=operator.name, agent=agent)
-        return InProcessReplica(agent, self.cluster, await self.cluster.run(operator, client=client))
+        # Its definitions are there: only webhooks have to be registered by each replica.
+        options = {"install": operator.declarations.has_endpoints} if isinstance(operator, Operator) else {}
+        manager = await self.cluster.run(operator, client=client, **options)
+        return InProcessReplica(agent, self.cluster, manager)
 
     async def is_at_rest(self) -> bool:
         return True  # `Cluster.settle` knows all managers.

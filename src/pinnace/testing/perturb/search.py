@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from pinnace.testing.cluster import Cluster, running_cluster
@@ -15,6 +17,7 @@ from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed, SearchRes
 from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
 from pinnace.testing.perturb.state import NormalizedObjects, compare, normalize
 
+_RUNS_PER_COLLECTION = 8
 _TEST = """\
 async def test_{name}(cluster: Cluster) -> None:
     assert await replay(SCENARIO, "{disturbance}", base=cluster) == []
@@ -46,13 +49,36 @@ async def search(
         if result.unstable:
             return result
         began = time.perf_counter()
-        for disturbance in list(_points(expected, kinds))[:limit]:
-            outcome = await prepared.run(disturbance, expected)
-            result.tried.append(disturbance)
-            if differences := _differences(expected, outcome):
-                result.findings.append(_finding(scenario, disturbance, differences, outcome))
+        with _rare_collections() as collect:
+            for disturbance in list(_points(expected, kinds))[:limit]:
+                outcome = await prepared.run(disturbance, expected)
+                collect()
+                result.tried.append(disturbance)
+                if differences := _differences(expected, outcome):
+                    result.findings.append(_finding(scenario, disturbance, differences, outcome))
         result.seconds = time.perf_counter() - began
         return result
+
+
+@contextmanager
+def _rare_collections() -> Iterator[Callable[[], None]]:
+    """Collect garbage only between some of the runs, by the function that is yielded after each run.
+
+    A run makes many objects that live as long as it does: a collection in the middle visits them for nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    runs = itertools.count(1)
+
+    def collect() -> None:
+        if next(runs) % _RUNS_PER_COLLECTION == 0:
+            gc.collect(0)
+
+    try:
+        yield collect
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 async def replay(scenario: Scenario, disturbance: str, *, base: Cluster | None = None) -> list[str]:
