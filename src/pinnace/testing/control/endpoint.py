@@ -261,9 +261,9 @@ def _body_of(request: Request) -> dict[str, Any]:
         found = orjson.loads(request.body)
     except orjson.JSONDecodeError as error:
         raise errors.BadRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict | None):
         raise errors.BadRequest("the body is not a JSON object")
-    return found
+    return found or {}
 
 
 def _no_route(request: Request, collections: set[str]) -> errors.ApiError:
