@@ -55,6 +55,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python -m bench.stores
 	@$(BIN)/python -m bench.pods
 	@$(BIN)/python bench/network.py
+	@$(BIN)/python bench/website.py
 
 docs: $(VENV)/.dev ## Build the documentation as a web site in build/site, with search, offline.
 	@$(BIN)/python tools/site.py build/site

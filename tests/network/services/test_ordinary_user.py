@@ -1,11 +1,10 @@
-"""Service addresses and two stories of the notes once more as an ordinary user, when root runs them."""
+"""Service addresses once more as an ordinary user, when root runs them."""
 
 from __future__ import annotations
 
 from tests.node.ordinary_user import needs_root, run_tests_as_ordinary_user
 
 _PODS = "network/services/test_pods.py"
-_NOTES = "examples/test_notes.py"
 
 
 @needs_root
@@ -18,6 +17,4 @@ def test_services_work_for_an_ordinary_user() -> None:
         f"{_PODS}::test_pods_reach_the_api_server_at_its_service_address[nftables]",
         "network/nodes/test_links.py",
         "network/policy/test_pods.py",
-        f"{_NOTES}::test_a_website_is_served_by_a_controller_that_runs_as_a_pod",
-        f"{_NOTES}::test_the_members_of_the_stateful_set_are_found_by_name",
     )

@@ -114,7 +114,7 @@ async def running(declarations: Declarations, client: Client, options: RunOption
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
         registrations = await _registrations(declarations, client)
-        webhooks = await _serve_webhooks(stack, declarations, manager, options, threads)
+        webhooks = await _serve_webhooks(stack, declarations, client, manager, options, threads)
         background = [partial(_check_permissions, declarations, client, manager)]
         if options.install or service is not None:
             if webhooks is not None and service is None:
@@ -148,9 +148,18 @@ async def _serve_metrics(
 
 
 async def _serve_webhooks(
-    stack: AsyncExitStack, declarations: Declarations, manager: Manager, options: RunOptions, threads: HandlerThreads
+    stack: AsyncExitStack,
+    declarations: Declarations,
+    client: Client,
+    manager: Manager,
+    options: RunOptions,
+    threads: HandlerThreads,
 ) -> WebhookServer | None:
-    """Serve webhooks and APIs until the stack unwinds; None if there are none."""
+    """Serve webhooks and APIs until the stack unwinds; None if there are none.
+
+    Replicas that do not lead serve too: they share the certificate and ask for reviews with `client`, since that of the
+    manager does not write without the lease.
+    """
     if not declarations.has_endpoints:
         return None
     from pinnace.sdk.operator.webhook_server import (  # noqa: PLC0415 - aiohttp takes long to import
@@ -158,10 +167,10 @@ async def _serve_webhooks(
         webhooks_listening,
     )
 
-    names = [ApiRegistration(manager.client, (), declarations.name).host_name] if declarations.serves_apis else []
+    names = [ApiRegistration(client, (), declarations.name).host_name] if declarations.serves_apis else []
     at = ListenAddress(options.webhook_host, options.webhook_port, options.service, names)
     computed = _metrics_api(declarations, manager, threads)
-    listening = webhooks_listening(declarations, manager.client, manager.metrics, at=at, computed=computed)
+    listening = webhooks_listening(declarations, client, manager.metrics, at=at, computed=computed)
     return await stack.enter_async_context(listening)
 
 

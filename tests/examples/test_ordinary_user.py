@@ -1,0 +1,10 @@
+"""The stories of the notes and the extensions as pods once more as an ordinary user, when root runs them."""
+
+from __future__ import annotations
+
+from tests.node.ordinary_user import needs_root, run_tests_as_ordinary_user
+
+
+@needs_root
+def test_every_story_works_for_an_ordinary_user() -> None:
+    run_tests_as_ordinary_user("examples/test_notes.py", "examples/test_extensions_as_pods.py")
