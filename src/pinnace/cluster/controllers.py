@@ -15,7 +15,7 @@ from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
-from pinnace.client.transport import Answer, Stream, Transport
+from pinnace.client.transport import Answer, BatchTransport, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.supervisor import Supervisor
 from pinnace.controllers.autoscaling.horizontal import HorizontalPodAutoscalers
@@ -62,7 +62,8 @@ from pinnace.controllers.workloads.replica_sets import ReplicaSets
 from pinnace.controllers.workloads.replication_controllers import replicate
 from pinnace.controllers.workloads.stateful_sets import StatefulSets
 from pinnace.model.clock import AlarmClock, SystemClock
-from pinnace.model.objects import Kind
+from pinnace.model.errors import ApiError
+from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.leader import LeaderElection
@@ -102,6 +103,14 @@ class Unwarned:
             return answer
         kept = {name: value for name, value in answer.headers.items() if name != "warning"}
         return Answer(answer.status, kept, answer.body)
+
+    async def create_many(
+        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    ) -> list[ApiError | None] | None:
+        """As a `BatchTransport`, if the inner transport is one."""
+        if not isinstance(self._inner, BatchTransport):
+            return None
+        return await self._inner.create_many(target, objects, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         return await self._inner.stream(target, headers, silence=silence)
