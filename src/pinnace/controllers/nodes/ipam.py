@@ -30,6 +30,8 @@ class NodeIpam:
         self._taken: dict[str, str] = {}
         """The node of each range."""
         self._next = 0
+        self._is_full = False
+        """Whether no range is free, until one is given back."""
         self._waiting: set[Key] = set()
         self.controller = Controller("node-ipam", self._reconcile)
         manager.informer(NODE).on_change(self._node_changed)
@@ -41,6 +43,7 @@ class NodeIpam:
         if new is None:
             for cidr in [one for one, node in self._taken.items() if node == seen.key.name]:
                 del self._taken[cidr]
+                self._is_full = False
             self._waiting.discard(seen.key)
             for key in self._waiting:
                 self.controller.enqueue(key, "a range is free")
@@ -65,17 +68,21 @@ class NodeIpam:
             await self._client.patch(NODE, key.name, {"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}}, form="strategic")
         except BaseException:
             del self._taken[cidr]
+            self._is_full = False
             raise
         self._waiting.discard(key)
 
     def _free(self) -> str | None:
         count = 2 ** (self._prefix - self._network.prefixlen)
+        if self._is_full:
+            return None
         size = 2 ** (self._network.max_prefixlen - self._prefix)
         for _ in range(count):
             cidr = f"{self._network[self._next * size]}/{self._prefix}"
             self._next = (self._next + 1) % count
             if cidr not in self._taken:
                 return cidr
+        self._is_full = True
         return None
 
 

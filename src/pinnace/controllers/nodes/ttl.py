@@ -12,6 +12,8 @@ NODE = "v1/Node"
 ANNOTATION = "node.alpha.kubernetes.io/ttl"
 _STEPS = ((0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, 2**31 - 1, 300))
 """From and to how many nodes, and the seconds. The ranges overlap, so that a cluster at a border does not oscillate."""
+_PAUSE = 1.0
+"""Seconds that a node of a large cluster waits: while nodes are added by the hundred, the value changes."""
 
 
 class Ttl:
@@ -35,9 +37,9 @@ class Ttl:
         if step != self._step:
             self._step = step
             for key in self._nodes:
-                self.controller.enqueue(key, "size of the cluster")
+                self.controller.enqueue(key, "size of the cluster", after=_PAUSE)
         elif new is not None and new.annotations.get(ANNOTATION) != str(_STEPS[step][2]):
-            self.controller.enqueue(new.key, "node")
+            self.controller.enqueue(new.key, "node", after=_PAUSE if step else 0.0)
 
     async def _reconcile(self, key: Key) -> None:
         seconds = str(_STEPS[self._step][2])

@@ -118,11 +118,15 @@ class Dependents(Generic[Facts]):
 
     def of(self, uid: str) -> list[Facts]:
         """Return the objects that the owner with this UID controls, oldest first."""
+        return sorted(self._read(uid), key=age)
+
+    def unordered(self, uid: str) -> list[Facts]:
+        """Like `of`, in any order: to count many objects."""
         return self._read(uid)
 
     def orphans(self, namespace: str) -> list[Facts]:
         """Return the objects of a namespace that have no controller."""
-        return self._read(f"{namespace}/")
+        return sorted(self._read(f"{namespace}/"), key=age)
 
     def facts(self, snapshot: Snapshot) -> Facts:
         return snapshot.derive(self._facts_of)
@@ -134,9 +138,7 @@ class Dependents(Generic[Facts]):
 
     def _read(self, value: str) -> list[Facts]:
         found = (self._cache.snapshot(key) for key in self._cache.keys_by_index(INDEX, value))
-        facts = [snapshot.derive(self._facts_of) for snapshot in found if snapshot is not None]
-        facts.sort(key=_age)
-        return facts
+        return [snapshot.derive(self._facts_of) for snapshot in found if snapshot is not None]
 
 
 def controller_values(owned: Owned) -> Iterable[str]:
@@ -149,5 +151,6 @@ def index_owned(snapshot: Snapshot) -> Iterable[str]:
     return controller_values(snapshot.derive(owned_of))
 
 
-def _age(owned: Owned) -> tuple[str, str]:
+def age(owned: Owned) -> tuple[str, str]:
+    """Return a sort key: the oldest first."""
     return owned.created, owned.key.name

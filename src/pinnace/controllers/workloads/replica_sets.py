@@ -10,7 +10,7 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.deletion_order import pods_to_delete, restarts_of
-from pinnace.controllers.workloads.ownership import Dependents, index_owned, owned_of
+from pinnace.controllers.workloads.ownership import Dependents, age, index_owned, owned_of
 from pinnace.controllers.workloads.pod_control import (
     POD,
     EventSource,
@@ -28,7 +28,7 @@ from pinnace.controllers.workloads.pod_facts import (
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import NOTHING, LabelSelector, from_labels, from_object
-from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.controller import LOW, Controller, Reported, Result
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 
@@ -36,6 +36,11 @@ REPLICA_SET = "apps/v1/ReplicaSet"
 BURST = 500
 """The most pods that one reconcile creates or deletes: other objects are reconciled in between."""
 _FAILURE = "ReplicaFailure"
+_UNBATCHED = 100
+"""Up to so many pods, each change is reconciled at once. A reconcile reads all pods of a set: in a large one, changes
+wait for others, or each would cost as much as all."""
+_BATCHED_FOR_A_SECOND = 4000
+"""The size from which changes wait for a whole second. Sets of a few hundred pods wait for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,16 @@ class ReplicaSets:
         self._control = PodControl(client, EventSource(manager.recorder, flavor.component))
         self.controller = Controller(flavor.name, self._reconcile, workers=5)
         self.controller.for_(flavor.kind)
-        self.controller.watches_encoded(POD, self._sets_of)
+        self._sizes: dict[Key, int] = {}
+        self._pod_informer = manager.informer(POD)
+        self._pod_informer.on_change(self._hear_pod)
+
+    def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        priority = 0 if self._pod_informer.is_synced else LOW
+        for key in {key for pod in (new, old) if pod is not None for key in self._sets_of(pod)}:
+            size = self._sizes.get(key, 0)
+            seconds = min(1.0, (size / _BATCHED_FOR_A_SECOND) ** 2) if size > _UNBATCHED else 0.0
+            self.controller.enqueue(key, "pod changed", after=seconds, priority=priority)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
         """Yield the set that owns a pod; for an orphan every set that may adopt it."""
@@ -109,30 +123,42 @@ class ReplicaSets:
     async def _reconcile(self, key: Key) -> Result | None:
         snapshot = self._sets.snapshot(key)
         if snapshot is None:
+            self._sizes.pop(key, None)
             return None
         replica_set, selector = snapshot.object, snapshot.derive(self._flavor.selector_of)
-        pods = await self._claim(replica_set, selector)
+        own = await self._claim(replica_set, selector)
         failure: Exception | None = None
-        reason = ""
+        reason, missing = "", 0
         if not is_being_deleted(replica_set):
-            reason = "FailedCreate" if len(pods) < replica_set["spec"]["replicas"] else "FailedDelete"
+            pods = [pod for pod in own if pod.is_active]
+            missing = replica_set["spec"]["replicas"] - len(pods)
+            reason = "FailedCreate" if missing > 0 else "FailedDelete"
             failure = await self._create_or_delete(replica_set, pods)
-        pods = self._active(replica_set, selector)
-        await self._write_status(replica_set, selector, pods, failure, reason)
+        if missing:
+            own = self._matching(replica_set, selector)
+        self._sizes[key] = len(own)
+        pods = [pod for pod in own if pod.is_active]
+        await self._write_status(replica_set, own, pods, failure, reason)
         if failure is not None:
             raise Reported(str(failure)) from failure
+        if abs(missing) > BURST:
+            return Result(requeue_after=0.001)  # Other sets come in between.
         seconds = seconds_to_available(pods, replica_set["spec"].get("minReadySeconds", 0), self._clock.now())
         return Result(requeue_after=seconds)
 
     async def _claim(self, replica_set: Object, selector: LabelSelector) -> list[PodFacts]:
+        """Adopt the pods that match, release those that do not, and return the pods of the set."""
         metadata = replica_set["metadata"]
-        candidates = [*self._pods.of(metadata["uid"]), *self._pods.orphans(metadata["namespace"])]
-        active = [pod for pod in candidates if pod.is_active]
-        return await Adoption(self._client, replica_set, POD).claim(active, lambda pod: selector.matches(pod.labels))
+        own, orphans = self._pods.unordered(metadata["uid"]), self._pods.orphans(metadata["namespace"])
+        if not orphans and all(selector.matches(pod.labels) for pod in own):
+            return own
+        active = [pod for pod in (*own, *orphans) if pod.is_active]
+        await Adoption(self._client, replica_set, POD).claim(active, lambda pod: selector.matches(pod.labels))
+        return self._matching(replica_set, selector)
 
-    def _active(self, replica_set: Object, selector: LabelSelector) -> list[PodFacts]:
-        own = self._pods.of(replica_set["metadata"]["uid"])
-        return [pod for pod in own if pod.is_active and selector.matches(pod.labels)]
+    def _matching(self, replica_set: Object, selector: LabelSelector) -> list[PodFacts]:
+        own = self._pods.unordered(replica_set["metadata"]["uid"])
+        return [pod for pod in own if selector.matches(pod.labels)]
 
     async def _create_or_delete(self, replica_set: Object, pods: Sequence[PodFacts]) -> Exception | None:
         missing = replica_set["spec"]["replicas"] - len(pods)
@@ -142,7 +168,7 @@ class ReplicaSets:
             return await slow_start([create] * min(missing, BURST))
         if missing < 0:
             chosen = pods_to_delete(
-                pods,
+                sorted(pods, key=age),
                 min(-missing, BURST),
                 related=self._related_pods(replica_set),
                 restarts_of=lambda pod: restarts_of(self._decode(pod)),
@@ -167,16 +193,16 @@ class ReplicaSets:
     async def _write_status(
         self,
         replica_set: Object,
-        selector: LabelSelector,
+        own: Sequence[PodFacts],
         pods: Sequence[PodFacts],
         failure: Exception | None,
         reason: str,
     ) -> None:
+        """Write the status if it has changed. `pods` are the active ones of the set's `own`."""
         before = replica_set.get("status") or {}
         status = self._status_of(replica_set, pods)
         if self._flavor.counts_terminating:
-            own = self._pods.of(replica_set["metadata"]["uid"])
-            status["terminatingReplicas"] = sum(pod.is_terminating and selector.matches(pod.labels) for pod in own)
+            status["terminatingReplicas"] = sum(pod.is_terminating for pod in own)
         status.update(self._failure_conditions(before, failure, reason))
         if status != before:
             await self._client.update_status({**replica_set, "status": status})

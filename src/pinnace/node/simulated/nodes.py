@@ -57,6 +57,7 @@ class _Machine:
     turn: int
     """Its position in the order of lease renewals."""
     uid: str = ""
+    has_lease: bool = False
     host_ips: tuple[str, ...] = ()
     pod_network: str = POD_NETWORK
 
@@ -228,13 +229,21 @@ class SimulatedNodes:
         if machine is None or key.name in self._stopped:
             return None
         now = to_rfc3339_micro(self._clock.now())
-        try:
-            await self.kubelet(key.name).patch(
-                _LEASE, key.name, {"spec": {"renewTime": now}}, namespace=_LEASE_NAMESPACE
-            )
-        except errors.NotFound:
-            await self._create_lease(key.name, machine, now)
+        if machine.has_lease:
+            await self._renew_lease(key.name, machine, now)
+        else:
+            try:
+                await self._create_lease(key.name, machine, now)
+            except errors.AlreadyExists:  # The server was started again.
+                await self._renew_lease(key.name, machine, now)
         return Result(requeue_after=self._until_next_turn(machine))
+
+    async def _renew_lease(self, name: str, machine: _Machine, now: str) -> None:
+        machine.has_lease = True
+        try:
+            await self.kubelet(name).patch(_LEASE, name, {"spec": {"renewTime": now}}, namespace=_LEASE_NAMESPACE)
+        except errors.NotFound:
+            await self._create_lease(name, machine, now)
 
     async def _create_lease(self, name: str, machine: _Machine, now: str) -> None:
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": machine.uid}
@@ -245,6 +254,7 @@ class SimulatedNodes:
             "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
         }
         await self.kubelet(name).create(lease)
+        machine.has_lease = True
 
     def _until_next_turn(self, machine: _Machine) -> float:
         """Nodes renew in groups, one group per turn: few wake-ups, and no burst of all nodes at once."""
