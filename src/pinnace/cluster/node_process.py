@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -19,6 +20,7 @@ from pinnace.cluster.scratch import remove_abandoned
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
+from pinnace.network.service_range import SERVICE_RANGE
 
 _STOP_SECONDS = 30.0
 _CODE = "from pinnace.cli.main import main; main()"
@@ -55,12 +57,17 @@ def add_nodes(
             settings.node + suffix,
             place,
             f"10.244.{number}.0/24",
-            settings.service_range,
+            _ipv4_range(settings.service_ranges),
             links,
             has_egress=settings.has_egress,
             is_temporary=settings.data_dir is None,
         )
         _add_node(plane, node, access, files)
+
+
+def _ipv4_range(ranges: Sequence[str]) -> str:
+    """Return the range whose addresses the nodes of this machine serve: their pods have IPv4 addresses alone."""
+    return next((one for one in ranges if ip_network(one).version == 4), SERVICE_RANGE)
 
 
 def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: CertificateFiles) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from ipaddress import ip_address, ip_network
 
 from tests.network.services.conftest import PodCluster, run_pod_cluster
 
@@ -66,3 +67,18 @@ async def test_a_flood_of_queries_leaves_the_node_alive() -> None:
             return await _look_up(pods, "kubernetes.default")
 
         await pods.until(looked_up, "['10.96.0.1']")
+
+
+async def test_services_and_names_work_in_another_service_range() -> None:
+    async with run_pod_cluster(service_range="10.97.16.0/20") as pods:
+        await pods.start_server("one")
+        service = await pods.create_service()
+        assert ip_address(service["spec"]["clusterIP"]) in ip_network("10.97.16.0/20")
+        await pods.start_client()
+
+        async def answer() -> str:
+            return (await pods.fetch("client", "http://web/")).partition(" ")[0]
+
+        await pods.until(answer, "one")
+        assert "nameserver 10.97.16.10" in (await pods.run("client", "cat", "/etc/resolv.conf"))[1]
+        assert (await pods.fetch("client", "http://10.97.16.200/")).startswith("curl 7:")
