@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.extensions.definitions import BOATS, DEFINITIONS, Cluster, boat, boats, condition, definition
 from tests.server.in_process import control_plane
 
@@ -29,7 +31,9 @@ async def test_a_definition_waits_for_objects_that_finalizers_hold(cluster: Clus
     )
     assert told["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     await cluster.gone(f"{BOATS}/free")
-    assert "deletionTimestamp" in (await cluster.get(f"{BOATS}/pinnace")).json["metadata"]
+    async with asyncio.timeout(60):  # The deletions go on side by side.
+        while "deletionTimestamp" not in (await cluster.get(f"{BOATS}/pinnace")).json["metadata"]:
+            await asyncio.sleep(0)
     refused = await cluster.post(BOATS, boat("late"))
     assert refused.status == 403
     assert "create not allowed while custom resource definition is terminating" in refused.message
