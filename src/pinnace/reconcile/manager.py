@@ -27,6 +27,8 @@ from pinnace.reconcile.metrics import Metrics
 from pinnace.reconcile.supervision import Run, Supervise, run_unsupervised
 
 _TURNS = 10
+_MOST_TURNS = 1_000
+"""Slices may also be those of others, who are never idle."""
 
 
 class WorkGoesOn(Exception):
@@ -154,9 +156,11 @@ class Manager:
         slices = SliceQueue.of_loop()
         while True:
             turns = 0
-            while turns < _TURNS:  # Handlers may spread their work over slices before they queue a key.
+            for _ in range(_MOST_TURNS):  # Handlers may spread their work over slices before they queue a key.
                 await asyncio.sleep(0)
                 turns = turns + 1 if slices.is_idle else 0
+                if turns == _TURNS:
+                    break
             for controller in self._controllers if not self.is_standby else ():
                 await controller.queue.idle()
             await self.recorder.idle()
