@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -79,6 +80,21 @@ def test_top_shows_nodes_pods_and_containers(kubectl: Kubectl) -> None:
     header, row = kubectl("top pods --containers").splitlines()
     assert header.split() == ["POD", "NAME", "CPU(cores)", "MEMORY(bytes)"]
     assert row.split()[1:] == ["worker", "1m", "1Mi"]
+    for command in (
+        "top nodes",
+        "top pods",
+        "top pods -A",
+        "top pods --containers -l app=worker",
+        "top pods -l app=no",
+    ):
+        ours = subprocess.run(
+            [sys.executable, "-m", "pinnace.cli.main", *shlex.split(command), "--kubeconfig", str(kubectl.kubeconfig)],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
+        )
+        theirs = kubectl.outcome(command)
+        assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.code, theirs.stdout, theirs.stderr), command
 
 
 def test_autoscale_makes_an_autoscaler_of_the_usage(kubectl: Kubectl) -> None:

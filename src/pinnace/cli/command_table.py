@@ -85,6 +85,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "watch": CommandEntry("watch", "watch", "Show objects, then each change as it happens."),
         "logs": CommandEntry("logs", "logs", "Print the logs of containers."),
         "exec": CommandEntry("exec", "exec_", "Run a command in a container."),
+        "top": CommandEntry("top", "top", "Show the CPU and memory in use, of nodes or pods."),
         "port-forward": CommandEntry("port_forward", "port_forward", "Forward local ports to a pod."),
     },
 }

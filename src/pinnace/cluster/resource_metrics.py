@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 
 from pinnace.cluster.local_answers import LocalAnswer
+from pinnace.cluster.measured_pods import MeasuredObjects
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.model import errors, quantity
 from pinnace.model.byte_streams import Duplex
@@ -88,6 +89,7 @@ class ResourceMetrics:
         self._fanout = fanout
         self._clock = clock
         self._sources: list[UsageSource] = []
+        self._objects = MeasuredObjects()
 
     def add_source(self, source: UsageSource) -> None:
         self._sources.append(source)
@@ -112,6 +114,7 @@ class ResourceMetrics:
                 raise errors.MethodNotAllowed(method.lower(), group=GROUP, plural=path[-1])
             if path != [""]:
                 await asyncio.gather(*(source.refresh() for source in self._sources))
+            self._objects.prune(len(self._fanout.cache(_PODS).entries), len(self._fanout.cache(_NODES).entries))
             found = self._answer(path, {name: values[0] for name, values in parse_qs(parts.query).items()})
         except errors.ApiError as error:
             return LocalAnswer(error.code, orjson.dumps(error.status))
@@ -145,7 +148,7 @@ class ResourceMetrics:
     def _pods(
         self, namespace: str, labels: LabelSelector, fields: FieldSelector, *, only: str = ""
     ) -> Iterable[Object]:
-        cache = self._fanout.cache(_PODS)
+        cache, now = self._fanout.cache(_PODS), to_rfc3339(self._clock.now())
         equalities = labels.equalities()
         if only:
             keys = [f"{namespace}/{only}"]
@@ -157,16 +160,17 @@ class ResourceMetrics:
             entry = cache.entries.get(key)
             if entry is None or not _is_selected(entry, key, labels, fields):
                 continue
-            pod = entry.decode()
+            pod = self._objects.pod(key, entry)
             usage = self._usage_of(pod)
             if usage is not None:
                 containers = [{"name": name, "usage": _texts(used)} for name, used in usage.items()]
-                yield {**self._head("PodMetrics", pod), "containers": containers}
+                yield {**_head("PodMetrics", pod, now), "containers": containers}
 
     def _nodes(self, labels: LabelSelector, fields: FieldSelector, *, only: str = "") -> Iterable[Object]:
         totals: dict[str, dict[str, Quantity]] = {}
-        for entry in self._fanout.cache(_PODS).entries.values():
-            pod = entry.decode()
+        now = to_rfc3339(self._clock.now())
+        for key, entry in self._fanout.cache(_PODS).entries.items():
+            pod = self._objects.pod(key, entry)
             for used in (self._usage_of(pod) or {}).values():
                 total = totals.setdefault(pod["spec"]["nodeName"], {})
                 for resource, amount in used.items():
@@ -179,27 +183,14 @@ class ResourceMetrics:
             node = found.decode()
             measured = next((own for one in self._sources if (own := one.node_usage_of(node)) is not None), None)
             if measured is not None or key in totals or MARK in (node["metadata"].get("annotations") or {}):
-                yield {**self._head("NodeMetrics", node), "usage": _texts(measured or totals.get(key, _IDLE))}
+                yield {**_head("NodeMetrics", node, now), "usage": _texts(measured or totals.get(key, _IDLE))}
 
     def _usage_of(self, pod: Object) -> ContainerUsages | None:
         entry = self._fanout.cache(_NODES).entries.get(pod["spec"].get("nodeName") or "")
         if entry is None or (pod.get("status") or {}).get("phase") != "Running":
             return None
-        node = entry.decode()
+        node = self._objects.node(pod["spec"]["nodeName"], entry)
         return next((found for one in self._sources if (found := one.usage_of(pod, node)) is not None), None)
-
-    def _head(self, kind: str, about: Object) -> Object:
-        now = to_rfc3339(self._clock.now())
-        known = about["metadata"]
-        metadata = {name: known[name] for name in ("name", "namespace", "labels") if known.get(name)}
-        metadata["creationTimestamp"] = now
-        return {
-            "kind": kind,
-            "apiVersion": _API_VERSION,
-            "metadata": metadata,
-            "timestamp": now,
-            "window": _WINDOW,
-        }
 
 
 def add_usage_source(api_services: ApiServices, fanout: Fanout, clock: Clock, source: UsageSource) -> None:
@@ -209,6 +200,19 @@ def add_usage_source(api_services: ApiServices, fanout: Fanout, clock: Clock, so
         metrics = ResourceMetrics(fanout, clock)
         api_services.add_built_in(metrics)
     metrics.add_source(source)
+
+
+def _head(kind: str, about: Object, now: str) -> Object:
+    known = about["metadata"]
+    metadata = {name: known[name] for name in ("name", "namespace", "labels") if known.get(name)}
+    metadata["creationTimestamp"] = now
+    return {
+        "kind": kind,
+        "apiVersion": _API_VERSION,
+        "metadata": metadata,
+        "timestamp": now,
+        "window": _WINDOW,
+    }
 
 
 def _is_selected(entry: CachedObject, key: str, labels: LabelSelector, fields: FieldSelector) -> bool:

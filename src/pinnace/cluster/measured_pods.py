@@ -1,0 +1,90 @@
+"""Pods as the metrics API reads them: the few fields that it needs, decoded once per version of a pod."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pinnace.model.objects import Object
+from pinnace.server.cache.watch_cache import CachedObject
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Container(msgspec.Struct, gc=False):
+    name: str = ""
+    resources: dict[str, object] | None = None
+
+
+class _Spec(msgspec.Struct, gc=False):
+    nodeName: str = ""
+    containers: list[_Container] | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Node(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_node = msgspec.json.Decoder(_Node).decode
+
+
+class MeasuredObjects:
+    """The fields of pods and nodes that decide their usage. They are shared: readers do not change them."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[CachedObject, Object]] = {}
+        self._nodes: dict[str, tuple[CachedObject, Object]] = {}
+
+    def pod(self, key: str, entry: CachedObject) -> Object:
+        """Return metadata, nodeName, containers with their resources, and the phase of a pod."""
+        known = self._pods.get(key)
+        if known is None or known[0] is not entry:
+            found = _decode_pod(entry.body)
+            containers = [{"name": one.name, "resources": one.resources} for one in found.spec.containers or ()]
+            pod = {
+                "metadata": _metadata(found.metadata),
+                "spec": {"nodeName": found.spec.nodeName, "containers": containers},
+                "status": {"phase": found.status.phase},
+            }
+            known = self._pods[key] = (entry, pod)
+        return known[1]
+
+    def node(self, key: str, entry: CachedObject) -> Object:
+        """Return the metadata of a node."""
+        known = self._nodes.get(key)
+        if known is None or known[0] is not entry:
+            known = self._nodes[key] = (entry, {"metadata": _metadata(_decode_node(entry.body).metadata)})
+        return known[1]
+
+    def prune(self, pods: int, nodes: int) -> None:
+        """Forget all where many are gone; `pods` and `nodes` are the numbers of those that exist."""
+        if len(self._pods) > 2 * pods + 64:
+            self._pods.clear()
+        if len(self._nodes) > 2 * nodes + 64:
+            self._nodes.clear()
+
+
+def _metadata(found: _Metadata) -> Object:
+    return {
+        "name": found.name,
+        "namespace": found.namespace,
+        "uid": found.uid,
+        "labels": found.labels,
+        "annotations": found.annotations,
+    }
