@@ -44,8 +44,8 @@ _decode_pod = msgspec.json.Decoder(_Pod).decode
 _decode_node = msgspec.json.Decoder(_Node).decode
 
 
-class MeasuredObjects:
-    """The fields of pods and nodes that decide their usage. They are shared: readers do not change them."""
+class MeasuredPods:
+    """The fields of pods, and of their nodes, that decide their usage. They are shared: readers do not change them."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[CachedObject, Object]] = {}

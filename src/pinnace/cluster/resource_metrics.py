@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 
 from pinnace.cluster.local_answers import LocalAnswer
-from pinnace.cluster.measured_pods import MeasuredObjects
+from pinnace.cluster.measured_pods import MeasuredPods
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.model import errors, quantity
 from pinnace.model.byte_streams import Duplex
@@ -89,7 +89,7 @@ class ResourceMetrics:
         self._fanout = fanout
         self._clock = clock
         self._sources: list[UsageSource] = []
-        self._objects = MeasuredObjects()
+        self._objects = MeasuredPods()
 
     def add_source(self, source: UsageSource) -> None:
         self._sources.append(source)
