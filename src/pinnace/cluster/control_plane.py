@@ -18,6 +18,7 @@ from pinnace.cluster.foundation import Foundation, lay_foundation
 from pinnace.cluster.health import Health
 from pinnace.cluster.nodes import LateStreams, Nodes
 from pinnace.cluster.pod_forwards import PodForwards
+from pinnace.cluster.request_spans import trace_server
 from pinnace.cluster.security import Security, build_security
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.settings import Settings
@@ -157,6 +158,8 @@ def build_on(
         metrics=metrics,
         audit=audit,
     )
+    if settings.tracing:
+        trace_server(api, admission, webhooks, foundation.store)
     addresses.connect(LocalApi(api, SYSTEM))
     _add_gauges(metrics, foundation, aggregation, flows, audit)
     return ControlPlane(

@@ -61,6 +61,8 @@ class Settings:
     """A minor such as 1.31; the newest if empty."""
     name: str = kubeconfig.DEFAULT_NAME
     old_versions: bool = True
+    tracing: bool = False
+    """Whether requests, admission, webhooks and writes are spans of OpenTelemetry, which the process has loaded."""
     controllers: bool = True
     """Whether the built-in controllers run."""
     scheduler: bool = True

@@ -32,6 +32,7 @@ from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.model import errors
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.tracing import span
 from pinnace.reconcile import metrics as names
 from pinnace.reconcile.events import EventRecorder, EventType
 from pinnace.reconcile.exclusion import Exclusion
@@ -42,7 +43,6 @@ from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES, Closed, Queue
-from pinnace.reconcile.tracing import span
 from pinnace.reconcile.turns import Turns
 
 LOW = -100

@@ -1,0 +1,46 @@
+"""Spans of a server: a write is one trace from the request to the store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import asyncio
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pinnace.cluster.settings import Settings
+from pinnace.testing.cluster import running_cluster
+
+exporter, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+
+async def main():
+    async with running_cluster(settings=Settings(tracing=True, controllers=False)) as cluster:
+        exporter.clear()
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}'
+        headers = {"content-type": "application/json", "traceparent": parent}
+        answer = await cluster.plane.local().request("POST", "/api/v1/namespaces/default/configmaps", body, headers)
+        assert answer.status == 201, answer
+    trace_id = int("0af7651916cd43dd8448eb211c80319c", 16)
+    spans = {one.name: one for one in exporter.get_finished_spans() if one.context.trace_id == trace_id}
+    request = spans["POST /api/v1/namespaces/default/configmaps"]
+    assert request.parent.span_id == 0xb7ad6b7169203331
+    assert request.attributes["http.response.status_code"] == 201
+    for name in ("admission mutate", "admission validate", "store put"):
+        assert spans[name].parent.span_id == request.context.span_id, name
+    assert spans["store put"].attributes["key"] == "/registry/core/configmaps/default/a"
+    print("traced")
+
+asyncio.run(main())
+"""
+
+
+def test_a_write_is_one_trace_from_the_request_to_the_store() -> None:
+    paths = {"PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], env=paths, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "traced\n", ran.stderr
