@@ -83,11 +83,18 @@ _PAGES = {
 }
 
 
+class StepClock(ManualClock):
+    """A clock on which as much time has passed as a step says."""
+
+    def monotonic(self) -> float:
+        return self.now().timestamp()
+
+
 class Replay:
     """One controller for all cases."""
 
     def __init__(self) -> None:
-        self._clock = ManualClock()
+        self._clock = StepClock()
         self._transport = TableTransport()
         self._client = Client(self._transport, clock=self._clock)
 

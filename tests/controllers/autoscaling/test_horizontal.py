@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -117,6 +118,23 @@ async def test_pods_below_the_target_become_fewer_after_the_window(
     assert await replicas(world) == 1
     (event,) = await events_of(world, "SuccessfulRescale")
     assert event["message"] == "New size: 1; reason: All metrics below target"
+
+
+async def test_a_clock_that_jumps_does_not_empty_the_window(
+    world: World, clock: ManualClock, metrics: FakeMetrics
+) -> None:
+    metrics.cpu = dict.fromkeys(await run_web(world, clock, 4), "500m")
+    await world.client.create(autoscaler())
+    await world.settle()
+    metrics.cpu = dict.fromkeys(metrics.cpu, "100m")
+    for jump in (timedelta(days=-1), timedelta(days=2)):
+        clock.set(clock.now() + jump)
+        await clock.advance(16)
+        await world.settle()
+        assert await replicas(world) == 4
+    await clock.advance(400)
+    await world.settle()
+    assert await replicas(world) < 4
 
 
 async def test_a_changed_value_is_seen_within_the_sync_period(

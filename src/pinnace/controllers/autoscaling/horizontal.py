@@ -94,7 +94,7 @@ class HorizontalPodAutoscalers:
         target = await self._read_target(autoscaler)
         current, limits = target.replicas, limits_of(autoscaler["spec"])
         history = self._histories.setdefault(key, ScaleHistory())
-        history.begin(current, self._now())
+        history.begin(current, self._client.clock.monotonic())
         if current == 0:
             message = "scaling is disabled since the replica count of the target is zero"
             self._set_condition(autoscaler, "ScalingActive", "False", "ScalingDisabled", message)
@@ -108,7 +108,7 @@ class HorizontalPodAutoscalers:
             wanted = await self._decide(key, autoscaler, target, limits)
         if wanted.replicas != current:
             await self._rescale(autoscaler, target, wanted)
-            history.note_scale(limits, current, wanted.replicas, self._now())
+            history.note_scale(limits, current, wanted.replicas, self._client.clock.monotonic())
         self._set_status(autoscaler, current, wanted.replicas, wanted.metrics)
         if wanted.replicas != current:
             autoscaler["status"]["lastScaleTime"] = to_rfc3339(self._client.clock.now())
@@ -131,7 +131,8 @@ class HorizontalPodAutoscalers:
         current = target.replicas
         proposed, name, metrics = await self._propose(key, autoscaler, target, limits)
         reason = f"{name} above target" if proposed > current else "All metrics below target"
-        decision = decide(self._histories[key], limits, current, proposed, self._now())
+        # Monotonic, as in Kubernetes: a clock that jumps must neither empty a window nor keep it for a day.
+        decision = decide(self._histories[key], limits, current, proposed, self._client.clock.monotonic())
         self._set_condition(autoscaler, "AbleToScale", "True", *decision.able)
         limited: ConditionStatus = "True" if decision.is_limited else "False"
         self._set_condition(autoscaler, "ScalingLimited", limited, *decision.limited)

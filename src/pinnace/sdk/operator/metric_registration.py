@@ -92,7 +92,7 @@ class MetricRegistration:
         if service and service.get("name") not in (self._name, f"{self._name}-dev"):
             raise NotEstablished(
                 f"APIService {name} leads to {service.get('namespace')}/{service.get('name')}, and a cluster has one "
-                "server for it: run an operator with `operator.metrics.multiplex()`, which serves both"
+                "server for it: delete that APIService, and serve its metrics from this operator too"
             )
 
 
