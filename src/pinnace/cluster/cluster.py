@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from ipaddress import ip_network
@@ -40,6 +40,7 @@ from pinnace.cluster.server_config_maps import add_config_maps
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.stall_watch import StallWatch
 from pinnace.cluster.storage import open_store, shared_credentials
+from pinnace.model.tracing import is_loaded
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.server.http.server import HttpServer, tls_context
@@ -93,7 +94,7 @@ async def running(
             stack.push_async_callback(store.close)
         tokens = {token: User("admin", (MASTERS,))}
         plane = await build(
-            settings,
+            replace(settings, tracing=settings.tracing or is_loaded()),
             store,
             tokens=tokens,
             files=files,

@@ -42,7 +42,6 @@ from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.security import AuthorizationModeError
 from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
 from pinnace.kinds.definitions import NoDefinitions, minors
-from pinnace.model.tracing import is_loaded
 from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.node.simulated.stages import InvalidStage
 from pinnace.schema.cel.times import parse_duration
@@ -283,7 +282,6 @@ def up(
         signing_algorithms=tuple(oidc_signing_algs.split(",")),
     )
     settings = Settings(
-        tracing=is_loaded(),
         data_dir=_data_dir(data_dir, ephemeral=ephemeral),
         etcd=etcd,
         host=host,
