@@ -48,7 +48,7 @@ class ItemGroups:
 
     async def encode(self, encoder: ItemEncoder, entries: list[CachedObject], slices: Slices) -> list[bytes]:
         """Return the encoded items in pieces. Other requests are handled in between."""
-        self._groups.make_room(2 * sum(len(entry.body) for entry in entries))
+        self._groups.make_room(2 * sum(len(entry.stored or entry.body) for entry in entries))
         pieces: list[bytes] = []
         at, moment = 0, encoder.moment()
         while at < len(entries):

@@ -47,11 +47,12 @@ def restamp(body: bytes, revision: int) -> bytes:
 class CachedObject:
     """One object at one revision. Labels and selectable fields are decoded at the first use and kept."""
 
-    __slots__ = ("_fields", "_labels", "_stored", "body", "revision", "served")
-    _stored: bytes
+    __slots__ = ("_fields", "_labels", "body", "revision", "served", "stored")
 
     def __init__(self, body: bytes, revision: int) -> None:
         self.body = body
+        self.stored: bytes | None = None
+        """The stored value of an object whose body is made at its first use. Its size is known without the body."""
         self.revision = revision
         self._labels: dict[str, str] | None = None
         self._fields: tuple[object, dict[str, str]] | None = None
@@ -62,16 +63,16 @@ class CachedObject:
     def from_store(cls, value: bytes, revision: int) -> CachedObject:
         """Return an object whose `body` is made at the first use: a start reads many that no client asks for soon."""
         entry = cls.__new__(cls)
-        entry._stored = value
+        entry.stored = value
         entry.revision = revision
         entry._labels = entry._fields = entry.served = None
         return entry
 
     def __getattr__(self, name: str) -> bytes:
         # Called only where an attribute is missing: the body of an object that was read at the start.
-        if name != "body":
+        if name != "body" or self.stored is None:
             raise AttributeError(name)
-        body = self.body = stamp(self._stored, self.revision)
+        body = self.body = stamp(self.stored, self.revision)
         return body
 
     def at(self, revision: int) -> CachedObject:

@@ -464,7 +464,10 @@ async def _sort_in_slices(
 
 def _is_large(representation: Representation, entries: list[CachedObject]) -> bool:
     """Whether a list of these objects is encoded in slices."""
-    return len(entries) > representation.most_at_once or sum(len(entry.body) for entry in entries) > _MOST_BYTES
+    return (
+        len(entries) > representation.most_at_once
+        or sum(len(entry.stored or entry.body) for entry in entries) > _MOST_BYTES
+    )
 
 
 async def _encode_object_later(waiting: Awaitable[None], representation: Representation, entry: CachedObject) -> Body:
