@@ -163,8 +163,8 @@ class EmbeddedRuntime(NodeSockets):
             await self._channels.await_first(sandbox, ours)
             await self._open_ports(record)
         except (RuntimeFailure, OSError, PortInUse) as error:
-            ours.close()
             await self.remove_sandbox(sandbox)
+            ours.close()  # If no channel has it yet; one has closed it before.
             raise SandboxFailed(
                 f"failed to create the sandbox of pod {config.namespace}/{config.name}: {error}"
             ) from error
