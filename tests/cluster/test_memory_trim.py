@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.cluster.memory_trim import GROWTH, TIMES, MemoryTrim, glibc_trim, process_memory
+from pinnace.cluster.memory_trim import COLLECT_EVERY, GROWTH, TIMES, MemoryTrim, glibc_trim, process_memory
 
 START = 100 << 20
 
@@ -32,6 +32,22 @@ async def test_memory_is_given_back_after_the_process_has_grown() -> None:
     process.needed = START  # A client has closed its connection: the process is no smaller for that.
     await trim.check()
     assert (process.trims, process.size) == (2, START)
+
+
+async def test_garbage_in_cycles_is_collected_after_the_process_has_grown() -> None:
+    process, collections = Process(), 0
+
+    def collect() -> None:
+        nonlocal collections
+        collections += 1
+
+    trim = MemoryTrim(trim=process.trim, measure=process.measure, collect=collect)
+    await trim.check()
+    assert collections == 0
+    process.size = process.needed = START + GROWTH
+    for _ in range(2 * TIMES):
+        await trim.check()
+    assert collections == TIMES // COLLECT_EVERY
 
 
 async def test_a_process_that_hardly_grows_is_left_alone() -> None:

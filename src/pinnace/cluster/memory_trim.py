@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,9 @@ GROWTH = 32 << 20
 TIMES = 24
 """How often memory is given back after that, once in `CHECK_SECONDS`: longer than any cache keeps the parts of large
 answers, and than a client that reads nothing keeps its answer."""
+
+COLLECT_EVERY = 6
+"""How often garbage in cycles is collected first: Python does not while an idle process makes no objects."""
 
 _STATM = Path("/proc/self/statm")
 
@@ -41,8 +45,15 @@ def glibc_trim() -> Callable[[], None] | None:
 class MemoryTrim:
     """Gives freed memory back to the system for a while after the process has grown."""
 
-    def __init__(self, *, trim: Callable[[], None] | None = None, measure: Callable[[], int] = process_memory) -> None:
+    def __init__(
+        self,
+        *,
+        trim: Callable[[], None] | None = None,
+        measure: Callable[[], int] = process_memory,
+        collect: Callable[[], object] = gc.collect,
+    ) -> None:
         self._trim = trim if trim is not None else glibc_trim()
+        self._collect = collect
         self._measure = measure
         self._least = 0
         """The memory after the last time."""
@@ -62,6 +73,8 @@ class MemoryTrim:
         if now - self._least >= GROWTH:
             self._left = TIMES
         if self._left and self._trim is not None:
+            if self._left % COLLECT_EVERY == 0:
+                self._collect()
             self._left -= 1
             await asyncio.to_thread(self._trim)
             self._least = self._measure()
