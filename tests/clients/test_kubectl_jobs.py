@@ -27,6 +27,8 @@ def kubectl(simulated: Path, kubectl_cache: Path) -> Kubectl:
 
 
 def test_a_job_completes_on_simulated_nodes(kubectl: Kubectl) -> None:
+    while not kubectl("get nodes -o name"):
+        pass  # The nodes register themselves after the server is ready.
     kubectl("wait --for=condition=ready node --all --timeout=10s")
     kubectl("create job once --image=busybox -- echo hello")
     kubectl("wait --for=condition=complete job/once --timeout=20s")

@@ -175,6 +175,7 @@ async def test_a_client_is_served_beside_eight_hostile_ones(server: Server) -> N
     assert longest <= MOST_STALL_CPU_SECONDS, server.log.read_text()[-3000:]
 
 
+@pytest.mark.soak
 async def test_the_memory_is_back_after_all_attacks(server: Server) -> None:
     before = await warm_up(server)
     await check_memory(server, before, *ATTACKS)

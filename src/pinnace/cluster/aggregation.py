@@ -9,7 +9,7 @@ from pinnace.auth.certificates.authority import PairFiles
 from pinnace.client.client import Client
 from pinnace.cluster.custom_resources import DEFINITIONS
 from pinnace.cluster.foundation import Foundation
-from pinnace.cluster.metrics_multiplexer import MetricsMultiplexer
+from pinnace.cluster.metrics_providers import MetricsProviders
 from pinnace.extensions.aggregation.availability import Availability
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.extensions.aggregation.backends import Connections, ProxyIdentity
@@ -75,7 +75,7 @@ class Aggregation:
         identity = ProxyIdentity(proxy.certificate, proxy.key) if proxy is not None else None
         self._connections = Connections(ReachableAddresses(fanout, served), identity)
         self.api_services = ApiServices(self._connections)
-        self.metrics = MetricsMultiplexer(fanout, self.api_services, self._connections, foundation.clock)
+        self.metrics = MetricsProviders(fanout, self.api_services, self._connections, foundation.clock)
         self._services = StoredServices(fanout)
         self._clock = foundation.clock
         self._availability: Availability | None = None

@@ -15,6 +15,7 @@ import orjson
 
 from pinnace.client.client import Client
 from pinnace.cluster.local_answers import LocalAnswer
+from pinnace.cluster.metrics_providers import PROVIDERS
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.extensions.aggregation.backends import CheckFailed, Connections, HttpBackend
 from pinnace.model import errors
@@ -27,7 +28,6 @@ from pinnace.sdk.api.requests import parse_request
 from pinnace.sdk.metrics.providers import (
     AVAILABLE,
     CONFLICTED,
-    GROUP,
     KIND,
     ProviderTable,
     conflict_message,
@@ -45,7 +45,6 @@ from pinnace.sdk.metrics.wire import (
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CacheEvent
 
-PROVIDERS = f"/registry/{GROUP}/metricsproviders/"
 CHECK_EVERY = 30.0
 """Seconds between two checks of a provider, unless it changes or a request to it fails."""
 PROVIDER_SECONDS = 15.0

@@ -87,7 +87,9 @@ async def test_a_configuration_of_ones_own_schedules_with_a_lease_metrics_and_he
             async with aiohttp.ClientSession(url) as session:
                 for page in ("/healthz", "/livez", "/readyz"):
                     assert (await session.get(page)).status == 200
-                text = await (await session.get("/metrics")).text()
+                text = ""
+                while 'extension_point="Bind",profile="packing",status="Success"} 4' not in text:
+                    text = await (await session.get("/metrics")).text()
             assert 'scheduler_schedule_attempts_total{profile="packing",result="scheduled"} 4' in text
             assert 'scheduler_pending_pods{queue="active"} 0' in text
             moments = (

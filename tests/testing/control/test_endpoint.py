@@ -167,10 +167,11 @@ async def test_time_passes_by_itself_stops_and_jumps(caller: Caller) -> None:
 async def test_cron_jobs_run_when_the_clock_jumps(caller: Caller) -> None:
     pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}
     spec = {"schedule": "0 * * * *", "jobTemplate": {"spec": {"template": {"spec": pod}}}}
+    await caller.call("POST", "/control/clock", {"now": "2030-01-01T00:30:00Z"})
     await caller.call(
         "POST", "/apis/batch/v1/namespaces/default/cronjobs", {"metadata": {"name": "hourly"}, "spec": spec}
     )
-    await caller.call("POST", "/control/clock", {"advance": 3700})
+    await caller.call("POST", "/control/clock", {"advance": 3600})
     jobs = await caller.call("GET", "/apis/batch/v1/namespaces/default/jobs")
     assert len(jobs["items"]) == 1
 
