@@ -27,7 +27,7 @@ up: $(VENV)/.up ## Start a cluster in the foreground and print how to reach it. 
 	@$(BIN)/pinnace up $(ARGS)
 
 test: $(VENV)/.dev ## Run every test. ARGS="-k watch" passes arguments on to pytest.
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: $(VENV)/.dev ## Run the tests that take long: fuzzing of clients, every dimension of the complexity test.
 	@$(BIN)/python -m pytest --numprocesses auto --dist load -m soak $(ARGS)
