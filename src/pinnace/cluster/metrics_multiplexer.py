@@ -15,7 +15,6 @@ import orjson
 
 from pinnace.client.client import Client
 from pinnace.cluster.local_answers import LocalAnswer
-from pinnace.cluster.metrics_providers import PROVIDERS
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.extensions.aggregation.backends import CheckFailed, Connections, HttpBackend
 from pinnace.model import errors
@@ -56,7 +55,10 @@ _log = logging.getLogger(__name__)
 class MetricsMultiplexer:
     """Knows the providers from the start; `run` checks them and writes their status."""
 
-    def __init__(self, fanout: Fanout, api_services: ApiServices, connections: Connections, clock: AlarmClock) -> None:
+    def __init__(
+        self, fanout: Fanout, prefix: str, api_services: ApiServices, connections: Connections, clock: AlarmClock
+    ) -> None:
+        """`prefix` begins the keys of the MetricsProviders in the store."""
         self._api_services = api_services
         self._connections = connections
         self._clock = clock
@@ -66,9 +68,9 @@ class MetricsMultiplexer:
         self._groups = [MultiplexedGroup(self, group, version) for group, version in _VERSIONS]
         self._served: list[MultiplexedGroup] = []
         self._woken = asyncio.Event()
-        for entry in fanout.cache(PROVIDERS).entries.values():
+        for entry in fanout.cache(prefix).entries.values():
             self._put(entry.decode())
-        fanout.on_change(PROVIDERS, self._changed)
+        fanout.on_change(prefix, self._changed)
 
     # Requests
 

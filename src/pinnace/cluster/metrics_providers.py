@@ -15,7 +15,7 @@ from pinnace.server.cache.watch_cache import CacheEvent
 if TYPE_CHECKING:
     from pinnace.cluster.metrics_multiplexer import MetricsMultiplexer
 
-PROVIDERS = "/registry/metrics.pinnace.dev/metricsproviders/"
+_PROVIDERS = "/registry/metrics.pinnace.dev/metricsproviders/"
 
 
 class MetricsProviders:
@@ -28,10 +28,10 @@ class MetricsProviders:
         self._clock = clock
         self._multiplexer: MetricsMultiplexer | None = None
         self._is_loaded = asyncio.Event()
-        if fanout.cache(PROVIDERS).entries:
+        if fanout.cache(_PROVIDERS).entries:
             self._load()
         else:
-            fanout.on_change(PROVIDERS, self._changed)
+            fanout.on_change(_PROVIDERS, self._changed)
 
     async def run(self, client: Client) -> None:
         """Check the providers and write their conditions until cancelled."""
@@ -47,5 +47,7 @@ class MetricsProviders:
         # See docs/decisions/0022-modules-loaded-late.md.
         from pinnace.cluster.metrics_multiplexer import MetricsMultiplexer  # noqa: PLC0415
 
-        self._multiplexer = MetricsMultiplexer(self._fanout, self._api_services, self._connections, self._clock)
+        self._multiplexer = MetricsMultiplexer(
+            self._fanout, _PROVIDERS, self._api_services, self._connections, self._clock
+        )
         self._is_loaded.set()
