@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key, Object
+from pinnace.network.dns.flood import enlarge_buffer, limit_queries
 from pinnace.network.dns.records import records_of
 from pinnace.network.dns.server import DnsServer
 from pinnace.network.dns.upstream import DnsUpstream
@@ -29,9 +30,19 @@ class DnsNetwork:
     """
 
     def __init__(
-        self, manager: Manager, sockets: Sockets, *, address: str, upstream: DnsUpstream | None = None
+        self,
+        manager: Manager,
+        sockets: Sockets,
+        *,
+        address: str,
+        upstream: DnsUpstream | None = None,
+        uses_nftables: bool = True,
     ) -> None:
-        """`upstream` answers for names outside of the cluster; without it they are refused."""
+        """`upstream` answers for names outside of the cluster; without it they are refused.
+
+        Without nftables the queries of a client are not limited.
+        """
+        self._uses_nftables = uses_nftables
         self._sockets = sockets
         self._upstream = upstream
         self._address = address
@@ -49,12 +60,15 @@ class DnsNetwork:
             netlink.add_local_network(IPv4Network(self._address))
         finally:
             netlink.close()
+        if self._uses_nftables:
+            await limit_queries(self._sockets, self._address, PORT)
         datagrams = await self._sockets.find_listener(socket.SOCK_DGRAM, self._address, PORT)
         try:
             listener = await self._sockets.find_listener(socket.SOCK_STREAM, self._address, PORT)
         except BaseException:
             datagrams.close()
             raise
+        enlarge_buffer(datagrams)
         server = DnsServer(self._zone, datagrams, listener, self._upstream)
         try:
             await asyncio.get_running_loop().create_future()

@@ -20,6 +20,7 @@ _NETWORK, _TRANSPORT = 1, 2
 _TO_VERDICT = 0
 _FIB_ADDRESS_TYPE, _FIB_DESTINATION = 3, 2
 _LOCAL = 2
+_PACKETS, _ABOVE = 0, 1
 
 
 class RuleVerdict(IntEnum):
@@ -161,6 +162,12 @@ def remember(name: str, key: int, data: int, *, seconds: int) -> Expression:
 def forget(name: str, key: int, data: int) -> Expression:
     """Remove the key from a map, if it is there. The register of the value is not read."""
     return _expression("dynset", text(1, name), number(3, 2), _register(4, key), _register(5, data))
+
+
+def exceeds(name: str, key: int, *, rate: int, burst: int) -> Expression:
+    """Match the packets of a key that come above a rate in each second, after a burst. The set has a limit per key."""
+    limit = (long_number(1, rate), long_number(2, 1), number(3, burst), number(4, _PACKETS), number(5, _ABOVE))
+    return _expression("dynset", text(1, name), number(3, 1), _register(4, key), nest(7, _expression("limit", *limit)))
 
 
 def translate_destination(address: int, port: int) -> Expression:

@@ -20,6 +20,7 @@ from pinnace.network.nftables.attributes import (
     text,
 )
 from pinnace.network.nftables.expressions import Expression
+from pinnace.network.sockets import Sockets
 
 PROTOCOL = 12
 """The netlink protocol of the packet filter."""
@@ -48,6 +49,8 @@ class ChainHook:
     priority: int
 
 
+FIRST = ChainHook("filter", 0, -300)
+"""Before connections are tracked."""
 PREROUTING = ChainHook("nat", 0, -100)
 OUTPUT = ChainHook("nat", 3, -100)
 POSTROUTING = ChainHook("nat", 4, 100)
@@ -190,6 +193,15 @@ class Nftables:
             raise TransactionFailed(code, f"{os.strerror(code)} (operation {place} of {last})")
         if not answered:
             raise TransactionFailed(errno.EPROTO, "nf_tables has sent no answer")
+
+
+async def commit_once(sockets: Sockets, transaction: Transaction) -> None:
+    """Put a transaction into force in the network namespace of the sockets. Raise OSError."""
+    nftables = Nftables(await sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
+    try:
+        nftables.commit(transaction)
+    finally:
+        nftables.close()
 
 
 def element(key: bytes, data: bytes = b"") -> bytes:

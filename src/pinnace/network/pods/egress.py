@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pinnace.network.nftables import expressions as rule
 from pinnace.network.nftables.expressions import Compare, Expression, Meta
-from pinnace.network.nftables.transactions import POSTROUTING, PROTOCOL, Nftables, Transaction
+from pinnace.network.nftables.transactions import POSTROUTING, Transaction, commit_once
 from pinnace.network.pods.netlink import Netlink
 from pinnace.network.sockets import HostSockets, Sockets
 
@@ -176,21 +176,13 @@ async def _masquerade(sockets: Sockets, table: str, chosen: list[Expression]) ->
     transaction.replace_table()
     transaction.add_chain("postrouting", POSTROUTING)
     transaction.add_rule("postrouting", [*chosen, rule.masquerade()])
-    await _commit(sockets, transaction)
+    await commit_once(sockets, transaction)
 
 
 async def _remove_table(table: str) -> None:
     transaction = Transaction(table)
     transaction.delete_table()
-    await _commit(HostSockets(), transaction)
-
-
-async def _commit(sockets: Sockets, transaction: Transaction) -> None:
-    nftables = Nftables(await sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
-    try:
-        nftables.commit(transaction)
-    finally:
-        nftables.close()
+    await commit_once(HostSockets(), transaction)
 
 
 def _leaves_through(interface: str) -> list[Expression]:

@@ -91,7 +91,7 @@ async def run_node(
     )
     dns_address = dns_address_of(settings.agent.service_network)
     upstream = DnsUpstream(servers_of_machine()) if settings.has_egress else None
-    DnsNetwork(manager, runtime, address=dns_address, upstream=upstream)
+    DnsNetwork(manager, runtime, address=dns_address, upstream=upstream, uses_nftables=settings.uses_nftables)
     if settings.uses_nftables:
         PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address)
     socket = AgentSocket(directory / SOCKET, connection)
