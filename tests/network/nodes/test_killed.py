@@ -17,6 +17,9 @@ from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 from tests.node.namespaces import need_namespaces
 
+from pinnace.network.pods.egress import plan_link
+from pinnace.node.runtime.embedded.cgroups import group_name
+
 _SERVE = "python3 -m http.server 8080"
 _LOAD = """
 import json, time, urllib.request
@@ -79,14 +82,20 @@ def _processes(place: Path) -> dict[int, str]:
     return {pid: command for pid, command in found.items() if pid != os.getpid()}
 
 
-def _machine() -> dict[str, object]:
-    """What a node could leave behind on the machine itself: interfaces, routes, mounts."""
-    routes = [line.split()[:3] for line in Path("/proc/net/route").read_text().splitlines()]
-    return {"interfaces": socket.if_nameindex(), "routes": routes, "mounts": Path("/proc/mounts").read_text()}
+def _nodes(place: Path) -> list[Path]:
+    """The state directories of the nodes whose cluster has its data in a directory."""
+    _until(lambda: list(place.glob("node*/runtime")))
+    return list(place.glob("node*"))
 
 
-def _groups() -> set[str]:
-    return {str(path) for path in Path("/sys/fs/cgroup").glob("**/pinnace-*")}
+def _left_on_machine(place: Path, nodes: list[Path]) -> list[str]:
+    """What these nodes have left behind on the machine itself, where those of other tests come and go."""
+    links = {plan_link(node).name for node in nodes}
+    groups = {group_name(node / "runtime") for node in nodes}
+    found = [name for _, name in socket.if_nameindex() if name in links]
+    found += [line for line in Path("/proc/net/route").read_text().splitlines() if line.split()[0] in links]
+    found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(place) in line]
+    return found + [path for path, *_ in os.walk("/sys/fs/cgroup") if groups & set(Path(path).parts)]
 
 
 def _fetch(port: str) -> bool:
@@ -96,7 +105,6 @@ def _fetch(port: str) -> bool:
 
 
 def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(tmp_path: Path) -> None:
-    before, groups = _machine(), _groups()
     data = ("--data-dir", str(tmp_path / "data"))
     with _stopped(_start(tmp_path, *data)) as first:
         kubectl = _kubectl(first, tmp_path)
@@ -106,6 +114,7 @@ def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(t
         container = kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}")
         port = kubectl("get service web -o jsonpath={.spec.ports[0].nodePort}")
         _until(lambda: _fetch(port))
+        nodes = _nodes(tmp_path / "data")
         first.process.kill()
         first.process.wait()
     _until(lambda: not any("--with-parent" in command for command in _processes(tmp_path).values()))
@@ -116,26 +125,28 @@ def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(t
         assert kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}") == container
         assert second.stop() == 0
     _until(lambda: not _processes(tmp_path))
-    assert (_machine(), _groups() - groups) == (before, set())
+    assert _left_on_machine(tmp_path, nodes) == []
 
 
 def test_a_killed_cluster_in_memory_ends_its_pods_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
-    before, groups = _machine(), _groups()
     with _stopped(_start(tmp_path, "--ephemeral")) as first:
         kubectl = _kubectl(first, tmp_path)
         kubectl("run web --image=python -- sleep 1000")
         kubectl("wait --for=condition=Ready --timeout=60s pod/web")
         (scratch,) = tmp_path.glob("pinnace-cluster-*")
+        nodes = _nodes(scratch)
         first.process.kill()
         first.process.wait()
     _until(lambda: not _processes(scratch))
     with _stopped(_start(tmp_path, "--ephemeral")) as second:
         second.await_kubeconfig()
         _until(lambda: not scratch.exists())
+        (successor,) = tmp_path.glob("pinnace-cluster-*")
+        nodes += _nodes(successor)
         assert second.stop() == 0
     _until(lambda: not _processes(tmp_path))
     assert list(tmp_path.glob("pinnace-cluster-*")) == []
-    assert (_machine(), _groups() - groups) == (before, set())
+    assert _left_on_machine(tmp_path, nodes) == []
 
 
 @pytest.mark.soak

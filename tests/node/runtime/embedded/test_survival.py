@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.node.runtime.embedded.conftest import Pods, log_of, open_runtime, until
 
-from pinnace.node.runtime.embedded.cgroups import Cgroups
+from pinnace.node.runtime.embedded.cgroups import group_name
 from pinnace.node.runtime.runtime import ContainerState, Resources
 
 
@@ -130,7 +130,7 @@ def _census(pods: Pods) -> dict[str, Counter[str]]:
         _link(f"/proc/{pid}/ns/{kind}") for pid in processes for kind in ("mnt", "net", "pid", "ipc", "uts", "user")
     }
     # Other nodes of this machine make and remove groups and mounts meanwhile: only those of this node count.
-    own = f"/{Cgroups(pods.directory).name}"
+    own = f"/{group_name(pods.directory)}"
     groups = [f"{place}/{name}" for place, names, _ in os.walk("/sys/fs/cgroup") if own in place for name in names]
     node = _fork_server(pods)
     where = str(pods.directory)

@@ -23,12 +23,17 @@ _REMOVE_TRIES = 50
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
+def group_name(directory: Path) -> str:
+    """Return the name of the group of the node with this state directory."""
+    return "pinnace-" + hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+
+
 class Cgroups:
     """The groups of one node."""
 
     def __init__(self, directory: Path, *, mountinfo: Path = _MOUNTS, own: Path = Path("/proc/self/cgroup")) -> None:
         """`directory` is the state directory of the node, which makes the name of its group unique."""
-        self.name = "pinnace-" + hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+        self.name = group_name(directory)
         self._v1: dict[str, Path] = {}
         self._v2: Path | None = None
         self._find(mountinfo.read_text(), own.read_text())
