@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +28,7 @@ def kubectl(simulated: Path, kubectl_cache: Path) -> Kubectl:
 
 
 def test_a_job_completes_on_simulated_nodes(kubectl: Kubectl) -> None:
-    while not kubectl("get nodes -o name"):
-        pass  # The nodes register themselves after the server is ready.
+    until(lambda: kubectl("get nodes -o name"))  # The nodes register themselves after the server is ready.
     kubectl("wait --for=condition=ready node --all --timeout=10s")
     kubectl("create job once --image=busybox -- echo hello")
     kubectl("wait --for=condition=complete job/once --timeout=20s")

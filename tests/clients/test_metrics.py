@@ -7,13 +7,13 @@ import os
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.waiting import until
 
 import pinnace
 
@@ -32,7 +32,6 @@ spec:
   metrics:
   - {type: Pods, pods: {metric: {name: queue_depth}, target: {type: AverageValue, averageValue: "10"}}}
 """
-PATIENCE = 60.0
 RAW = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/queue_depth"
 
 
@@ -65,15 +64,8 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         server.stop()
 
 
-def wait_for(probe: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not probe():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.1)
-
-
 def test_top_shows_nodes_pods_and_containers(kubectl: Kubectl) -> None:
-    wait_for(lambda: kubectl.outcome("top pods").stdout.count("worker-") == 1)
+    until(lambda: kubectl.outcome("top pods").stdout.count("worker-") == 1)
     header, *rows = kubectl("top nodes").splitlines()
     assert header.split() == ["NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"]
     assert len(rows) == 2
@@ -106,18 +98,18 @@ def test_autoscale_makes_an_autoscaler_of_the_usage(kubectl: Kubectl) -> None:
     assert metrics == [
         {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
     ]
-    wait_for(lambda: "AbleToScale" in str(kubectl.json("get hpa web").get("status", {}).get("conditions")))
+    until(lambda: "AbleToScale" in str(kubectl.json("get hpa web").get("status", {}).get("conditions")))
     kubectl("delete hpa,deployment web")
 
 
 def test_custom_metrics_are_read_and_followed(kubectl: Kubectl) -> None:
-    wait_for(lambda: kubectl.outcome(f"get --raw {RAW}").code == 0)
+    until(lambda: kubectl.outcome(f"get --raw {RAW}").code == 0)
     found = json.loads(kubectl(f"get --raw {RAW}?labelSelector=app%3Dworker"))
     assert [(item["metric"]["name"], item["value"]) for item in found["items"]] == [("queue_depth", "30")]
     rows = json.loads(kubectl("get --raw /apis/custom.metrics.k8s.io/v1beta2"))["resources"]
     assert [row["name"] for row in rows] == ["pods/queue_depth"]
     kubectl("apply -f -", stdin=HPA)
-    wait_for(lambda: kubectl.json("get deployment worker")["spec"]["replicas"] == 3)
+    until(lambda: kubectl.json("get deployment worker")["spec"]["replicas"] == 3)
     assert "30/10 (avg)" in kubectl("get hpa worker") or "30/10" in kubectl("get hpa worker")
     described = kubectl("describe hpa worker")
     assert '"queue_depth" on pods:' in described

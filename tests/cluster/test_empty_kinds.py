@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from pinnace.cluster.empty_kinds import EmptyKinds
 from pinnace.model.objects import Key, Kind, Object
-from pinnace.reconcile.informer import Informers
+from pinnace.reconcile.informer import Informer, Informers
 from pinnace.testing.cluster import Cluster, running_cluster
 
 JOB = Kind("batch", "v1", "Job")
@@ -22,13 +24,22 @@ def watched(cluster: Cluster) -> int:
     return cluster.plane.fanout.watch_count(PREFIX, "default")
 
 
-async def test_a_kind_is_watched_from_its_first_object_on() -> None:
+@asynccontextmanager
+async def following_jobs() -> AsyncIterator[tuple[Cluster, Informers, Informer]]:
+    """Run an informer of Jobs in a cluster without any."""
     async with running_cluster(controllers=False) as cluster:
         informers = Informers(cluster.client)
         informers.find_empty = EmptyKinds(cluster.plane).find
         informer = informers.get("batch/v1/Job")
         running = asyncio.create_task(informers.run())
         await informer.synced()
+        yield cluster, informers, informer
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_kind_is_watched_from_its_first_object_on() -> None:
+    async with following_jobs() as (cluster, _, informer):
         assert (watched(cluster), informer.namespaced, len(informer.cache)) == (0, True, 0)
         await informer.catch_up(cluster.plane.last_change)
         assert watched(cluster) == 0, "it has seen all that there is"
@@ -38,23 +49,14 @@ async def test_a_kind_is_watched_from_its_first_object_on() -> None:
         await cluster.client.delete("batch/v1/Job", "first", propagation="Background")
         await informer.catch_up(cluster.plane.last_change)
         assert len(informer.cache) == 0
-        running.cancel()
-        await asyncio.wait([running])
 
 
 async def test_an_own_write_is_in_the_cache_before_the_watch_begins() -> None:
-    async with running_cluster(controllers=False) as cluster:
-        informers = Informers(cluster.client)
-        informers.find_empty = EmptyKinds(cluster.plane).find
-        informer = informers.get("batch/v1/Job")
-        running = asyncio.create_task(informers.run())
-        await informer.synced()
+    async with following_jobs() as (cluster, informers, informer):
         await cluster.client.telling(informers.note_write).create(job("own"))
         assert Key("default", "own") in informer.cache
         await informer.catch_up(cluster.plane.last_change)
         assert Key("default", "own") in informer.cache
-        running.cancel()
-        await asyncio.wait([running])
 
 
 async def test_kinds_with_objects_and_unknown_kinds_are_not_empty() -> None:

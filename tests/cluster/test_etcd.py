@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
-from tests.store.etcd.processes import EtcdMember
+from tests.store.etcd.processes import EtcdMember, running_member
 from tests.store.etcd.proxy import Proxy
 
 from pinnace.cluster.cluster import running
@@ -19,10 +19,8 @@ from pinnace.store.etcd.settings import EtcdSettings
 
 @pytest.fixture
 def member(tmp_path: Path) -> Iterator[EtcdMember]:
-    member = EtcdMember(tmp_path / "etcd")
-    member.start()
-    yield member
-    member.stop()
+    with running_member(tmp_path / "etcd") as member:
+        yield member
 
 
 def settings_of(member: EtcdMember | Proxy, data: Path) -> Settings:

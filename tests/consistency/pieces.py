@@ -21,7 +21,7 @@ FEWEST_WRITES = 100
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What happened in a piece."""
+    """One run of the workload: its history, its faults and its violations."""
 
     history: History
     faults: list[str]

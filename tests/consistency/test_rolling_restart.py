@@ -16,7 +16,7 @@ from tests.consistency.balancer import Balancer
 from tests.consistency.checker import violations
 from tests.consistency.servers import ServerProcess
 from tests.consistency.workload import Client, RetryingClient, Workload
-from tests.store.etcd.processes import EtcdMember
+from tests.store.etcd.processes import EtcdMember, running_member
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
@@ -28,10 +28,8 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-control
 
 @pytest.fixture
 def member(tmp_path: Path) -> Iterator[EtcdMember]:
-    member = EtcdMember(tmp_path / "etcd")
-    member.start()
-    yield member
-    member.stop()
+    with running_member(tmp_path / "etcd") as member:
+        yield member
 
 
 @pytest.fixture

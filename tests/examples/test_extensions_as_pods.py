@@ -18,7 +18,7 @@ _EXAMPLES = _ROOT / "examples"
 
 
 def _manifests(example: str) -> list[Object]:
-    """What `pinnace manifests` prints, with this machine as the image: the file and Python are mounted."""
+    """Return the output of `pinnace manifests` with this machine as the image: the file and Python are mounted."""
     command = [sys.executable, "-m", "pinnace.cli.main", "manifests", str(_EXAMPLES / example)]
     printed = subprocess.run(command, capture_output=True, check=True, env={"PYTHONPATH": str(_ROOT / "src")}).stdout
     objects = [one for one in yaml.safe_load_all(printed) if one]

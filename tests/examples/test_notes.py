@@ -6,9 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 from tests.node.images.image_files import BuiltImage, directory, entry, layer, link
 from tests.node.namespaces import need_namespaces
+from tests.waiting import until
 
 import pinnace
 
@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture
 def kubectl(server: ServerProcess, tmp_path: Path) -> Kubectl:
     found = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
-    _until(lambda: found("get nodes -o name") and found("wait --for=condition=Ready --timeout=20s node --all"))
+    until(lambda: found("get nodes -o name") and found("wait --for=condition=Ready --timeout=20s node --all"))
     return found
 
 
@@ -64,16 +64,10 @@ def _load_busybox(place: Path) -> None:
     subprocess.run([*command, "--directory", str(place / "data" / "node")], check=True, env=environment)
 
 
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition has not come true within 60 s"
-
-
 def _run(kubectl: Kubectl, name: str, command: str, *, image: str = "busybox:1.28") -> str:
     """Run a command in a pod of its own, and return its output."""
     kubectl(f"run {name} --image={image} --restart=Never -- {command}")
-    _until(lambda: kubectl(f"get pod {name} -o jsonpath={{.status.phase}}") in ("Succeeded", "Failed"))
+    until(lambda: kubectl(f"get pod {name} -o jsonpath={{.status.phase}}") in ("Succeeded", "Failed"))
     output = kubectl(f"logs {name}")
     kubectl(f"delete pod {name} --grace-period=0 --wait=false")
     return output
@@ -112,7 +106,7 @@ def test_a_website_is_served_by_a_controller_that_runs_as_a_pod(kubectl: Kubectl
     kubectl(f"apply -f {_NOTES}/website-controller.yaml")
     kubectl(f"apply -f {_NOTES}/website.yaml")
     assert "kubia" in kubectl("get ws")
-    _until(lambda: kubectl.outcome("get deployment kubia-website").code == 0)
+    until(lambda: kubectl.outcome("get deployment kubia-website").code == 0)
     kubectl("rollout status deployment kubia-website --timeout=25s")
     page = "<h1>Served from https://github.com/luksa/kubia-website-example.git</h1>\n"
     assert _run(kubectl, "visitor", "curl -sS --max-time 20 http://kubia-website/", image="curlimages/curl") == page
@@ -120,7 +114,7 @@ def test_a_website_is_served_by_a_controller_that_runs_as_a_pod(kubectl: Kubectl
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
         assert answer.read().decode() == page
     kubectl(f"delete -f {_NOTES}/website.yaml")
-    _until(lambda: kubectl("get deployments,replicasets,services,pods -l webserver=kubia-website -o name") == "")
+    until(lambda: kubectl("get deployments,replicasets,services,pods -l webserver=kubia-website -o name") == "")
     kubectl("delete deployment website-controller")
 
 
@@ -162,7 +156,7 @@ def test_a_killed_process_and_a_deleted_pod_come_back(kubectl: Kubectl) -> None:
     kubectl("rollout status deployment heals --timeout=25s")
     kubectl.outcome("exec deploy/heals -- sh -c 'kill -9 -1'")
     restarts = "get pods -l app=heals -o jsonpath={.items[0].status.containerStatuses[0].restartCount}"
-    _until(lambda: kubectl(restarts) == "1")
+    until(lambda: kubectl(restarts) == "1")
     before = kubectl("get pods -l app=heals -o name")
     kubectl("delete pod -l app=heals --grace-period=0 --force")
     kubectl("rollout status deployment heals --timeout=25s")
@@ -178,13 +172,13 @@ def test_the_volumes_of_a_stateful_set_keep_their_data(kubectl: Kubectl) -> None
         kubectl(f"exec statefulset-volumes-{number} -- sh -c 'echo page of {number} > {page}'")
     before = kubectl("get pod statefulset-volumes-1 -o jsonpath={.metadata.uid}")
     kubectl("delete pod statefulset-volumes-1")
-    _until(
+    until(
         lambda: kubectl.outcome("get pod statefulset-volumes-1 -o jsonpath={.metadata.uid}").stdout not in ("", before)
     )
     kubectl("wait --for=condition=Ready --timeout=25s pod statefulset-volumes-1")
     assert kubectl(f"exec statefulset-volumes-1 -- cat {page}") == "page of 1\n"
     kubectl("delete statefulset statefulset-volumes")
-    _until(lambda: kubectl("get pods -l name=statefulset-volumes -o name") == "")
+    until(lambda: kubectl("get pods -l name=statefulset-volumes -o name") == "")
     kubectl(f"apply -f {_NOTES}/statefulset-volumes.yaml")
     kubectl("rollout status statefulset statefulset-volumes --timeout=25s")
     assert kubectl(f"exec statefulset-volumes-0 -- cat {page}") == "page of 0\n"
@@ -201,7 +195,7 @@ def test_a_pod_waits_for_the_scheduler_that_it_names(kubectl: Kubectl) -> None:
     environment = os.environ | {"PYTHONPATH": source, "KUBECONFIG": str(kubectl.kubeconfig)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _until(lambda: kubectl("get pod custom-scheduled-pod -o jsonpath={.status.phase}") == "Running")
+        until(lambda: kubectl("get pod custom-scheduled-pod -o jsonpath={.status.phase}") == "Running")
     finally:
         process.terminate()
         process.wait(30)
@@ -236,11 +230,11 @@ def test_a_rolling_update_under_load_fails_no_request(kubectl: Kubectl) -> None:
         return dict(json.loads(lines)) if lines.endswith("}\n") else {"good": 0, "bad": [], "seen": 0}
 
     kubectl("wait --for=condition=Ready --timeout=25s pod load")
-    _until(lambda: counted()["seen"] == 2)
+    until(lambda: counted()["seen"] == 2)
     kubectl("set env deployment/rolling VERSION=2")
     kubectl("rollout status deployment rolling --timeout=25s")
-    _until(lambda: counted()["seen"] == 4)
-    _until(lambda: len(kubectl("get pods -l app=rolling -o name").split()) == 2)
+    until(lambda: counted()["seen"] == 4)
+    until(lambda: len(kubectl("get pods -l app=rolling -o name").split()) == 2)
     result = counted()
     assert result["bad"] == [] and result["good"] > 20, result
     kubectl("delete pod load --grace-period=0 --force")
@@ -253,10 +247,7 @@ def test_the_cron_job_runs_by_its_schedule(kubectl: Kubectl) -> None:
         owned = [one for one in found if one["metadata"].get("ownerReferences", [{}])[0].get("kind") == "CronJob"]
         return [one["metadata"]["name"] for one in owned if one["metadata"]["name"] != "now"]
 
-    deadline = time.monotonic() + 90
-    while not (names := jobs()):
-        assert time.monotonic() < deadline, "the schedule of every minute has not made a job within 90 s"
-        time.sleep(0.2)
+    names = until(jobs, seconds=90)  # The schedule is every minute.
     kubectl(f"wait --for=condition=Complete --timeout=25s job/{names[0]}")
     assert kubectl(f"logs job/{names[0]}").strip()
     kubectl("delete cronjob cronjob-example")

@@ -7,15 +7,15 @@ import json
 import os
 import signal
 import socket
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 from tests.node.namespaces import need_namespaces
+from tests.waiting import until
 
 from pinnace.network.pods.egress import plan_link
 from pinnace.node.runtime.embedded.cgroups import group_name
@@ -33,13 +33,6 @@ while True:
     print(json.dumps({"good": good, "bad": bad}), flush=True)
     time.sleep(0.02)
 """
-
-
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition has not come true within 60 s"
-        time.sleep(0.02)
 
 
 def _start(place: Path, *arguments: str) -> ServerProcess:
@@ -62,7 +55,7 @@ def _stopped(server: ServerProcess) -> Iterator[ServerProcess]:
 
 def _kubectl(server: ServerProcess, place: Path) -> Kubectl:
     kubectl = Kubectl(kubectl_binary(), server.await_kubeconfig(), place / "cache", "default")
-    _until(lambda: kubectl("get nodes -o name"))
+    until(lambda: kubectl("get nodes -o name"))
     return kubectl
 
 
@@ -84,12 +77,12 @@ def _processes(place: Path) -> dict[int, str]:
 
 def _nodes(place: Path) -> list[Path]:
     """The state directories of the nodes whose cluster has its data in a directory."""
-    _until(lambda: list(place.glob("node*/runtime")))
+    until(lambda: list(place.glob("node*/runtime")))
     return list(place.glob("node*"))
 
 
 def _left_on_machine(place: Path, nodes: list[Path]) -> list[str]:
-    """What these nodes have left behind on the machine itself, where those of other tests come and go."""
+    """Return the interfaces, routes, mounts and cgroups of these nodes on the machine; other tests have theirs."""
     links = {plan_link(node).name for node in nodes}
     groups = {group_name(node / "runtime") for node in nodes}
     found = [name for _, name in socket.if_nameindex() if name in links]
@@ -113,18 +106,18 @@ def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(t
         kubectl("wait --for=condition=Ready --timeout=60s pod/web")
         container = kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}")
         port = kubectl("get service web -o jsonpath={.spec.ports[0].nodePort}")
-        _until(lambda: _fetch(port))
+        until(lambda: _fetch(port))
         nodes = _nodes(tmp_path / "data")
         first.process.kill()
         first.process.wait()
-    _until(lambda: not any("--with-parent" in command for command in _processes(tmp_path).values()))
+    until(lambda: not any("--with-parent" in command for command in _processes(tmp_path).values()))
     assert _processes(tmp_path), "the pod goes on without its server"
     with _stopped(_start(tmp_path, *data)) as second:
         kubectl = _kubectl(second, tmp_path)
-        _until(lambda: _fetch(port))
+        until(lambda: _fetch(port))
         assert kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}") == container
         assert second.stop() == 0
-    _until(lambda: not _processes(tmp_path))
+    until(lambda: not _processes(tmp_path))
     assert _left_on_machine(tmp_path, nodes) == []
 
 
@@ -137,14 +130,14 @@ def test_a_killed_cluster_in_memory_ends_its_pods_and_the_next_one_removes_its_f
         nodes = _nodes(scratch)
         first.process.kill()
         first.process.wait()
-    _until(lambda: not _processes(scratch))
+    until(lambda: not _processes(scratch))
     with _stopped(_start(tmp_path, "--ephemeral")) as second:
         second.await_kubeconfig()
-        _until(lambda: not scratch.exists())
+        until(lambda: not scratch.exists())
         (successor,) = tmp_path.glob("pinnace-cluster-*")
         nodes += _nodes(successor)
         assert second.stop() == 0
-    _until(lambda: not _processes(tmp_path))
+    until(lambda: not _processes(tmp_path))
     assert list(tmp_path.glob("pinnace-cluster-*")) == []
     assert _left_on_machine(tmp_path, nodes) == []
 
@@ -165,7 +158,7 @@ def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(
             lines = kubectl.outcome("logs load --tail=1").stdout
             return int(json.loads(lines)["good"]) if lines.endswith("}\n") else 0
 
-        _until(lambda: count() > 5)
+        until(lambda: count() > 5)
         for attempt in range(3):
             ports = [{"port": 80, "targetPort": 8080}]
             services = [
@@ -182,8 +175,8 @@ def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(
             for agent in agents:
                 os.kill(agent, signal.SIGKILL)
             known = count()
-            _until(lambda known=known: count() > known + 5)  # type: ignore[misc]
+            until(lambda known=known: count() > known + 5)  # type: ignore[misc]
         for name in ("s0-0", "s1-20", "s2-39"):
-            _until(lambda name=name: "listing" in kubectl.outcome(f"exec load -- curl -sS http://{name}/").stdout)  # type: ignore[misc]
+            until(lambda name=name: "listing" in kubectl.outcome(f"exec load -- curl -sS http://{name}/").stdout)  # type: ignore[misc]
         result = json.loads(kubectl("logs load --tail=1"))
         assert result["bad"] == [], result

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.clients.server_process import free_port
@@ -21,7 +21,7 @@ from pinnace.network.sockets import HostSockets
 
 _LOOPBACK = "127.0.0.1"
 _LARGE = os.urandom(8 << 20)
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Bench:
@@ -33,7 +33,7 @@ class Bench:
         self.servers: list[asyncio.Server] = []
 
     async def serve(self, handler: Handler) -> Endpoint:
-        server = await asyncio.start_server(handler, _LOOPBACK, 0)  # type: ignore[arg-type]
+        server = await asyncio.start_server(handler, _LOOPBACK, 0)
         self.servers.append(server)
         return Endpoint(_LOOPBACK, server.sockets[0].getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""What a container finds around it: names, resolver, service links, hooks, and paths of the machine."""
+"""The surroundings of a container: names, resolver, service links, hooks, and paths of the machine."""
 
 from __future__ import annotations
 

@@ -180,8 +180,8 @@ async def test_an_unknown_metric_or_object_is_not_found(cluster: Cluster) -> Non
     start = "the server could not find the metric"
     assert await error(cluster, f"{PODS}/*/other") == (404, f"{start} other for pods")
     assert await error(cluster, f"{PODS}/b/queue_depth") == (404, f"{start} queue_depth for pods b")
-    missing = await error(cluster, f"{PODS}/nobody/queue_depth", metricLabelSelector="a=b")
-    assert missing == (404, f"{start} queue_depth for pods nobody with selector a=b")
+    missing = await error(cluster, f"{PODS}/absent/queue_depth", metricLabelSelector="a=b")
+    assert missing == (404, f"{start} queue_depth for pods absent with selector a=b")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, "12 MB", True, "many"], ids=repr)

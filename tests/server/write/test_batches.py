@@ -16,7 +16,7 @@ POD = "v1/Pod"
 
 
 def pod(name: str) -> Object:
-    spec = {"containers": [{"name": "c", "image": "i"}], "schedulerName": "nobody"}
+    spec = {"containers": [{"name": "c", "image": "i"}], "schedulerName": "absent"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -148,3 +150,14 @@ def etcd_cluster(directory: Path, size: int = 3) -> list[EtcdMember]:
     cluster = ",".join(f"{name}=http://127.0.0.1:{peer}" for name, (_, peer) in pairs)
     flags = ("--heartbeat-interval=50", "--election-timeout=500")
     return [EtcdMember(directory / name, name=name, ports=pair, cluster=cluster, flags=flags) for name, pair in pairs]
+
+
+@contextmanager
+def running_member(directory: Path) -> Iterator[EtcdMember]:
+    """Run one etcd within a block."""
+    member = EtcdMember(directory)
+    member.start()
+    try:
+        yield member
+    finally:
+        member.stop()

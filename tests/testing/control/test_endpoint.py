@@ -138,7 +138,7 @@ EVERY_FAULT = [
 async def test_every_fault_can_be_added_and_lifted(
     controlled: ControlledCluster, caller: Caller, body: dict[str, Any]
 ) -> None:
-    rule = await caller.call("POST", "/control/faults", {**body, "user": "nobody"})
+    rule = await caller.call("POST", "/control/faults", {**body, "user": "someone-else"})
     assert not rule["lifted"]
     assert (await caller.call("DELETE", f"/control/faults/{rule['id']}"))["lifted"]
     controlled.cluster.faults.rules.clear()

@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -329,7 +329,7 @@ def up(
     )
     _check(settings, has_control=control)
     start = controlled_cluster if control else running
-    _start(start, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge)
+    _run(_serve(start, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge))
 
 
 def _data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:
@@ -394,18 +394,11 @@ async def _run_extensions(stack: AsyncExitStack, access: ClusterAccess, extensio
         print(f"{extension.name} is running", flush=True)
 
 
-def _start(
-    start: StartCluster,
-    settings: Settings,
-    kubeconfig_path: Path | None,
-    extensions: Sequence[Extension],
-    *,
-    merge: bool,
-) -> None:
+def _run(serving: Coroutine[Any, Any, None]) -> None:
     allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(start, settings, kubeconfig_path, extensions, merge=merge))
+            runner.run(serving)
     except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, OSError) as error:
         _fail(str(error))
 

@@ -27,7 +27,7 @@ class ProviderService(Model):
 
 
 class MetricsProviderSpec(Model):
-    """Where a metrics server is, and the metrics that it serves."""
+    """The Service of a metrics server, and the metrics that it claims."""
 
     service: ProviderService
     ca_bundle: str = Field(default="", description="The CA of its certificate: PEM, in base64.")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import socket
+from abc import ABC, abstractmethod
 
 from pinnace.node.runtime.embedded.channels import Channel
 from pinnace.node.runtime.embedded.fork_server_client import Abilities
 from pinnace.node.runtime.errors import RuntimeFailure
 
 
-class NodeSockets:
+class NodeSockets(ABC):
     """The part of a runtime that gives its node's sockets to proxies, rules and the DNS server."""
 
+    @abstractmethod
     async def _connect_node(self) -> tuple[Channel, Abilities]:
         """Return the connection to the fork server."""
-        raise NotImplementedError
 
     async def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
         """Create a socket in the network of the node, from which pods are reached. Raise OSError."""
