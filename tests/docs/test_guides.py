@@ -88,11 +88,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             )
 
 
-FILES = re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|txt|md|jsonl|toml))`")
+FILES = re.compile(
+    r"`((?:[\w.-]+/)+[\w-]+\.(?:py|txt|md|jsonl|toml)|(?:src|tests|tools|bench|examples|docs)/[\w./-]*)`"
+)
 ROOTS = (ROOT, ROOT / "src" / "pinnace", DOCS)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=[str(page.relative_to(ROOT)) for page in WRITTEN])
-def test_every_file_that_is_named_exists(page: Path) -> None:
+def test_every_file_and_folder_that_is_named_exists(page: Path) -> None:
     """Files are named from the root, or from src/pinnace."""
     assert [name for name in FILES.findall(page.read_text()) if not any((root / name).exists() for root in ROOTS)] == []

@@ -28,6 +28,10 @@ class LeaseLost(Exception):
     """The lease could not be renewed; another process may lead now."""
 
 
+class WorkGoesOn(Exception):
+    """Work goes on although another process may lead. Only the end of the process stops it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """The duration of a lease, how long its holder tries to renew it, and the delay between tries."""
@@ -87,7 +91,8 @@ class LeaderElection:
         """Run `work` whenever this process leads, until it is done or this is cancelled.
 
         If the lease cannot be renewed, the work is cancelled before another process can lead, and started again when
-        this one leads again. At the end the lease is released, so that others need not wait until it expires.
+        this one leads again. At the end the lease is released, so that others need not wait until it expires, unless
+        `work` raises WorkGoesOn.
         """
         while True:
             await self._acquire()
@@ -107,6 +112,8 @@ class LeaderElection:
                 await work()
                 renewing.cancel()
         except BaseExceptionGroup as group_of_errors:
+            if group_of_errors.subgroup(WorkGoesOn) is not None:
+                self.is_leader = False  # It is not released: another process would lead while this one works.
             lost, rest = group_of_errors.split(LeaseLost)
             if lost is None or rest is not None:
                 raise

@@ -22,17 +22,13 @@ from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.informer import Informer, Informers, LastChange
-from pinnace.reconcile.leader import LeaderElection
+from pinnace.reconcile.leader import LeaderElection, WorkGoesOn
 from pinnace.reconcile.metrics import Metrics
 from pinnace.reconcile.supervision import Run, Supervise, run_unsupervised
 
 _TURNS = 10
 _MOST_TURNS = 1_000
 """Slices may also be those of others, who are never idle."""
-
-
-class WorkGoesOn(Exception):
-    """Work goes on although another process may lead. Only the end of the process stops it."""
 
 
 class Manager:

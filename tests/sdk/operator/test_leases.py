@@ -13,8 +13,8 @@ from tests.testing.both_ways import in_process_only
 
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.reconcile.leader import LeaseLost
-from pinnace.reconcile.manager import Manager, WorkGoesOn
+from pinnace.reconcile.leader import LeaseLost, WorkGoesOn
+from pinnace.reconcile.manager import Manager
 from pinnace.sdk import Context, Operator, Terms
 from pinnace.testing.cluster import Cluster
 
@@ -131,5 +131,7 @@ async def test_a_thread_that_outlives_the_lease_ends_the_process(cluster: Cluste
         with pytest.raises(BaseExceptionGroup) as raised:
             await task
         assert raised.group_contains(WorkGoesOn, match=r"reconcile at .*: release\.wait\(60\)")
+        lease = await cluster.client.get(LEASE, "stuck")
+        assert lease["spec"]["holderIdentity"], "released: another replica would lead while the thread works"
     finally:
         release.set()

@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
+
+from pinnace.model.certificates import (
+    CertificateIssuer,
+    alternative_names,
+    ca_builder,
+    certificate_builder,
+    common_name,
+)
 
 PATIENCE = 60.0
 
@@ -43,36 +50,25 @@ class TinyCa:
 
     def __init__(self) -> None:
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "envtest-environment")])
-        self.certificate = self._sign(self._name, self.key, is_ca=True)
+        self._issuer = CertificateIssuer(common_name("envtest-environment"), self.key.public_key())
+        builder = ca_builder(self._issuer.name, self.key.public_key(), valid=_this_week())
+        self.certificate = builder.sign(self.key, hashes.SHA256())
 
     def issue(self, folder: Path, file: str, common_name: str, *groups: str, server: bool = False) -> None:
         """Write FILE.crt and FILE.key."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-        certificate = self._sign(subject, key, server=server)
-        (folder / f"{file}.crt").write_bytes(pem(certificate))
+        builder = certificate_builder(subject, key.public_key(), valid=_this_week(), issuer=self._issuer)
+        if server:
+            builder = builder.add_extension(alternative_names(["127.0.0.1"]), critical=False)
+        (folder / f"{file}.crt").write_bytes(pem(builder.sign(self.key, hashes.SHA256())))
         (folder / f"{file}.key").write_bytes(private_pem(key))
 
-    def _sign(
-        self, subject: x509.Name, key: rsa.RSAPrivateKey, *, is_ca: bool = False, server: bool = False
-    ) -> x509.Certificate:
-        now = datetime.now(UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=1))
-            .not_valid_after(now + timedelta(days=7))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-        )
-        if server:
-            address = x509.IPAddress(ip_address("127.0.0.1"))
-            builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        return builder.sign(self.key, hashes.SHA256())
+
+def _this_week() -> tuple[datetime, datetime]:
+    now = datetime.now(UTC)
+    return now - timedelta(minutes=1), now + timedelta(days=7)
 
 
 def pem(certificate: x509.Certificate) -> bytes:

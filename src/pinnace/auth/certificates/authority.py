@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import secrets
 from collections.abc import Sequence
@@ -15,6 +14,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from pinnace.model.certificates import (
+    CertificateIssuer,
+    alternative_names,
+    ca_builder,
+    certificate_builder,
+    common_name,
+    key_usage,
+)
 
 CA_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
@@ -47,6 +55,10 @@ class KeyPair:
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
+
+    @property
+    def as_issuer(self) -> CertificateIssuer:
+        return CertificateIssuer(self.certificate.subject, self.key.public_key())
 
     @property
     def certificate_pem(self) -> bytes:
@@ -98,16 +110,8 @@ class CertificateFiles:
 def new_ca(*, name: str = "pinnace", now: datetime | None = None) -> KeyPair:
     """Make a certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    usage = _key_usage(signs_certificates=True)
-    builder = _builder(subject, subject, key.public_key(), lifetime=CA_LIFETIME, now=now)
-    certificate = (
-        builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return KeyPair(certificate, key)
+    builder = ca_builder(common_name(name), key.public_key(), valid=_validity(CA_LIFETIME, now))
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
 def issue(
@@ -130,17 +134,15 @@ def issue(
         uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     if not uses:
         raise ValueError(f"the certificate for {common_name} would be good for nothing: name servers, or client=True")
-    left = ca.certificate.not_valid_after_utc - (now or datetime.now(UTC))
-    builder = _builder(subject, ca.certificate.subject, key.public_key(), lifetime=min(lifetime, left), now=now)
+    now = now or datetime.now(UTC)
+    valid = _validity(min(lifetime, ca.certificate.not_valid_after_utc - now), now)
     builder = (
-        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        certificate_builder(subject, key.public_key(), valid=valid, issuer=ca.as_issuer)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key()), critical=False)
     )
     if server_names:
-        names = x509.SubjectAlternativeName([_general_name(name) for name in server_names])
-        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(alternative_names(server_names), critical=False)
     return KeyPair(builder.sign(ca.key, hashes.SHA256()), key)
 
 
@@ -247,45 +249,9 @@ def _make_private_directory(directory: Path) -> None:
     directory.chmod(0o700)
 
 
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    *,
-    lifetime: timedelta,
-    now: datetime | None,
-) -> x509.CertificateBuilder:
+def _validity(lifetime: timedelta, now: datetime | None) -> tuple[datetime, datetime]:
     now = now or datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + lifetime)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_encipherment=False,
-        content_commitment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    return now - CLOCK_SKEW, now + lifetime
 
 
 def _public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -332,4 +298,4 @@ def _covers(pair: KeyPair, names: Sequence[str]) -> bool:
         extension = pair.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return False
-    return set(extension.value) >= {_general_name(name) for name in names}
+    return set(extension.value) >= set(alternative_names(names))

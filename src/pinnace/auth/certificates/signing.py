@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pinnace.auth.certificates.authority import CLOCK_SKEW, CertificateError, KeyPair
+from pinnace.model.certificates import certificate_builder
 from pinnace.model.clock import Clock
 
 SHORT = timedelta(hours=8)
@@ -81,19 +82,8 @@ class RequestSigner:
             )
         ends = now + lifetime if lifetime < SHORT else now + lifetime - CLOCK_SKEW
         subject = _subject(asked.subject)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._authority.certificate.subject)
-            .public_key(asked.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - CLOCK_SKEW)
-            .not_valid_after(min(ends, end))
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._authority.key.public_key()), critical=False
-            )
-        )
+        valid = (now - CLOCK_SKEW, min(ends, end))
+        builder = certificate_builder(subject, asked.public_key(), valid=valid, issuer=self._authority.as_issuer)
         for extension, is_critical in _extensions(asked, usages, has_subject=bool(list(subject))):
             builder = builder.add_extension(extension, critical=is_critical)
         signed = builder.sign(self._authority.key, hashes.SHA256())

@@ -7,7 +7,6 @@ replaced when a new certificate is issued.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import random
@@ -30,6 +29,7 @@ from pinnace.client.credentials import Identity, NoCredentials
 from pinnace.client.following import Event
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
+from pinnace.model.certificates import CertificateIssuer, alternative_names, certificate_builder, common_name
 from pinnace.model.objects import Object
 
 CLIENT_FILE = "kubelet-client-current.pem"
@@ -134,18 +134,11 @@ async def request_serving_certificate(client: Client, node: str, names: Sequence
 def self_signed_certificate(node: str, names: Sequence[str], now: datetime) -> NodeCertificate:
     """Make the certificate of the node's own server, as kubelets do without an approved one."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=365))
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .sign(key, hashes.SHA256())
+    subject, valid = common_name(node), (now - timedelta(hours=1), now + timedelta(days=365))
+    builder = certificate_builder(
+        subject, key.public_key(), valid=valid, issuer=CertificateIssuer(subject, key.public_key())
     )
+    certificate = builder.add_extension(alternative_names(names), critical=False).sign(key, hashes.SHA256())
     return NodeCertificate(certificate.public_bytes(serialization.Encoding.PEM), _private_text(key))
 
 
@@ -157,8 +150,7 @@ async def _request(client: Client, node: str, signer: str, usage: str, names: Se
     ]
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
     if names:
-        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-        builder = builder.add_extension(alternatives, critical=False)
+        builder = builder.add_extension(alternative_names(names), critical=False)
     encoded = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     request: Object = {
         "apiVersion": "certificates.k8s.io/v1",
@@ -239,10 +231,3 @@ def _is_signed_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)

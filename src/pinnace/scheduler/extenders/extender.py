@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 
 from pinnace.model.objects import Object
+from pinnace.model.tls import client_tls
 from pinnace.scheduler.extenders import wire
 from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
 from pinnace.scheduler.framework.cycle import Cycle
@@ -254,9 +255,8 @@ def tls_context(extender: ExtenderSettings) -> ssl.SSLContext | bool:
     has_ca = bool(tls.ca_file or tls.ca_data)
     if not extender.url_prefix.startswith("https:"):
         return True
-    context = ssl.create_default_context(
-        cafile=tls.ca_file or None if not tls.ca_data else None, cadata=tls.ca_data.decode() or None
-    )
+    ca_file = Path(tls.ca_file) if tls.ca_file and not tls.ca_data else None
+    context = client_tls(ca=tls.ca_data.decode(), ca_file=ca_file)
     if tls.insecure or (extender.uses_https and not has_ca):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

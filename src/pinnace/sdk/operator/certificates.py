@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,16 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from pinnace.model.certificates import (
+    CertificateIssuer,
+    alternative_names,
+    ca_builder,
+    certificate_builder,
+    common_name,
+    key_usage,
+)
 
 LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=60)
@@ -47,18 +55,12 @@ def new_certificate(names: Sequence[str], *, now: datetime, lifetime: timedelta 
     machine = datetime.now(UTC)
     valid = (min(now, machine) - _SKEW, max(now, machine) + lifetime)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pinnace-webhooks")])
-    ca = (
-        _builder(ca_name, ca_name, ca_key, valid)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    issuer = CertificateIssuer(common_name("pinnace-webhooks"), ca_key.public_key())
+    ca = ca_builder(issuer.name, ca_key.public_key(), valid=valid, path_length=0).sign(ca_key, hashes.SHA256())
     certificate = (
-        _builder(subject, ca_name, key, valid)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
+        certificate_builder(common_name(names[0][:64]), key.public_key(), valid=valid, issuer=issuer)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
+        .add_extension(alternative_names(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
@@ -67,24 +69,3 @@ def new_certificate(names: Sequence[str], *, now: datetime, lifetime: timedelta 
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid: tuple[datetime, datetime]
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(valid[0])
-        .not_valid_after(valid[1])
-    )
-
-
-def _name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)

@@ -41,6 +41,7 @@ class EtcdSettings:
             return None
         try:
             context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # On since Python 3.13; etcd's own clients are not strict.
             if self.certificate_file is not None:
                 context.load_cert_chain(self.certificate_file, self.key_file)
         except (OSError, ssl.SSLError) as error:
