@@ -24,7 +24,7 @@ from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent
 
 _NODES = "/registry/core/nodes/"
-_SUMMARY = "/stats/summary"
+_SUMMARY = "/stats/summary?only_cpu_and_memory=true"
 _OWN_AGENT = b'"pinnace://'
 """In the status of a node that `pinnace node` runs: the name of its container runtime begins so."""
 _FRESH_SECONDS = 10.0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.node.agent.conftest import NODE, RealNode
 
-from pinnace.model.objects import Object
-from pinnace.node.pressure.local_storage import find_excess
+from pinnace.model.objects import Key, Object
+from pinnace.node.pressure.local_storage import find_excess, has_limits
 from pinnace.node.pressure.signals import MEMORY, NODE_FILES, MachineSignals, Signal, Threshold, parse_thresholds
+from pinnace.node.pressure.storage_meter import ContainerStorage, PodStorage, StorageMeter
+from pinnace.node.runtime.runtime import DiskUsage, Runtime, SandboxStatus
+from pinnace.testing.clock import ManualClock
 
 _LOW = Signal(50 << 20, 1 << 30)
 _FINE = Signal(500 << 20, 1 << 30)
@@ -30,8 +36,10 @@ async def test_a_pod_without_requests_is_evicted_before_one_within_its_request(n
     assert evicted.name == "greedy"
     pod = await node.until_phase("greedy", "Failed")
     assert pod["status"]["reason"] == "Evicted"
-    assert pod["status"]["message"] == (
-        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
+    assert re.fullmatch(
+        r"The node was low on resource: memory\. Threshold quantity: 100Mi, available: 50Mi\. "
+        r"Container main was using \d+(Ki|Mi)?, request is 0, has larger consumption of memory\. ",
+        pod["status"]["message"],
     )
     assert _conditions(pod)["DisruptionTarget"]["reason"] == "TerminationByKubelet"
     found = await node.client.get("v1/Node", NODE)
@@ -76,13 +84,99 @@ async def test_a_volume_over_its_limit_evicts_its_pod_alone(node: RealNode) -> N
     await node.until_ready("modest")
 
 
-def test_the_limits_of_all_containers_are_that_of_the_pod(tmp_path: Path) -> None:
-    (tmp_path / "volumes").mkdir()
-    (tmp_path / "volumes" / "file").write_bytes(b"x" * 3_000_000)
-    limited = {"name": "a", "resources": {"limits": {"ephemeral-storage": "1Mi"}}}
-    expected = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "
-    assert find_excess({"spec": {"containers": [limited, limited]}}, tmp_path) == expected
-    assert find_excess({"spec": {"containers": [limited, {"name": "b"}]}}, tmp_path) == ""
+async def test_changes_in_the_image_and_logs_count_as_local_storage(node: RealNode) -> None:
+    limit = {"resources": {"limits": {"ephemeral-storage": "1Mi"}}}
+    write = "head -c {} /dev/zero > {}; echo written; sleep 1000"
+    await node.create("modest", write.format(300_000, "/tmp/x"), container=limit)
+    await node.create("large", write.format(2_000_000, "/tmp/x"), container=limit)
+    await node.create("unlimited", write.format(2_000_000, "/tmp/x"))
+    for name in ("modest", "large", "unlimited"):
+        await node.until_ready(name)
+        await node.until_logs(name, "written\n")
+    await node.agent.eviction.check_local_storage()
+    pod = await node.until_phase("large", "Failed")
+    assert (pod["status"]["reason"], pod["status"]["message"]) == (
+        "Evicted",
+        "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ",
+    )
+    await node.until_ready("modest")
+    await node.until_ready("unlimited")
+
+
+def _pod(*limits: str, **spec: Any) -> Object:
+    containers = [
+        {"name": f"c{number}", "resources": {"limits": {"ephemeral-storage": limit}} if limit else {}}
+        for number, limit in enumerate(limits)
+    ]
+    return {"spec": {"containers": containers, **spec}}
+
+
+def _storage(*containers: int, other: int = 0, **volumes: int) -> PodStorage:
+    used = {f"c{number}": ContainerStorage(size, 0) for number, size in enumerate(containers)}
+    return PodStorage(used, volumes, other)
+
+
+_EMPTY = [{"name": "work", "emptyDir": {"sizeLimit": "1Mi"}}, {"name": "key", "secret": {"secretName": "key"}}]
+_POD_EXCEEDS = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "
+
+
+@pytest.mark.parametrize(
+    ("pod", "storage", "message"),
+    [
+        pytest.param(_pod("1Mi", "1Mi"), _storage(1_000_000, 1_000_000), "", id="within the limits"),
+        pytest.param(_pod("1Mi", "1Mi"), _storage(1_000_000, 1_000_000, other=200_000), _POD_EXCEEDS, id="sum"),
+        pytest.param(_pod("2Mi", ""), _storage(1, 3_000_000), _POD_EXCEEDS, id="container without a limit"),
+        pytest.param(
+            _pod("1Mi", "1Mi"),
+            _storage(1_500_000, 0),
+            'Container c0 exceeded its local ephemeral storage limit "1Mi". ',
+            id="one container",
+        ),
+        pytest.param(_pod("2Mi", volumes=_EMPTY), _storage(1_500_000, work=900_000), _POD_EXCEEDS, id="volume counts"),
+        pytest.param(_pod("2Mi", volumes=_EMPTY), _storage(1, key=9_000_000), "", id="secrets do not count"),
+        pytest.param(
+            _pod("", volumes=_EMPTY),
+            _storage(1, work=1_100_000),
+            'Usage of EmptyDir volume "work" exceeds the limit "1Mi". ',
+            id="volume limit",
+        ),
+    ],
+)
+def test_limits_of_local_storage_are_those_of_kubelet(pod: Object, storage: PodStorage, message: str) -> None:
+    assert has_limits(pod)
+    assert find_excess(pod, storage) == message
+
+
+def test_a_pod_without_limits_is_not_measured() -> None:
+    assert not has_limits(_pod("", volumes=[{"name": "work", "emptyDir": {}}]))
+
+
+class _SlowDisk:
+    """The part of a runtime that measures: each time takes this much CPU."""
+
+    def __init__(self, cpu_seconds: float) -> None:
+        self.calls: list[str] = []
+        self._cpu_seconds = cpu_seconds
+
+    async def sandboxes(self, namespace: str = "", name: str = "") -> list[SandboxStatus]:
+        return []
+
+    async def disk_usage(self, directory: str, containers: Sequence[str]) -> DiskUsage:
+        self.calls.append(directory)
+        return DiskUsage(files={"volumes/work": 7}, layers={}, cpu_seconds=self._cpu_seconds)
+
+
+async def test_measurements_take_a_fiftieth_of_a_core_at_most(tmp_path: Path) -> None:
+    clock, disk = ManualClock(), _SlowDisk(cpu_seconds=1.0)
+    meter = StorageMeter(cast(Runtime, disk), clock, tmp_path)
+    key = Key("default", "web")
+    for _ in range(1000):
+        used = await meter.usage(key, "1")
+        await clock.advance(1)
+        assert used is not None
+        assert used.volumes == {"work": 7}
+    assert 19 <= len(disk.calls) <= 22
+    assert await meter.usage(key, "2") is None  # The others have used all of it.
 
 
 async def test_a_healthy_node_evicts_nothing(node: RealNode) -> None:

@@ -152,12 +152,15 @@ def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
 def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     kubectl("run measured --image=host -- sleep 1000")
     kubectl("wait --for=condition=Ready --timeout=25s pod measured")
+    kubectl("exec measured -- sh -c 'head -c 500000 /dev/zero > /tmp/file'")
     summary = json.loads(kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/stats/summary"))
     assert summary["node"]["nodeName"] == NODE
     assert summary["node"]["memory"]["workingSetBytes"] > 0
     (pod,) = [one for one in summary["pods"] if one["podRef"]["name"] == "measured"]
     assert [one["name"] for one in pod["containers"]] == ["measured"]
     assert pod["memory"]["workingSetBytes"] > 0
+    assert 500_000 <= pod["containers"][0]["rootfs"]["usedBytes"] <= pod["ephemeral-storage"]["usedBytes"] < 1 << 20
+    assert pod["containers"][0]["logs"]["usedBytes"] >= 0
     assert 'pod="measured"' in kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/resource")
     assert kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/healthz") == "ok"
 

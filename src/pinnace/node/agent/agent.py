@@ -20,6 +20,7 @@ from pinnace.node.agent.static_pods import HASH, MIRROR, MirrorPods, StaticPods,
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.pressure.eviction import Eviction, EvictionContext
 from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, MachineSignals, Signals, parse_thresholds
+from pinnace.node.pressure.storage_meter import StorageMeter
 from pinnace.node.runtime.errors import NotThere
 from pinnace.node.runtime.runtime import ImageService, Runtime
 from pinnace.reconcile.controller import Controller, Result
@@ -51,11 +52,23 @@ class AgentSettings:
     signals: Signals | None = None
     """The signals of the node that eviction watches; this machine's if None."""
 
+    @property
+    def pods(self) -> Path:
+        """Where the pods have their directories, by their uids."""
+        return self.directory / "agent" / "pods"
+
 
 class NodeAgent:
     """Add its `controllers` to the manager, and run it beside the manager."""
 
-    def __init__(self, settings: AgentSettings, manager: Manager, runtime: Runtime, images: ImageService) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        manager: Manager,
+        runtime: Runtime,
+        images: ImageService,
+        storage: StorageMeter | None = None,
+    ) -> None:
         self._runtime = runtime
         self._images = images
         client = manager.client
@@ -82,7 +95,7 @@ class NodeAgent:
         node = AgentNode(
             name=settings.name,
             host_ip=settings.address,
-            directory=settings.directory / "agent",
+            pods=settings.pods,
             allocatable=settings.capacity,
             dns_address=dns_address_of(settings.service_network),
             unsafe_sysctls=settings.unsafe_sysctls,
@@ -109,7 +122,7 @@ class NodeAgent:
             EvictionContext(
                 active_pods=self._workers.active_pods,
                 fail=self._workers.fail,
-                directory_of=node.directory_of,
+                storage=storage or StorageMeter(runtime, client.clock, settings.pods),
                 free_images=self._free_images,
                 report=self._registration.report_pressures,
             ),

@@ -22,7 +22,8 @@ class AgentNode:
 
     name: str
     host_ip: str
-    directory: Path
+    pods: Path
+    """Where the pods have their directories, by their uids."""
     allocatable: Mapping[str, str]
     dns_address: str
     memory_bytes: int = 0
@@ -30,7 +31,7 @@ class AgentNode:
     """Sysctls that pods may set beside the safe ones."""
 
     def directory_of(self, pod: Object) -> Path:
-        return self.directory / "pods" / str(pod["metadata"]["uid"])
+        return self.pods / str(pod["metadata"]["uid"])
 
     def fields_of(self, pod: Object, address: str = "") -> PodFields:
         """The fields of a pod that volumes and variables refer to; `address` if its status has none yet."""

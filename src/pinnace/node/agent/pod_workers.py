@@ -372,7 +372,7 @@ class PodWorkers:
                     await self._ends.stop_containers(record.pod, sandbox, grace)
                 await self._runtime.remove_sandbox(sandbox.id)
         self._objects.forget(uid)
-        await asyncio.to_thread(remove_tree, self._node.directory / "pods" / uid)
+        await asyncio.to_thread(remove_tree, self._node.pods / uid)
 
     async def _latest(self, sandbox: str, name: str) -> ContainerStatus | None:
         found = [one for one in await self._runtime.containers(sandbox) if one.config.name == name]

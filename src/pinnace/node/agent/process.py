@@ -26,6 +26,7 @@ from pinnace.node.agent.socket_messages import SOCKET
 from pinnace.node.agent.socket_server import AgentSocket
 from pinnace.node.agent.web_pages import WebPages
 from pinnace.node.images.images import Images
+from pinnace.node.pressure.storage_meter import StorageMeter
 from pinnace.node.runtime.embedded import linux
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
 from pinnace.node.runtime.errors import RuntimeFailure
@@ -77,10 +78,11 @@ async def run_node(
     )
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     manager = Manager(client, name="kubelet")
-    pages = WebPages(runtime, client.clock, settings.agent.name, directory)
+    storage = StorageMeter(runtime, client.clock, settings.agent.pods)
+    pages = WebPages(runtime, client.clock, settings.agent.name, directory, storage)
     connection = AgentConnection(runtime, client.clock, pages)
     own = replace(settings.agent, port=await listen(connection)) if listen is not None else settings.agent
-    agent = NodeAgent(own, manager, runtime, images)
+    agent = NodeAgent(own, manager, runtime, images, storage)
     manager.add(agent.controller)
     ServiceNetwork(
         manager,

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pinnace.model.clock import AlarmClock, to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.objects import Key, Object
+from pinnace.node.pressure.storage_meter import PodStorage, StorageMeter
 from pinnace.node.runtime.runtime import ContainerState, ContainerStats, ContainerStatus, Runtime, SandboxStatus
 
 _TEXT, _JSON = "text/plain; version=0.0.4", "application/json"
@@ -40,23 +41,26 @@ class WebPage:
 class WebPages:
     """Kubelet's paths /healthz, /stats/summary and /metrics/resource."""
 
-    def __init__(self, runtime: Runtime, clock: AlarmClock, node: str, directory: Path) -> None:
+    def __init__(self, runtime: Runtime, clock: AlarmClock, node: str, directory: Path, storage: StorageMeter) -> None:
         self._runtime = runtime
         self._clock = clock
         self._node = node
         self._directory = directory
+        self._storage = storage
         self._samples: dict[str, tuple[int, int]] = {}
         """The time and CPU time of the last sample of each container, for its present use."""
 
     async def page(self, method: str, target: str) -> WebPage:
-        path = urlsplit(target).path.rstrip("/")
+        asked = urlsplit(target)
+        path, is_short = asked.path.rstrip("/"), parse_qs(asked.query).get("only_cpu_and_memory") == ["true"]
         if method not in ("GET", "HEAD"):
             return WebPage(405, _TEXT, b"the pages of a node are read with GET\n")
         match path:
             case "/healthz":
                 return WebPage(200, _TEXT, b"ok")
             case "/stats/summary":
-                return WebPage(200, _JSON, json.dumps(await self._summary()).encode())
+                summary = await (self._summary() if is_short else self._summary_with_disks())
+                return WebPage(200, _JSON, json.dumps(summary).encode())
             case "/metrics/resource":
                 return WebPage(200, _TEXT, _metrics(await self._summary()).encode())
         return WebPage(404, _TEXT, b"404 page not found\n")
@@ -65,6 +69,17 @@ class WebPages:
         now = to_rfc3339(self._clock.now())
         pods = [await self._pod(sandbox, now) for sandbox in await self._runtime.sandboxes() if sandbox.is_ready]
         return {"node": self._node_stats(now), "pods": pods}
+
+    async def _summary_with_disks(self) -> Object:
+        """The summary with the disk space of pods: it costs more than the rest."""
+        summary = await self._summary()
+        disk = {name: summary["node"]["fs"][name] for name in ("time", "availableBytes", "capacityBytes")}
+        for pod in summary["pods"]:
+            reference = pod["podRef"]
+            used = await self._storage.usage(Key(reference["namespace"], reference["name"]), reference["uid"])
+            if used is not None:
+                _add_storage(pod, used, disk)
+        return summary
 
     async def _pod(self, sandbox: SandboxStatus, now: str) -> Object:
         containers = [
@@ -125,6 +140,16 @@ class WebPages:
                 "usedBytes": disk.f_frsize * (disk.f_blocks - disk.f_bfree),
             },
         }
+
+
+def _add_storage(pod: Object, used: PodStorage, disk: Object) -> None:
+    for one in pod["containers"]:
+        own = used.containers.get(one["name"])
+        if own is not None:
+            one |= {"rootfs": {**disk, "usedBytes": own.layer_bytes}, "logs": {**disk, "usedBytes": own.log_bytes}}
+    pod["volume"] = [{**disk, "usedBytes": size, "name": name} for name, size in sorted(used.volumes.items())]
+    total = sum(one.total_bytes for one in used.containers.values()) + sum(used.volumes.values()) + used.other_bytes
+    pod["ephemeral-storage"] = {**disk, "usedBytes": total}
 
 
 def _sum(containers: Sequence[Object], kind: str, now: str) -> Object:

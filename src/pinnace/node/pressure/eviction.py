@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pinnace.model import quantity
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object, key_of
-from pinnace.node.pressure.local_storage import find_excess, size_of
+from pinnace.model.quantity import Format
+from pinnace.node.pressure.local_storage import ephemeral_bytes, find_excess, has_limits
 from pinnace.node.pressure.signals import (
     CONDITIONS,
     IMAGE_FILES,
@@ -23,6 +22,7 @@ from pinnace.node.pressure.signals import (
     Signals,
     Threshold,
 )
+from pinnace.node.pressure.storage_meter import StorageMeter
 from pinnace.node.resources.admission import requests_of
 from pinnace.node.resources.failures import PodFailure
 from pinnace.node.runtime.errors import RuntimeFailure
@@ -33,7 +33,8 @@ TRANSITION_SECONDS = 300.0
 """How long a condition stays after its last observation, so that it does not flap."""
 _CRITICAL = 2_000_000_000
 """The priority from which a static pod is never evicted."""
-_DISK = (NODE_FILES, NODE_INODES, IMAGE_FILES)
+_DISK_SPACE = (NODE_FILES, IMAGE_FILES)
+_DISK = (*_DISK_SPACE, NODE_INODES)
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +44,7 @@ class EvictionContext:
 
     active_pods: Callable[[], list[Object]]
     fail: Callable[[Key, PodFailure], None]
-    directory_of: Callable[[Object], Path]
+    storage: StorageMeter
     free_images: Callable[[], Awaitable[int]]
     """Remove images that no pod uses, and return the bytes that this freed."""
     report: Callable[[Sequence[str]], Awaitable[None]]
@@ -84,9 +85,14 @@ class Eviction:
             await self._clock.sleep(CHECK_SECONDS)
 
     async def check_local_storage(self) -> None:
-        """Evict the pods whose files exceed their own limits."""
-        for pod in self._context.active_pods():
-            excess = await asyncio.to_thread(find_excess, pod, self._context.directory_of(pod))
+        """Evict the pods whose files exceed their own limits. Pods without limits are not measured."""
+        storage, pods = self._context.storage, self._context.active_pods()
+        storage.forget_others({pod["metadata"]["uid"] for pod in pods})
+        limited = [pod for pod in pods if has_limits(pod)]
+        # The oldest measurement first: no pod escapes because others have many files.
+        for pod in sorted(limited, key=lambda one: -storage.age(one["metadata"]["uid"])):
+            used = await storage.usage(key_of(pod), pod["metadata"]["uid"])
+            excess = find_excess(pod, used) if used is not None else ""
             if excess:
                 self._context.fail(key_of(pod), PodFailure("Evicted", excess, grace_seconds=0.0))
 
@@ -113,33 +119,48 @@ class Eviction:
         return [(one, signals[one.signal]) for one in self._thresholds if _is_met(one, signals)]
 
     async def _evict(self, threshold: Threshold, seen: Signal) -> Key | None:
+        resource = RESOURCES[threshold.signal]
         ranked = []
         for pod in self._context.active_pods():
             if not _is_protected(pod):
-                used = await self._use(pod, threshold.signal)
-                asked = _requested(pod, threshold.signal)
-                ranked.append((used <= asked, pod["spec"].get("priority") or 0, asked - used, key_of(pod), pod))
+                uses = await self._uses(pod, threshold.signal)
+                used, asked = uses.total, _requested(pod, resource)
+                ranked.append((used <= asked, pod["spec"].get("priority") or 0, asked - used, key_of(pod), pod, uses))
         if not ranked:
-            _log.warning("the node is low on %s, and there is no pod to evict", RESOURCES[threshold.signal])
+            _log.warning("the node is low on %s, and there is no pod to evict", resource)
             return None
-        *_, key, _ = min(ranked, key=lambda one: one[:4])
+        *_, key, pod, uses = min(ranked, key=lambda one: one[:4])
         message = (
-            f"The node was low on resource: {RESOURCES[threshold.signal]}. "
+            f"The node was low on resource: {resource}. "
             f"Threshold quantity: {_text(threshold, seen)}, available: {_binary(seen.available)}. "
         )
+        if threshold.signal in (MEMORY, *_DISK_SPACE):
+            message += _blame(pod, uses, resource)
         self._context.fail(key, PodFailure("Evicted", message, is_disruption=True, grace_seconds=0.0))
         return key
 
-    async def _use(self, pod: Object, signal: str) -> int:
-        """The memory of a pod's containers, or the disk space of its volumes and logs."""
+    async def _uses(self, pod: Object, signal: str) -> _Uses:
+        """The memory or processes of a pod's containers, or its disk space."""
         if signal in _DISK:
-            return await asyncio.to_thread(size_of, self._context.directory_of(pod))
-        total = 0
+            storage = await self._context.storage.usage(key_of(pod), pod["metadata"]["uid"])
+            if storage is None:
+                return _Uses({}, 0)
+            containers = {name: one.total_bytes for name, one in storage.containers.items()}
+            return _Uses(containers, ephemeral_bytes(pod, storage))
+        containers = {}
         for sandbox in await self._runtime.sandboxes(*key_of(pod)):
             for one in await self._runtime.containers(sandbox.id):
                 stats = await self._runtime.stats(one.id)
-                total += (stats.working_set_bytes if signal == MEMORY else stats.processes) or 0
-        return total
+                containers[one.config.name] = (stats.working_set_bytes if signal == MEMORY else stats.processes) or 0
+        return _Uses(containers, sum(containers.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The use of one resource by a pod."""
+
+    containers: Mapping[str, int]
+    total: int
 
 
 def _is_met(threshold: Threshold, signals: Mapping[str, Signal]) -> bool:
@@ -152,9 +173,23 @@ def _is_protected(pod: Object) -> bool:
     return is_static and (pod["spec"].get("priority") or 0) >= _CRITICAL
 
 
-def _requested(pod: Object, signal: str) -> int:
-    found = requests_of(pod).get(RESOURCES[signal])
+def _requested(pod: Object, resource: str) -> int:
+    found = requests_of(pod).get(resource)
     return found.value if found is not None else 0
+
+
+def _blame(pod: Object, uses: _Uses, resource: str) -> str:
+    """Name the containers that use more than they requested, as kubelet does."""
+    parts = []
+    for container in (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())):
+        name, used = container["name"], uses.containers.get(container["name"], 0)
+        asked = ((container.get("resources") or {}).get("requests") or {}).get(resource, "0")
+        if used > quantity.parse(asked).value:
+            parts.append(
+                f"Container {name} was using {quantity.of(used, Format.BINARY_SI)}, "
+                f"request is {quantity.canonical(asked)}, has larger consumption of {resource}. "
+            )
+    return "".join(parts)
 
 
 def _text(threshold: Threshold, seen: Signal) -> str:

@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 from pinnace.kinds.pods.resource_amounts import sum_of
 from pinnace.model import quantity
 from pinnace.model.objects import Object
+from pinnace.model.quantity import Quantity
+from pinnace.node.pressure.storage_meter import PodStorage
 
 STORAGE = "ephemeral-storage"
 
 
-def find_excess(pod: Object, directory: Path) -> str:
-    """Return why a pod must go; empty if it keeps its limits. `directory` holds its volumes.
+def has_limits(pod: Object) -> bool:
+    """Whether the files of a pod must be measured at all."""
+    limits = [_limits(one) for one in _running_together(pod)]
+    return any(STORAGE in one for one in limits) or any(_size_limit(one) for one in _empty_directories(pod))
 
-    Pods without limits cost nothing. The changes that a container makes in its image are not counted.
-    """
-    volumes = pod["spec"].get("volumes") or ()
-    on_disk = [one for one in volumes if "emptyDir" in one and (one["emptyDir"] or {}).get("medium") != "Memory"]
-    for volume in on_disk:
-        limit = (volume["emptyDir"] or {}).get("sizeLimit")
-        if limit and size_of(directory / "volumes" / volume["name"]) > quantity.parse(limit).value:
+
+def find_excess(pod: Object, storage: PodStorage) -> str:
+    """Return why a pod must go; empty if it keeps its limits."""
+    for volume in _empty_directories(pod):
+        limit = _size_limit(volume)
+        if limit and storage.volumes.get(volume["name"], 0) > quantity.parse(limit).value:
             return f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{quantity.canonical(limit)}". '
     total = sum_of(pod["spec"], "limits").get(STORAGE)
-    has_all = all(STORAGE in ((one.get("resources") or {}).get("limits") or {}) for one in pod["spec"]["containers"])
-    if total is not None and has_all and size_of(directory) > total.value:
+    if total is not None and ephemeral_bytes(pod, storage) > total.value:
         return f"Pod ephemeral local storage usage exceeds the total limit of containers {total}. "
+    for container in _running_together(pod):
+        name, own = container["name"], _amount(_limits(container))
+        if own and name in storage.containers and storage.containers[name].total_bytes > own.value:
+            return f'Container {name} exceeded its local ephemeral storage limit "{own}". '
     return ""
 
 
-def size_of(directory: Path) -> int:
-    """The disk space of all files below a directory."""
-    total = 0
-    for place, _, files in os.walk(directory):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512
-    return total
+def ephemeral_bytes(pod: Object, storage: PodStorage) -> int:
+    """The local storage that ends with a pod: writable layers, logs, and volumes on the node's disk."""
+    volumes = pod["spec"].get("volumes") or ()
+    local = [one["name"] for one in (*_empty_directories(pod), *(one for one in volumes if "configMap" in one))]
+    containers = sum(one.total_bytes for one in storage.containers.values())
+    return containers + storage.other_bytes + sum(storage.volumes.get(name, 0) for name in local)
+
+
+def _running_together(pod: Object) -> list[Object]:
+    sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    return [*pod["spec"]["containers"], *sidecars]
+
+
+def _empty_directories(pod: Object) -> list[Object]:
+    """The emptyDir volumes on disk. The kernel enforces the limits of those in memory."""
+    volumes = pod["spec"].get("volumes") or ()
+    return [one for one in volumes if "emptyDir" in one and (one["emptyDir"] or {}).get("medium") != "Memory"]
+
+
+def _size_limit(volume: Object) -> Any:
+    return (volume["emptyDir"] or {}).get("sizeLimit")
+
+
+def _limits(container: Object) -> Mapping[str, Any]:
+    return (container.get("resources") or {}).get("limits") or {}
+
+
+def _amount(limits: Mapping[str, Any]) -> Quantity:
+    return quantity.parse(limits[STORAGE]) if STORAGE in limits else quantity.ZERO

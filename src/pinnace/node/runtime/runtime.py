@@ -218,7 +218,17 @@ class ContainerStats:
     memory_bytes: int | None = None
     working_set_bytes: int | None = None
     processes: int | None = None
-    file_system_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUsage:
+    """The disk space of one pod in bytes, and the CPU time that its measurement took."""
+
+    files: Mapping[str, int]
+    """By the first two parts of the paths below the directory of the pod, such as volumes/work."""
+    layers: Mapping[str, int]
+    """All that a container has changed in its image, by the ids of the containers."""
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +291,12 @@ class Runtime(Protocol):
         """Change the limits of a whole pod."""
 
     async def stats(self, container: str) -> ContainerStats: ...
+
+    async def disk_usage(self, directory: str, containers: Sequence[str]) -> DiskUsage:
+        """Measure the files below a directory of this machine, and the writable layers of containers.
+
+        It looks at every file: call it rarely.
+        """
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         """Yield what happens from now on. A reader that falls behind receives each container once."""

@@ -25,6 +25,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from pinnace.network.listeners import bind_listener
 from pinnace.network.pods.netlink import Netlink
 from pinnace.node.runtime.embedded import linux, messages
+from pinnace.node.runtime.embedded.file_trees import size_of_layer, sizes_below
 from pinnace.node.runtime.embedded.messages import Message
 from pinnace.node.runtime.embedded.seccomp import default_program
 from pinnace.node.runtime.embedded.subordinate_ids import enter_user_namespace
@@ -40,6 +41,7 @@ _NODE_SYSCTLS = {
     f"ipv4/conf/{BRIDGE}/send_redirects": "0",
     "bridge/bridge-nf-call-iptables": "0",
 }
+_METER_NICENESS = 19
 _POD_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWUTS
 
 
@@ -57,6 +59,8 @@ class ForkServer:
         self._agents: dict[int, socket.socket] = {}
         self._children: dict[int, int] = {}
         """The supervisors: pidfd to pid."""
+        self._meters: dict[int, int] = {}
+        """The processes that measure files: pidfd to pid."""
         self._listeners: dict[tuple[int, str, int], socket.socket] = {}
         self._is_ending = False
         self._seccomp = b""
@@ -93,8 +97,8 @@ class ForkServer:
                     handler()
             if is_held:
                 deadline = time.monotonic() + idle_seconds
-        for supervisor in self._children.values():  # Their containers end with them.
-            os.kill(supervisor, signal.SIGKILL)
+        for child in (*self._children.values(), *self._meters.values()):  # Containers end with their supervisor.
+            os.kill(child, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._directory, SOCKET))
 
@@ -180,6 +184,9 @@ class ForkServer:
                 return {}
             case "run":
                 return {"pid": self._fork_supervisor(request, fds[0])}
+            case "measure":
+                self._fork_meter(request, fds[0])
+                return {}
             case "end":
                 self._is_ending = True
                 return {}
@@ -239,15 +246,33 @@ class ForkServer:
         theirs.close()
         pidfd = os.pidfd_open(pid)
         self._children[pidfd] = pid
-        self._watch(pidfd, lambda: self._reap(pidfd))
+        self._watch(pidfd, lambda: self._reap(self._children, pidfd))
         self._watch(ours.fileno(), lambda: self._connect_pod(request, pid, ours))
         return pid
 
-    def _reap(self, pidfd: int) -> None:
+    def _fork_meter(self, request: Message, output: int) -> None:
+        """Measure files in a process of its own: it may take long, and may read what only the pods' root may."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.closerange(3, output)
+                os.closerange(output + 1, os.sysconf("SC_OPEN_MAX"))
+                linux.name_process("pinnace-meter")
+                os.nice(_METER_NICENESS)
+                _measure(request, output)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        pidfd = os.pidfd_open(pid)
+        self._meters[pidfd] = pid
+        self._watch(pidfd, lambda: self._reap(self._meters, pidfd))
+
+    def _reap(self, children: dict[int, int], pidfd: int) -> None:
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._children[pidfd], 0)
+            os.waitpid(children[pidfd], 0)
         self._forget(pidfd)
-        del self._children[pidfd]
+        del children[pidfd]
         os.close(pidfd)
 
     def _connect_pod(self, request: Message, pid: int, channel: socket.socket) -> None:
@@ -301,7 +326,7 @@ class ForkServer:
         self._listener.close()
         for agent in self._agents.values():
             agent.close()
-        for pidfd in self._children:
+        for pidfd in (*self._children, *self._meters):
             os.close(pidfd)
         assert self._netlink is not None
         self._netlink.close()
@@ -331,6 +356,16 @@ class ForkServer:
         for path, size in request["temporary_file_systems"]:
             os.makedirs(path, exist_ok=True)
             linux.mount("tmpfs", path, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"size={size}" if size else "")
+
+
+def _measure(request: Message, output: int) -> None:
+    began = time.process_time()
+    found = {
+        "files": sizes_below(request["directory"]),
+        "layers": [size_of_layer(layer) for layer in request["layers"]],
+    }
+    with os.fdopen(output, "w") as file:
+        json.dump({**found, "cpu_seconds": time.process_time() - began}, file)
 
 
 def _configure_network(request: Message) -> None:

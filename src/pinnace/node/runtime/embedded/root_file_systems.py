@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinnace.node.images.roots import ImageRoot
+from pinnace.node.runtime.embedded.file_trees import remove_files
 from pinnace.node.runtime.embedded.mapped_root import MappedWorkFailed, has_mapped_root, run_as_mapped_root
 from pinnace.node.runtime.runtime import Mount
 
@@ -100,7 +101,7 @@ def make_mount_points(directory: Path, plan: RootPlan, mounts: Sequence[Mount]) 
 def remove_tree(path: Path) -> None:
     """Remove a directory with everything in it, also what belongs to subordinate ids or cannot be read."""
     try:
-        _remove_tree(path)
+        remove_files(str(path))
     except PermissionError:
         if not has_mapped_root():
             raise
@@ -118,35 +119,6 @@ def give_to_group(paths: Sequence[str], group: int) -> None:
                 os.chown(os.path.join(place, name), -1, group, follow_symlinks=False)
             os.chown(place, -1, group)
             os.chmod(place, os.stat(place).st_mode | 0o2070)
-
-
-def _remove_tree(path: Path) -> None:
-    try:
-        with os.scandir(path) as entries:
-            children = list(entries)
-    except PermissionError:
-        path.chmod(0o700)
-        with os.scandir(path) as entries:
-            children = list(entries)
-    except FileNotFoundError:
-        return
-    for entry in children:
-        if entry.is_dir(follow_symlinks=False):
-            _remove_tree(Path(entry.path))
-        else:
-            _unlink(path, entry.name)
-    with contextlib.suppress(FileNotFoundError):  # Two may remove the same tree.
-        path.rmdir()
-
-
-def _unlink(parent: Path, name: str) -> None:
-    try:
-        os.unlink(parent / name)
-    except FileNotFoundError:
-        return
-    except PermissionError:
-        parent.chmod(0o700)
-        os.unlink(parent / name)
 
 
 def _overlay(directory: Path, lower: str, at: str = "") -> Overlay:

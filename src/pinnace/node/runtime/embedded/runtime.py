@@ -24,6 +24,7 @@ from pinnace.node.runtime.embedded.cgroups import Cgroups
 from pinnace.node.runtime.embedded.channels import Channel, ChannelClosed
 from pinnace.node.runtime.embedded.container_streams import OutputCollector, attach_streams, run_command
 from pinnace.node.runtime.embedded.descriptors import wait_until_connected
+from pinnace.node.runtime.embedded.disk_usage import measure_files
 from pinnace.node.runtime.embedded.event_feed import EventFeed
 from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
 from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
@@ -47,6 +48,7 @@ from pinnace.node.runtime.runtime import (
     ContainerState,
     ContainerStats,
     ContainerStatus,
+    DiskUsage,
     ExecResult,
     Resources,
     RuntimeStatus,
@@ -351,6 +353,10 @@ class EmbeddedRuntime(NodeSockets):
         if self._cgroups.accounts:
             return self._cgroups.stats(record.sandbox, container, now=self._now())
         return await asyncio.to_thread(process_stats, self._state.pid_of(record), now=self._now())
+
+    async def disk_usage(self, directory: str, containers: Sequence[str]) -> DiskUsage:
+        layers = {one: str(self._state.container_directory(self._container(one))) for one in containers}
+        return await measure_files((await self._connect_node())[0], directory, layers)
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         return self._feed.subscribe()
