@@ -114,19 +114,19 @@ class NodeAgent:
         self._statics: StaticPods | None = None
         if settings.manifests is not None:
             self._statics = StaticPods(settings.manifests, settings.name, client.clock, changed=enqueue)
-        self.eviction = Eviction(
-            settings.signals or MachineSignals(settings.directory),
-            parse_thresholds(settings.eviction_hard),
-            runtime,
-            client.clock,
-            EvictionContext(
-                active_pods=self._workers.active_pods,
-                fail=self._workers.fail,
-                storage=storage or StorageMeter(runtime, client.clock, settings.pods),
-                free_images=self._free_images,
-                report=self._registration.report_pressures,
-            ),
+        meter = storage or StorageMeter(runtime, client.clock, settings.pods)
+        self.eviction = self._make_eviction(settings, meter)
+
+    def _make_eviction(self, settings: AgentSettings, storage: StorageMeter) -> Eviction:
+        context = EvictionContext(
+            active_pods=self._workers.active_pods,
+            fail=self._workers.fail,
+            storage=storage,
+            free_images=self._free_images,
+            report=self._registration.report_pressures,
         )
+        signals = settings.signals or MachineSignals(settings.directory)
+        return Eviction(signals, parse_thresholds(settings.eviction_hard), self._runtime, self._clock, context)
 
     async def run(self) -> None:
         """Register the node, then renew its lease and listen to the runtime, until cancelled."""
