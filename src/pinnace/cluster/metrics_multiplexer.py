@@ -21,34 +21,22 @@ from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
-from pinnace.reconcile.conditions import condition, set_condition
 from pinnace.reconcile.events import EventRecorder
 from pinnace.sdk.api.requests import parse_request
 from pinnace.sdk.metrics.providers import (
-    AVAILABLE,
-    CONFLICTED,
+    CHECK_EVERY,
+    CONFLICT,
     KIND,
+    PROVIDER_SECONDS,
+    VERSIONS,
+    CheckResult,
     ProviderTable,
-    conflict_message,
-)
-from pinnace.sdk.metrics.wire import (
-    CUSTOM,
-    CUSTOM_VERSIONS,
-    EXTERNAL,
-    EXTERNAL_VERSIONS,
-    NAMESPACE_METRICS,
-    MetricNotFound,
-    custom_row,
-    external_row,
+    checked_groups,
+    set_provider_conditions,
 )
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CacheEvent
 
-CHECK_EVERY = 30.0
-"""Seconds between two checks of a provider, unless it changes or a request to it fails."""
-PROVIDER_SECONDS = 15.0
-"""The longest time that a provider may take for a request."""
-_VERSIONS = (*((CUSTOM, version) for version in CUSTOM_VERSIONS), *((EXTERNAL, one) for one in EXTERNAL_VERSIONS))
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +53,7 @@ class MetricsMultiplexer:
         self._table = ProviderTable()
         self._specs: dict[str, Object] = {}
         self._backends: dict[tuple[str, str, str], HttpBackend] = {}
-        self._groups = [MultiplexedGroup(self, group, version) for group, version in _VERSIONS]
+        self._groups = [MultiplexedGroup(self, group, version) for group, version in VERSIONS]
         self._served: list[MultiplexedGroup] = []
         self._woken = asyncio.Event()
         for entry in fanout.cache(prefix).entries.values():
@@ -75,32 +63,15 @@ class MetricsMultiplexer:
     # Requests
 
     def rows(self, group: str) -> list[Object]:
-        """Return the rows of a discovery page: one for each metric that is claimed by its name."""
-        named = [claim for claim in self._table.claims() if not claim.metric.endswith("*") and claim.resource != "*"]
-        if group == EXTERNAL:
-            return [external_row(claim.metric) for claim in named if not claim.resource]
-        return [
-            custom_row(claim.resource, claim.metric, is_namespaced=claim.resource not in ("nodes", "namespaces"))
-            for claim in named
-            if claim.resource
-        ]
+        """Return the rows of a discovery page."""
+        return self._table.rows(group)
 
     async def send(
         self, group: str, version: str, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes
     ) -> ProxyResponse:
         """Forward a request to the provider of its metric. Raise ApiError."""
         parts = urlsplit(target)
-        asked = parse_request(method, parts.path, dict(parse_qsl(parts.query)))
-        resource, metric = asked.resource, asked.subresource
-        if group == EXTERNAL:
-            resource, metric = "", asked.resource
-        elif resource == NAMESPACE_METRICS and not metric:
-            resource, metric = "namespaces", asked.name
-        if not metric:
-            raise errors.NoSuchPath
-        provider = self._table.find(resource, metric)
-        if provider is None:
-            raise MetricNotFound(metric, resource or EXTERNAL)
+        provider = self._table.route(parse_request(method, parts.path, dict(parse_qsl(parts.query))))
         try:
             async with asyncio.timeout(PROVIDER_SECONDS):
                 backend = self._backend(provider, group, version)
@@ -194,37 +165,25 @@ class MetricsMultiplexer:
             _log.warning("the status of MetricsProvider %s is not written: %s", name, error.message)
             self._clock.call_later(1.0, self._woken.set)
 
-    async def _check(self, name: str) -> tuple[bool, str, str]:
-        """Return whether a provider is available, with the reason and the message of the condition."""
-        spec = self._specs.get(name) or {}
+    async def _check(self, name: str) -> CheckResult:
         try:
-            for group, claims in ((CUSTOM, spec.get("custom")), (EXTERNAL, spec.get("external"))):
-                if claims:
-                    version = next(version for one, version in reversed(_VERSIONS) if one == group)
-                    await self._backend(name, group, version).check()
+            for group, version in checked_groups(self._specs.get(name) or {}):
+                await self._backend(name, group, version).check()
         except CheckFailed as failed:
-            return False, "FailedDiscoveryCheck", str(failed)
+            return CheckResult(is_available=False, reason="FailedDiscoveryCheck", message=str(failed))
         except LookupError:
-            return False, "Deleted", "the provider is deleted"
-        return True, "Passed", "all checks passed"
+            return CheckResult(is_available=False, reason="Deleted", message="the provider is deleted")
+        return CheckResult()
 
-    async def _tell(self, client: Client, recorder: EventRecorder, name: str, found: tuple[bool, str, str]) -> None:
+    async def _tell(self, client: Client, recorder: EventRecorder, name: str, found: CheckResult) -> None:
         provider = await client.get_or_none(KIND, name)
         if provider is None or provider["spec"] != self._specs.get(name):
             return  # It has changed since, which wakes `run`.
-        conflicts = self._table.conflicts(name)
-        message = conflict_message(conflicts) if conflicts else "no other provider claims the same metrics"
-        reason = "MetricConflict" if conflicts else "NoConflict"
-        is_available, why, text = found
-        was = condition(provider, CONFLICTED) or {}
-        changed = [
-            set_condition(provider, AVAILABLE, is_available, reason=why, message=text, clock=self._clock),
-            set_condition(provider, CONFLICTED, bool(conflicts), reason=reason, message=message, clock=self._clock),
-        ]
-        if any(changed):
+        is_changed, conflict = set_provider_conditions(provider, self._table, found, self._clock)
+        if is_changed:
             await client.update_status(provider)
-        if conflicts and (was.get("status"), was.get("message")) != ("True", message):
-            recorder.record(provider, "Warning", reason, message)
+        if conflict:
+            recorder.record(provider, "Warning", CONFLICT, conflict)
 
 
 class MultiplexedGroup:

@@ -35,12 +35,12 @@ async def values(cluster: Cluster, path: str, **query: str) -> dict[str, str]:
     return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
 
 
-async def error(cluster: Cluster, path: str, **query: str) -> tuple[int, str]:
+async def error(cluster: Cluster, path: str, *, step: float = 1, **query: str) -> tuple[int, str]:
     """The code and the message of an error. The client waits and tries again: time passes until it gives up."""
     asking = asyncio.ensure_future(get(cluster.client, path, **query))
     while not asking.done():
         await asyncio.wait((asking,), timeout=0.05)
-        await cluster.clock.advance(1)
+        await cluster.clock.advance(step)
     refused = asking.exception()
     assert isinstance(refused, errors.ApiError), f"{path} was answered"
     return refused.code, refused.message

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from pinnace.client.client import Client
 from pinnace.model.objects import Object
+from pinnace.reconcile.manager import Manager
 from pinnace.sdk.api.callers import RequestInfo
+from pinnace.sdk.handlers.permissions import Permission
 
 
 class ComputedApi(Protocol):
@@ -24,3 +28,16 @@ class ComputedApi(Protocol):
 
     async def close(self) -> None:
         """End the calls that are under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedApiDeclaration:
+    """An API of this type that an operator serves as a whole, and the objects and permissions that it needs."""
+
+    versions: Sequence[tuple[str, str]]
+    build: Callable[[Client, Manager], ComputedApi]
+    """Called once per run. The client may also write where another replica leads."""
+    objects: Callable[[str], list[Object]]
+    """Return the objects to install beside the operator, for its namespace."""
+    own_permissions: tuple[Permission, ...] = ()
+    """Needed in the operator's own namespace."""

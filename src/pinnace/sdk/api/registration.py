@@ -180,6 +180,25 @@ class ApiRegistration:
         }
 
 
+async def check_free(client: Client, versions: Sequence[GroupVersion], name: str) -> None:
+    """Raise NotEstablished if another server than that of the operator `name` has one of these group versions."""
+    for group, version in versions:
+        service = await service_of(client, group, version)
+        if service and service.get("name") not in (name, f"{name}-dev"):
+            raise NotEstablished(
+                f"APIService {version}.{group} leads to {service.get('namespace')}/{service.get('name')}, and a "
+                "cluster has one server for it: delete that APIService; metrics servers can run "
+                "beside each other behind the multiplexer (pinnace run -m pinnace.sdk.multiplexer)"
+            )
+
+
+async def service_of(client: Client, group: str, version: str) -> Object:
+    """Return the Service that an APIService leads to; empty if there is none."""
+    present = await client.get_or_none(API_SERVICE, f"{version}.{group}")
+    found: Object = ((present or {}).get("spec") or {}).get("service") or {}
+    return found
+
+
 async def _wait_until_available(client: Client, name: str) -> None:
     try:
         await wait_until_ready(client, API_SERVICE, name, lambda service: is_true(service, "Available"))

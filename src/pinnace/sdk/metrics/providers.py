@@ -6,15 +6,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pinnace.model import errors
+from pinnace.model.clock import Clock
 from pinnace.model.objects import Kind, Object
+from pinnace.reconcile.conditions import condition, set_condition
+from pinnace.sdk.api.callers import RequestInfo
 from pinnace.sdk.metrics.api import resource_of
 from pinnace.sdk.metrics.functions import MetricFunction
-from pinnace.sdk.metrics.wire import CUSTOM, EXTERNAL
+from pinnace.sdk.metrics.wire import (
+    CUSTOM,
+    CUSTOM_VERSIONS,
+    EXTERNAL,
+    EXTERNAL_VERSIONS,
+    NAMESPACE_METRICS,
+    MetricNotFound,
+    custom_row,
+    external_row,
+)
 from pinnace.sdk.resources.custom_resource import Column, CustomResource
 from pinnace.sdk.resources.models import Conditions, Field, Model
 
 GROUP, VERSION = "metrics.pinnace.dev", "v1alpha1"
+MULTIPLEXER = "metrics-multiplexer"
+"""The name of the operator that is the multiplexer in clusters whose API server has none."""
 CONFLICTED, AVAILABLE = "Conflicted", "Available"
+CONFLICT = "MetricConflict"
+"""The reason of the condition and of the Event of a conflict."""
+CHECK_EVERY = 30.0
+"""Seconds between two checks of a provider, unless it changes or a request to it fails."""
+PROVIDER_SECONDS = 15.0
+"""The longest time that a provider may take for a request."""
+VERSIONS = (*((CUSTOM, version) for version in CUSTOM_VERSIONS), *((EXTERNAL, one) for one in EXTERNAL_VERSIONS))
+"""The group versions of a multiplexer, the preferred version of each group first."""
 _ANY = "*"
 
 
@@ -134,6 +157,31 @@ class ProviderTable:
         """Return every claim once, in the order of their providers."""
         return list(self._owners)
 
+    def rows(self, group: str) -> list[Object]:
+        """Return the rows of a discovery page: one for each metric that is claimed by its name."""
+        named = [claim for claim in self._owners if not claim.metric.endswith(_ANY) and claim.resource != _ANY]
+        if group == EXTERNAL:
+            return [external_row(claim.metric) for claim in named if not claim.resource]
+        return [
+            custom_row(claim.resource, claim.metric, is_namespaced=claim.resource not in ("nodes", "namespaces"))
+            for claim in named
+            if claim.resource
+        ]
+
+    def route(self, asked: RequestInfo) -> str:
+        """Return the provider for a request. Raise NoSuchPath if it names no metric, and MetricNotFound."""
+        resource, metric = asked.resource, asked.subresource
+        if asked.group == EXTERNAL:
+            resource, metric = "", asked.resource
+        elif resource == NAMESPACE_METRICS and not metric:
+            resource, metric = "namespaces", asked.name
+        if not metric:
+            raise errors.NoSuchPath
+        provider = self.find(resource, metric)
+        if provider is None:
+            raise MetricNotFound(metric, resource or EXTERNAL)
+        return provider
+
     def find(self, resource: str, metric: str) -> str | None:
         """Return the provider of a metric; `resource` is empty for an external one."""
         covering = [claim for claim in self._owners if claim.covers(resource, metric)]
@@ -150,6 +198,36 @@ class ProviderTable:
         for name, (_, claims) in sorted(self._providers.items(), key=lambda item: item[1][0]):
             for claim in claims:
                 self._owners.setdefault(claim, name)
+
+
+class CheckResult(NamedTuple):
+    """The result of a check of a provider: the status, reason and message of its condition."""
+
+    is_available: bool = True
+    reason: str = "Passed"
+    message: str = "all checks passed"
+
+
+def checked_groups(spec: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Return the group versions whose discovery pages a provider must have."""
+    claimed = ((CUSTOM, CUSTOM_VERSIONS, spec.get("custom")), (EXTERNAL, EXTERNAL_VERSIONS, spec.get("external")))
+    return [(group, versions[-1]) for group, versions, claims in claimed if claims]
+
+
+def set_provider_conditions(
+    provider: Object, table: ProviderTable, found: CheckResult, clock: Clock
+) -> tuple[bool, str]:
+    """Set the conditions of a provider; return whether they have changed, and the message of a new conflict."""
+    conflicts = table.conflicts(provider["metadata"]["name"])
+    message = conflict_message(conflicts) if conflicts else "no other provider claims the same metrics"
+    reason = CONFLICT if conflicts else "NoConflict"
+    was = condition(provider, CONFLICTED) or {}
+    is_new = bool(conflicts) and (was.get("status"), was.get("message")) != ("True", message)
+    changed = [
+        set_condition(provider, AVAILABLE, found.is_available, reason=found.reason, message=found.message, clock=clock),
+        set_condition(provider, CONFLICTED, bool(conflicts), reason=reason, message=message, clock=clock),
+    ]
+    return any(changed), message if is_new else ""
 
 
 def conflict_message(conflicts: Sequence[tuple[Claim, str]]) -> str:

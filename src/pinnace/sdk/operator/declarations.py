@@ -8,6 +8,7 @@ from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.model.objects import Kind, Object
+from pinnace.sdk.api.computed import ComputedApiDeclaration
 from pinnace.sdk.handlers.checks import check_conversions
 from pinnace.sdk.handlers.handlers import (
     AdmissionHandler,
@@ -63,6 +64,8 @@ class Declarations:
     indexes: list[Index] = field(default_factory=list)
     apis: list[ServedApi] = field(default_factory=list)
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
+    computed: ComputedApiDeclaration | None = None
+    """An API without objects that is served as a whole."""
     extra_permissions: list[Permission] = field(default_factory=list)
 
     @property
@@ -98,8 +101,8 @@ class Declarations:
 
     @property
     def serves_apis(self) -> bool:
-        """Whether it is an aggregated API server: of kinds, or of metrics."""
-        return bool(self.apis or self.metrics.functions)
+        """Whether it is an aggregated API server: of kinds, of metrics, or of an API without objects."""
+        return bool(self.apis or self.metrics.functions or self.computed is not None)
 
     def serve(self, api: ServedApi) -> None:
         """Serve the API of a kind. Its admission handlers are called without a webhook from now on."""

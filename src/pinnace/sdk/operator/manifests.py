@@ -75,6 +75,7 @@ def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
             binding_of("ClusterRoleBinding", "ClusterRole", metadata, account),
         ]
     found += [_role("Role", placed, own_permissions(operator)), binding_of("RoleBinding", "Role", placed, account)]
+    found += operator.computed.objects(place.namespace) if operator.computed is not None else []
     return [*found, *(_delegation(metadata, account) if operator.serves_apis else ())]
 
 
@@ -105,6 +106,10 @@ def cluster_permissions(operator: Declarations) -> list[Permission]:
         found.append(Permission(GROUP, "metricsproviders", ("create",)))
         found.append(Permission(GROUP, "metricsproviders", change, (operator.name,)))
         names = tuple(f"{version}.{group}" for group, version in served_versions(operator.metrics.functions))
+        found.append(Permission("apiregistration.k8s.io", "apiservices", ("create",)))
+        found.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
+    if operator.computed is not None:
+        names = tuple(f"{version}.{group}" for group, version in operator.computed.versions)
         found.append(Permission("apiregistration.k8s.io", "apiservices", ("create",)))
         found.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
     converted = {one.old.declared.crd_name for one in operator.conversions}
@@ -140,7 +145,7 @@ def own_permissions(operator: Declarations) -> list[Permission]:
         secret = f"{operator.name}-webhook-certificate"
         found.append(Permission("", "secrets", ("create",)))
         found.append(Permission("", "secrets", ("get", "update"), (secret,)))
-    return found
+    return [*found, *(operator.computed.own_permissions if operator.computed is not None else ())]
 
 
 def workload(operator: Declarations, place: DeploymentOptions) -> list[Object]:

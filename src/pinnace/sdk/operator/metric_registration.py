@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import orjson
 
@@ -13,10 +14,10 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.conditions import is_true
-from pinnace.sdk.api.registration import API_SERVICE, ApiRegistration
+from pinnace.sdk.api.registration import ApiRegistration, GroupVersion, check_free, service_of
 from pinnace.sdk.metrics.api import served_versions
 from pinnace.sdk.metrics.functions import CustomMetrics
-from pinnace.sdk.metrics.providers import AVAILABLE, KIND, MetricsProvider, claims_by_functions
+from pinnace.sdk.metrics.providers import AVAILABLE, KIND, MULTIPLEXER, MetricsProvider, claims_by_functions
 from pinnace.sdk.operator.installation import put, wait_until_established
 from pinnace.sdk.resources.readiness import NotEstablished, NotReadyInTime, wait_until_ready
 
@@ -39,12 +40,11 @@ class MetricRegistration:
 
         Raise NotEstablished if another metrics server has them.
         """
-        self._joins = await has_multiplexer(self._client)
+        versions = served_versions(self._metrics.functions)
+        self._joins = await has_multiplexer(self._client, versions)
         if self._joins:
             return []
-        versions = served_versions(self._metrics.functions)
-        for group, version in versions:
-            await self._check_free(f"{version}.{group}")
+        await check_free(self._client, versions, self._name)
         return versions
 
     async def announce(self, registration: ApiRegistration, client_config: Object) -> None:
@@ -86,20 +86,14 @@ class MetricRegistration:
         except (errors.ApiError, ConnectionLost, NoCredentials) as error:
             _log.warning("MetricsProvider %s was not removed and leads nowhere: %s", self._name, error)
 
-    async def _check_free(self, name: str) -> None:
-        present = await self._client.get_or_none(API_SERVICE, name)
-        service = ((present or {}).get("spec") or {}).get("service") or {}
-        if service and service.get("name") not in (self._name, f"{self._name}-dev"):
-            raise NotEstablished(
-                f"APIService {name} leads to {service.get('namespace')}/{service.get('name')}, and a cluster has one "
-                "server for it: delete that APIService, and serve its metrics from this operator too"
-            )
 
-
-async def has_multiplexer(client: Client) -> bool:
-    """Return whether metrics servers join a multiplexer here: in a pinnace, and where MetricsProviders are served."""
+async def has_multiplexer(client: Client, versions: Sequence[GroupVersion]) -> bool:
+    """Return whether metrics servers join a multiplexer here: in a pinnace, and where one serves these versions."""
     version = orjson.loads(await client.read("/version"))
-    return _OWN_VERSION in version.get("gitVersion", "") or await _is_served(client)
+    if _OWN_VERSION in version.get("gitVersion", ""):
+        return True
+    services = [await service_of(client, *place) for place in versions]
+    return any(service.get("name") in (MULTIPLEXER, f"{MULTIPLEXER}-dev") for service in services)
 
 
 async def _is_served(client: Client) -> bool:

@@ -19,8 +19,9 @@ from pinnace.model.exposition import Labels
 from pinnace.model.objects import Object
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
-from pinnace.reconcile.metrics import REQUESTS
-from pinnace.sdk.api.registration import ApiRegistration, versions_of
+from pinnace.reconcile.metrics import REQUESTS, Metrics
+from pinnace.sdk.api.computed import ComputedApi
+from pinnace.sdk.api.registration import ApiRegistration, check_free, versions_of
 from pinnace.sdk.handlers.permissions import READ, rule_for
 from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
 from pinnace.sdk.operator.controllers import add_controllers
@@ -33,7 +34,6 @@ from pinnace.sdk.operator.sources import Hook, hooks_of
 from pinnace.sdk.operator.webhook_restore import find_previous_webhooks, restore_webhooks
 
 if TYPE_CHECKING:
-    from pinnace.sdk.metrics.api import MetricsApi
     from pinnace.sdk.operator.metric_registration import MetricRegistration
     from pinnace.sdk.operator.webhook_server import WebhookServer
 
@@ -114,7 +114,8 @@ async def running(declarations: Declarations, client: Client, options: RunOption
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
         registrations = await _registrations(declarations, client)
-        webhooks = await _serve_webhooks(stack, declarations, client, manager, options, threads)
+        computed = _computed_api(declarations, client, manager, threads)
+        webhooks = await _serve_webhooks(stack, declarations, client, manager.metrics, options, computed)
         background = [partial(_check_permissions, declarations, client, manager)]
         if options.install or service is not None:
             if webhooks is not None and service is None:
@@ -151,9 +152,9 @@ async def _serve_webhooks(
     stack: AsyncExitStack,
     declarations: Declarations,
     client: Client,
-    manager: Manager,
+    metrics: Metrics,
     options: RunOptions,
-    threads: HandlerThreads,
+    computed: ComputedApi | None,
 ) -> WebhookServer | None:
     """Serve webhooks and APIs until the stack unwinds; None if there are none.
 
@@ -169,8 +170,7 @@ async def _serve_webhooks(
 
     names = [ApiRegistration(client, (), declarations.name).host_name] if declarations.serves_apis else []
     at = ListenAddress(options.webhook_host, options.webhook_port, options.service, names)
-    computed = _metrics_api(declarations, manager, threads)
-    listening = webhooks_listening(declarations, client, manager.metrics, at=at, computed=computed)
+    listening = webhooks_listening(declarations, client, metrics, at=at, computed=computed)
     return await stack.enter_async_context(listening)
 
 
@@ -181,10 +181,17 @@ async def _registrations(declarations: Declarations, client: Client) -> Registra
 
         metrics = MetricRegistration(client, declarations.metrics, declarations.name)
         versions += await metrics.own_versions()
+    if declarations.computed is not None:
+        await check_free(client, declarations.computed.versions, declarations.name)
+        versions += declarations.computed.versions
     return Registrations(ApiRegistration(client, versions, declarations.name), metrics)
 
 
-def _metrics_api(declarations: Declarations, manager: Manager, threads: HandlerThreads) -> MetricsApi | None:
+def _computed_api(
+    declarations: Declarations, client: Client, manager: Manager, threads: HandlerThreads
+) -> ComputedApi | None:
+    if declarations.computed is not None:
+        return declarations.computed.build(client, manager)
     functions = declarations.metrics.functions
     if not functions:
         return None
@@ -219,6 +226,9 @@ async def _install(
     await install_definitions(client, declarations, client_config, only_converted=not options.install)
     if client_config is None:
         return
+    if declarations.computed is not None and options.install:
+        for needed in declarations.computed.objects(client.namespace):
+            await client.apply(needed, field_manager=declarations.name, force=True)
     await install_webhooks(client, declarations, client_config)
     await registrations.announce(client_config)
     if options.service is None:
