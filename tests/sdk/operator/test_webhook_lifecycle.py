@@ -91,7 +91,7 @@ async def deploy(cluster: Cluster, operator: Operator) -> None:
         *roles(operator.declarations, place),
         *workload(operator.declarations, place),
     ]:
-        await cluster.client.create(obj)
+        await cluster.client.apply(obj)
     await lead_service_to(cluster.client, ServiceName("default", operator.name))
 
 
