@@ -29,7 +29,7 @@ from pinnace.sdk.metrics.providers import (
     KIND,
     PROVIDER_SECONDS,
     VERSIONS,
-    CheckResult,
+    ProviderCheck,
     ProviderTable,
     checked_groups,
     set_provider_conditions,
@@ -165,17 +165,17 @@ class MetricsMultiplexer:
             _log.warning("the status of MetricsProvider %s is not written: %s", name, error.message)
             self._clock.call_later(1.0, self._woken.set)
 
-    async def _check(self, name: str) -> CheckResult:
+    async def _check(self, name: str) -> ProviderCheck:
         try:
             for group, version in checked_groups(self._specs.get(name) or {}):
                 await self._backend(name, group, version).check()
         except CheckFailed as failed:
-            return CheckResult(is_available=False, reason="FailedDiscoveryCheck", message=str(failed))
+            return ProviderCheck(is_available=False, reason="FailedDiscoveryCheck", message=str(failed))
         except LookupError:
-            return CheckResult(is_available=False, reason="Deleted", message="the provider is deleted")
-        return CheckResult()
+            return ProviderCheck(is_available=False, reason="Deleted", message="the provider is deleted")
+        return ProviderCheck()
 
-    async def _tell(self, client: Client, recorder: EventRecorder, name: str, found: CheckResult) -> None:
+    async def _tell(self, client: Client, recorder: EventRecorder, name: str, found: ProviderCheck) -> None:
         provider = await client.get_or_none(KIND, name)
         if provider is None or provider["spec"] != self._specs.get(name):
             return  # It has changed since, which wakes `run`.

@@ -36,8 +36,8 @@ from pinnace.sdk.metrics.providers import (
     MULTIPLEXER,
     PROVIDER_SECONDS,
     VERSIONS,
-    CheckResult,
     MetricsProvider,
+    ProviderCheck,
     ProviderTable,
     checked_groups,
     set_provider_conditions,
@@ -140,14 +140,14 @@ class MultiplexedMetrics:
             self._manager.recorder.record(provider, "Warning", CONFLICT, conflict)
         return Result(requeue_after=CHECK_EVERY)
 
-    async def _check(self, name: str) -> CheckResult:
+    async def _check(self, name: str) -> ProviderCheck:
         try:
             for group, version in checked_groups(self._specs.get(name) or {}):
                 await self._read(name, f"/apis/{group}/{version}", _CHECK_SECONDS)
         except (errors.ApiError, ConnectionLost, NoCredentials, TimeoutError) as error:
             await self._clients.forget(name)
-            return CheckResult(is_available=False, reason="FailedDiscoveryCheck", message=str(error))
-        return CheckResult()
+            return ProviderCheck(is_available=False, reason="FailedDiscoveryCheck", message=str(error))
+        return ProviderCheck()
 
 
 def reader_objects(namespace: str) -> list[Object]:

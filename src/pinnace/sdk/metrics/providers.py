@@ -200,7 +200,7 @@ class ProviderTable:
                 self._owners.setdefault(claim, name)
 
 
-class CheckResult(NamedTuple):
+class ProviderCheck(NamedTuple):
     """The result of a check of a provider: the status, reason and message of its condition."""
 
     is_available: bool = True
@@ -215,7 +215,7 @@ def checked_groups(spec: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def set_provider_conditions(
-    provider: Object, table: ProviderTable, found: CheckResult, clock: Clock
+    provider: Object, table: ProviderTable, found: ProviderCheck, clock: Clock
 ) -> tuple[bool, str]:
     """Set the conditions of a provider; return whether they have changed, and the message of a new conflict."""
     conflicts = table.conflicts(provider["metadata"]["name"])
