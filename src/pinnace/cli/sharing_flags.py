@@ -1,4 +1,4 @@
-"""The flags of `pinnace up` for several servers on one etcd: a common port, and a stop that clients do not notice."""
+"""The flags of `pinnace up` for several servers on one etcd: their addresses, a common port, a graceful stop."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from pinnace.cluster.bootstrap.endpoints import is_usable_address
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 
 _SHARED_DELAY = 2.0
 
+AdvertiseAddress: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--advertise-address",
+        help="The IP address in the endpoints of the Service default/kubernetes, by which others reach this server.",
+        show_default="that of --host",
+    ),
+]
 PortSharing: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -26,6 +35,13 @@ ShutdownDelay: TypeAlias = Annotated[
         show_default="2s with --store, else 0s",
     ),
 ]
+
+
+def advertise_address(address: str) -> str:
+    """Return the address of --advertise-address. Raise ValueError if others cannot use it."""
+    if address and not is_usable_address(address):
+        raise ValueError(f"--advertise-address {address}: expected an IP address by which others reach this server")
+    return address
 
 
 def shutdown_delay(duration: str, *, is_shared: bool) -> float:

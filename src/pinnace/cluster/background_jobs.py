@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-import orjson
-
 from pinnace.cluster.aggregation import Aggregation
-from pinnace.cluster.bootstrap.objects import lease_name
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.supervisor import Supervisor
-from pinnace.model.clock import AlarmClock, to_rfc3339_micro
+from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.local import LocalApi
@@ -26,15 +22,8 @@ from pinnace.store import store as stores
 log = logging.getLogger(__name__)
 
 
-class Requests(Protocol):
-    async def request(
-        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> object: ...
-
-
 COMPACT_EVERY = timedelta(minutes=5)
 """History is kept for at least this long, and at most half as long again."""
-RENEW_EVERY = timedelta(seconds=10)
 EVENTS_LIVE = timedelta(hours=1)
 SWEEP_EVERY = timedelta(minutes=1)
 EVENTS = "/registry/core/events/"
@@ -72,14 +61,12 @@ def add_extension_parts(plane: BackgroundPlane) -> None:
 
 
 def add_regular_jobs(plane: BackgroundPlane) -> None:
-    """Compact the store, expire events, and renew the server's lease."""
+    """Compact the store, and expire events."""
     store, clock = plane.store, plane.clock
     add = plane.supervisor.add
     add("store-compaction", partial(compact_regularly, store))
     if not store.is_shared:  # In etcd events have leases.
         add("event-expiry", partial(expire_events_regularly, plane.fanout, store, clock))
-    lease = "poststarthook/start-kube-apiserver-identity-lease-controller"
-    add(lease, partial(renew_lease_regularly, plane.local(), clock))
 
 
 async def compact_regularly(store: stores.Store, *, every: timedelta = COMPACT_EVERY) -> None:
@@ -95,19 +82,6 @@ async def compact_regularly(store: stores.Store, *, every: timedelta = COMPACT_E
         except stores.WriteFailed as error:
             log.warning("history could not be compacted, trying again in %s: %s", every / 2, error)
         marks.popleft()
-
-
-async def renew_lease_regularly(api: Requests, clock: AlarmClock, *, every: timedelta = RENEW_EVERY) -> None:
-    """Renew the Lease through which this server reports that it runs."""
-    target = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{lease_name()}"
-    headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
-    while True:
-        await clock.sleep(every.total_seconds())
-        renewed = orjson.dumps({"spec": {"renewTime": to_rfc3339_micro(clock.now())}})
-        try:
-            await api.request("PATCH", target, renewed, headers)
-        except stores.WriteFailed as error:
-            log.warning("the server's lease could not be renewed, trying again in %s: %s", every, error)
 
 
 async def expire_events_regularly(

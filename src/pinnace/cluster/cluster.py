@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,10 +27,15 @@ from pinnace.cluster.admission import needs_service_accounts
 from pinnace.cluster.auditing import open_audit
 from pinnace.cluster.background_jobs import add_extension_parts, add_regular_jobs
 from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.bootstrap.endpoints import is_usable_address
+from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity, identify_server
+from pinnace.cluster.bootstrap.objects import identity_lease
 from pinnace.cluster.control_plane import ControlPlane, build
+from pinnace.cluster.identity_lease import IdentityLease
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.key_files import use_key_files
 from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.cluster.master_leases import MasterLeases
 from pinnace.cluster.memory_trim import MemoryTrim
 from pinnace.cluster.node_process import add_nodes
 from pinnace.cluster.scheduling import NAME as SCHEDULER
@@ -104,14 +109,7 @@ async def running(
         stack.push_async_callback(plane.close)
         server = await _listen(settings, files, plane, stack)
         await stack.enter_async_context(plane.supervisor.running())
-        await bootstrap(
-            plane,
-            address=settings.advertise_address or settings.host,
-            port=server.port,
-            volumes=str(directory / "volumes"),
-            service_ranges=settings.service_ranges,
-            has_controllers=settings.controllers,
-        )
+        withdraw = await _begin(plane, settings, directory, server.port)
         add_extension_parts(plane)
         await add_config_maps(plane, files)
         add_regular_jobs(plane)
@@ -128,12 +126,54 @@ async def running(
         _serve_usage(plane)
         if settings.node:
             add_nodes(plane, settings, directory, access, files)
-        stack.push_async_callback(_drain, plane, server, settings.shutdown_delay)
+        stack.push_async_callback(_drain, plane, server, settings.shutdown_delay, withdraw)
         yield RunningCluster(plane, access, server)
 
 
-async def _drain(plane: ControlPlane, server: HttpServer, seconds: float) -> None:
+async def _begin(plane: ControlPlane, settings: Settings, directory: Path, port: int) -> Callable[[], Awaitable[None]]:
+    """Create the objects that every cluster has, and announce this server. Return how to withdraw it."""
+    identity = identify_server(directory) if plane.store.is_shared else ALONE
+    address = settings.advertise_address or settings.host
+    await bootstrap(
+        plane,
+        address=address,
+        port=port,
+        volumes=str(directory / "volumes"),
+        service_ranges=settings.service_ranges,
+        has_controllers=settings.controllers,
+        server=identity,
+    )
+    return await _announce(plane, identity, address, port)
+
+
+async def _announce(
+    plane: ControlPlane, identity: ServerIdentity, address: str, port: int
+) -> Callable[[], Awaitable[None]]:
+    """Keep the Lease of this server and, beside other servers, its place in the endpoints. Return how to give up both.
+
+    The endpoints of the only server of a cluster stay as they are.
+    """
+    lease = IdentityLease(plane.local(), plane.clock, identity_lease(identity, f"{address}:{port}", plane.clock.now()))
+    plane.supervisor.add("poststarthook/start-kube-apiserver-identity-lease-controller", lease.run)
+    if not plane.store.is_shared or not is_usable_address(address):
+        return lease.release
+    masters = MasterLeases(plane, identity.name, (address, port))
+    await masters.publish()
+    plane.supervisor.add("poststarthook/bootstrap-controller", masters.run_endpoints)
+    plane.supervisor.add("master-lease-renewal", masters.run_renewal)
+
+    async def withdraw() -> None:
+        await masters.withdraw()
+        await lease.release()
+
+    return withdraw
+
+
+async def _drain(
+    plane: ControlPlane, server: HttpServer, seconds: float, withdraw: Callable[[], Awaitable[None]]
+) -> None:
     plane.health.is_stopping = True
+    await withdraw()
     await server.drain(seconds)
 
 
@@ -263,4 +303,5 @@ def _token(directory: Path) -> str:
 
 def _names(settings: Settings) -> tuple[str, ...]:
     first = str(next(iter(ip_network(settings.service_range).hosts())))
-    return tuple(dict.fromkeys((*SERVER_NAMES, settings.host, first)))
+    advertised = (settings.advertise_address,) if settings.advertise_address else ()
+    return tuple(dict.fromkeys((*SERVER_NAMES, settings.host, first, *advertised)))

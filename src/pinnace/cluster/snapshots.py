@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pinnace.auth.certificates.authority import write_private
 from pinnace.cluster.credential_files import CREDENTIALS
-from pinnace.cluster.storage import REGISTRY
+from pinnace.cluster.storage import MASTER_LEASES, REGISTRY, expiry
 from pinnace.store.encryption_keys import read_keys
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.snapshot import StoreSnapshot, read_snapshot, write_snapshot
@@ -27,7 +27,8 @@ async def save(target: Path, *, directory: Path, etcd: EtcdSettings | None) -> S
     else:
         found = await asyncio.to_thread(read_file, directory / "state.db")
     files = {name: (directory / name).read_bytes() for name in CREDENTIALS if (directory / name).exists()}
-    snapshot = StoreSnapshot(found.revision, found.records, files)
+    objects = [record for record in found.records if not record.key.startswith(MASTER_LEASES)]
+    snapshot = StoreSnapshot(found.revision, objects, files)
     await asyncio.to_thread(write_snapshot, target, snapshot)
     return snapshot
 
@@ -47,7 +48,7 @@ async def restore(
     else:
         from pinnace.store.etcd.snapshot import restore_etcd  # noqa: PLC0415 - needs the extra
 
-        revision = await restore_etcd(etcd, snapshot, prefix=REGISTRY, base=base)
+        revision = await restore_etcd(etcd, snapshot, prefix=REGISTRY, base=base, expiry=expiry())
     for name, content in snapshot.files.items():
         if name in CREDENTIALS and not (directory / name).exists():
             (directory / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 REGISTRY = "/registry/"
 EVENT_SECONDS = 3600
 EVENT_PREFIXES = ("/registry/core/events/", "/registry/events.k8s.io/events/")
+MASTER_LEASES = "/registry/masterleases/apiservers/"
+"""The keys by which the servers on one etcd know of each other."""
+MASTER_LEASE_SECONDS = 15
+"""How long a server that does not renew its master lease counts as running."""
 
 
 async def open_store(
@@ -49,12 +53,17 @@ async def open_store(
         raise
 
 
+def expiry() -> dict[str, int]:
+    """Return the seconds after which etcd deletes a key, by the beginning of the key."""
+    return {**dict.fromkeys(EVENT_PREFIXES, EVENT_SECONDS), MASTER_LEASES: MASTER_LEASE_SECONDS}
+
+
 async def _open(path: Path | None, etcd: EtcdSettings | None, *, accept_data_loss: bool) -> Store:
     if etcd is not None:
         with _extra():
             from pinnace.store.etcd.store import EtcdStore  # noqa: PLC0415 - needs the extra
 
-        return await EtcdStore.open(etcd, prefix=REGISTRY, expiry=dict.fromkeys(EVENT_PREFIXES, EVENT_SECONDS))
+        return await EtcdStore.open(etcd, prefix=REGISTRY, expiry=expiry())
     if path is None:
         return MemoryStore()
     return await SqliteStore.open(path, accept_data_loss=accept_data_loss)

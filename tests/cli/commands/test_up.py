@@ -197,6 +197,7 @@ def test_a_minor_that_cannot_be_served_is_reported() -> None:
         (("--audit-log-path", "-"), "--audit-policy-file is missing"),
         (("--audit-webhook-config-file", "nosuch"), "--audit-policy-file is missing"),
         (("--oidc-client-id", "me"), "--oidc-client-id needs --oidc-issuer-url"),
+        (("--advertise-address", "0.0.0.0"), "--advertise-address 0.0.0.0: expected an IP address by which"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_reported(arguments: tuple[str, str], told: str) -> None:

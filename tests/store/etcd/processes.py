@@ -117,8 +117,14 @@ class EtcdMember:
         self._process = None
 
     def pause(self) -> None:
+        """Stop all threads. On a busy machine they run on for a while after the signal."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self._process.pid}/task")
+        deadline = time.monotonic() + _START_SECONDS
+        while any((one / "stat").read_text().rpartition(")")[2].split()[0] != "T" for one in threads.iterdir()):
+            assert time.monotonic() < deadline, f"{self.name} does not stop"
+            time.sleep(0.005)
 
     def resume(self) -> None:
         assert self._process is not None

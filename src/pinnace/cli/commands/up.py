@@ -29,7 +29,7 @@ from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.first_commands import first_commands
 from pinnace.cli.own_node import NodeFlag, checked_egress, own_node_name
 from pinnace.cli.progress import progress
-from pinnace.cli.sharing_flags import PortSharing, ShutdownDelay, shutdown_delay
+from pinnace.cli.sharing_flags import AdvertiseAddress, PortSharing, ShutdownDelay, advertise_address, shutdown_delay
 from pinnace.cli.store_flags import with_store_flags
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
@@ -83,6 +83,7 @@ def up(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 6443,
     permit_port_sharing: PortSharing = False,
+    advertised: AdvertiseAddress = "",
     kubeconfig_path: Annotated[
         Path | None,
         typer.Option(
@@ -287,6 +288,7 @@ def up(
         host=host,
         port=port,
         shares_port=permit_port_sharing,
+        advertise_address=_address(advertised),
         kubernetes_version=_served_minor(kubernetes_version),
         name=name,
         old_versions=not no_old_versions,
@@ -327,8 +329,7 @@ def up(
         encryption_key_file=encryption_key_file,
         accept_data_loss=accept_data_loss,
     )
-    _check(settings, has_control=control)
-    start = controlled_cluster if control else running
+    start = _checked_start(settings, has_control=control)
     _run(_serve(start, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge))
 
 
@@ -338,11 +339,13 @@ def _data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:
     return None if ephemeral else (chosen or default_data_dir())
 
 
-def _check(settings: Settings, *, has_control: bool) -> None:
+def _checked_start(settings: Settings, *, has_control: bool) -> StartCluster:
+    """Return how to run the cluster. Exit if the settings do not go together."""
     if settings.stages is not None and not settings.nodes:
         _fail("--stages is for simulated nodes, and there are none; add --nodes N")
     if has_control and (error := control_error(settings)):
         _fail(error)
+    return controlled_cluster if has_control else running
 
 
 def _served_minor(version: str) -> str:
@@ -350,6 +353,13 @@ def _served_minor(version: str) -> str:
     if wanted and wanted not in minors():
         _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
     return wanted
+
+
+def _address(advertised: str) -> str:
+    try:
+        return advertise_address(advertised)
+    except ValueError as error:
+        _fail(str(error))
 
 
 def _delay(duration: str, *, is_shared: bool) -> float:

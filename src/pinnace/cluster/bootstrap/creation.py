@@ -10,21 +10,17 @@ from typing import Protocol
 import orjson
 
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.objects import (
-    DEFAULT_SERVICE_ACCOUNT,
-    api_endpoints,
-    bootstrap_objects,
-    default_storage_class,
-)
+from pinnace.cluster.bootstrap.endpoints import is_usable_address, write_endpoints
+from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity
+from pinnace.cluster.bootstrap.objects import DEFAULT_SERVICE_ACCOUNT, bootstrap_objects, default_storage_class
 from pinnace.controllers.services.address_objects import ADDRESSES
-from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.objects import Kind, Object, new_uid
+from pinnace.model.clock import Clock
+from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry
 from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.local import LocalApi
-from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -58,8 +54,9 @@ async def bootstrap(
     volumes: str = "",
     service_ranges: Sequence[str] = (SERVICE_RANGE,),
     has_controllers: bool = False,
+    server: ServerIdentity = ALONE,
 ) -> None:
-    """Create the bootstrap objects that this cluster lacks, and publish the address of its API.
+    """Create the bootstrap objects that this cluster lacks, and publish the address of its only server.
 
     Where controllers run, the namespace `default` has its service account from the start: the first pod can be created
     as soon as the cluster is ready. The controller makes those of other namespaces.
@@ -72,15 +69,15 @@ async def bootstrap(
     if volumes and _is_new(plane):
         await _ensure(plane, local, default_storage_class(volumes))
     for obj in bootstrap_objects(
-        plane.registry, address=address, port=port, now=plane.clock.now(), service_ranges=service_ranges
+        plane.registry, address=address, port=port, now=plane.clock.now(), service_ranges=service_ranges, server=server
     ):
         await _ensure(plane, local, obj)
     await _extend_service_cidr(plane, local, list(service_ranges))
     if has_controllers:
         await _ensure(plane, local, DEFAULT_SERVICE_ACCOUNT)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
-    for obj in api_endpoints(address, port):
-        await _point(plane, obj)
+    if not plane.store.is_shared and is_usable_address(address):  # See MasterLeases for several servers.
+        await write_endpoints(plane, lambda: [(address, port)])
 
 
 def _is_new(plane: BootstrapTarget) -> bool:
@@ -110,19 +107,6 @@ class BootstrapError(Exception):
 
     def __init__(self, plural: str, name: str, reason: str) -> None:
         super().__init__(f"the cluster cannot start without {plural} {name}, which could not be created: {reason}")
-
-
-async def _point(plane: BootstrapTarget, obj: Object) -> None:
-    """Store the API's own endpoints without validation, which refuses the loopback addresses that the API has here."""
-    resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
-    if resource is None:
-        return
-    key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-    present = plane.fanout.cache(resource.prefix).entries.get(key)
-    known = present.decode()["metadata"] if present is not None else {}
-    born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
-    obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
-    await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
 
 
 async def _appears(plane: BootstrapTarget, key: str) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
-from base64 import b32encode
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from pinnace.cluster.bootstrap.api_services import local_api_services
 from pinnace.cluster.bootstrap.default_flow_schemas import VERSIONS as FLOW_CONTROL_VERSIONS
 from pinnace.cluster.bootstrap.default_flow_schemas import flow_schemas, priority_levels
+from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity
 from pinnace.controllers.storage.local_path import NAME as LOCAL_PATH
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
@@ -20,7 +19,6 @@ from pinnace.model.resources import Registry
 from pinnace.network.service_range import SERVICE_RANGE
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-HOST = "localhost"
 DEFAULT_SERVICE_ACCOUNT: Object = {
     "apiVersion": "v1",
     "kind": "ServiceAccount",
@@ -40,25 +38,25 @@ def bootstrap_objects(
     port: int,
     now: datetime,
     service_ranges: Sequence[str] = (SERVICE_RANGE,),
-    host: str = HOST,
+    server: ServerIdentity = ALONE,
 ) -> list[Object]:
     """Everything that must exist before the first client asks, in the order in which it can be made.
 
     `address` and `port` are where this server is reached. Some kinds are not in every minor: the caller skips
     those that the registry lacks.
     """
-    return list(_objects(registry, address, port, now, service_ranges, host))
+    return list(_objects(registry, address, port, now, service_ranges, server))
 
 
 def _objects(
-    registry: Registry, address: str, port: int, now: datetime, service_ranges: Sequence[str], host: str
+    registry: Registry, address: str, port: int, now: datetime, service_ranges: Sequence[str], server: ServerIdentity
 ) -> Iterator[Object]:
     yield from (_namespace(name) for name in NAMESPACES)
     yield from (_priority_class(name, value, _TAKEN + purpose) for name, value, purpose in _CRITICAL)
     yield from _fair_shares(registry, now)
     yield _service_cidr(service_ranges, now)
     yield _kubernetes_service(str(next(iter(ip_network(service_ranges[0]).hosts()))), port)
-    yield _lease(host, f"{address}:{port}", now)
+    yield identity_lease(server, f"{address}:{port}", now)
     yield from local_api_services(registry, now)
 
 
@@ -144,59 +142,20 @@ def _kubernetes_service(cluster_ip: str, port: int) -> Object:
     }
 
 
-def api_endpoints(address: str, port: int) -> Iterator[Object]:
-    """Yield the endpoints of the kubernetes Service: this server, unless it has no address that others can use."""
-    try:
-        reached = ip_address(address)
-    except ValueError:
-        return
-    if reached.is_unspecified:
-        return
-    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
-    yield {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
-        },
-        "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
-    }
-    yield {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"kubernetes.io/service-name": "kubernetes"},
-        },
-        "addressType": f"IPv{reached.version}",
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-        "ports": ports,
-    }
-
-
-def lease_name(host: str = HOST) -> str:
-    digest = hashlib.sha256(host.encode()).digest()[:16]
-    return "apiserver-" + b32encode(digest).decode().rstrip("=").lower()
-
-
-def _lease(host: str, reached_at: str, now: datetime) -> Object:
-    """That this server lives. Its name is the same after a restart, its holder is not."""
-    name = lease_name(host)
-    instance = uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}/{now.isoformat()}")
+def identity_lease(server: ServerIdentity, reached_at: str, now: datetime) -> Object:
+    """Return the Lease by which a server says that it runs. Its name is the same after a restart, its holder is not."""
+    instance = uuid.uuid5(uuid.NAMESPACE_DNS, f"{server.name}/{now.isoformat()}")
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
-            "name": name,
+            "name": server.name,
             "namespace": "kube-system",
-            "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": host},
+            "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": server.host},
             "annotations": {"kubernetes.io/peer-advertise-address": reached_at},
         },
         "spec": {
-            "holderIdentity": f"{name}_{instance}",
+            "holderIdentity": f"{server.name}_{instance}",
             "leaseDurationSeconds": 3600,
             "renewTime": to_rfc3339_micro(now),
         },

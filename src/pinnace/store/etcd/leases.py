@@ -10,6 +10,8 @@ from pinnace.store.etcd.client import EtcdClient
 
 _SHARED_PART = 0.05
 _SHORTEST_SHARED = 10.0
+_SHORT_LIFE = 60
+"""Keys that live for less seconds have leases of their own, which end on time."""
 _MOST_KEYS = 1000
 
 
@@ -34,8 +36,9 @@ class Leases:
             now = asyncio.get_running_loop().time()
             lease, until, keys = self._current.get(prefix, (0, 0.0, 0))
             if not lease or now >= until or keys >= _MOST_KEYS:
-                shared = max(_SHORTEST_SHARED, self._seconds[prefix] * _SHARED_PART)
-                request = wire.lease_request(self._seconds[prefix] + int(shared))
+                seconds = self._seconds[prefix]
+                shared = max(_SHORTEST_SHARED, seconds * _SHARED_PART) if seconds >= _SHORT_LIFE else 0.0
+                request = wire.lease_request(seconds + int(shared))
                 lease, until, keys = (
                     wire.lease_answer(await self._client.call(wire.LEASE_GRANT, request)),
                     now + shared,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.base import base_key, move_base, read_state
@@ -35,10 +36,12 @@ async def read_etcd(settings: EtcdSettings, *, prefix: str) -> StoreSnapshot:
     return StoreSnapshot(answer.revision + offset, [_record(one, settings.root, offset) for one in answer.found])
 
 
-async def restore_etcd(settings: EtcdSettings, snapshot: StoreSnapshot, *, prefix: str, base: int) -> int:
+async def restore_etcd(
+    settings: EtcdSettings, snapshot: StoreSnapshot, *, prefix: str, base: int, expiry: Mapping[str, int]
+) -> int:
     """Write the records of a snapshot at revisions above `base`; history begins after them. Return the last revision.
 
-    Raise StoreError if etcd has a cluster already.
+    `expiry` is as in `EtcdStore.open`. Raise StoreError if etcd has a cluster already.
     """
     client = EtcdClient(settings)
     try:
@@ -52,7 +55,7 @@ async def restore_etcd(settings: EtcdSettings, snapshot: StoreSnapshot, *, prefi
         raise unreachable(client, error) from error
     finally:
         client.close()
-    store = await EtcdStore.open(settings, prefix=prefix)
+    store = await EtcdStore.open(settings, prefix=prefix, expiry=expiry)
     try:
         ordered = sorted(snapshot.records, key=lambda record: (record.revision, record.key))
         for at in range(0, len(ordered), _AT_ONCE):
