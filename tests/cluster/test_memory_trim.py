@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pinnace.cluster.memory_trim import COLLECT_EVERY, GROWTH, TIMES, MemoryTrim, glibc_trim, process_memory
+from pinnace.cluster.memory_trim import (
+    BUSY_SECONDS,
+    COLLECT_EVERY,
+    GROWTH,
+    TIMES,
+    MemoryTrim,
+    glibc_trim,
+    process_memory,
+)
 
 START = 100 << 20
 
@@ -35,16 +43,19 @@ async def test_memory_is_given_back_after_the_process_has_grown() -> None:
 
 
 async def test_garbage_in_cycles_is_collected_after_the_process_has_grown() -> None:
-    process, collections = Process(), 0
+    process, collections, cpu = Process(), 0, 0.0
 
     def collect() -> None:
         nonlocal collections
         collections += 1
 
-    trim = MemoryTrim(trim=process.trim, measure=process.measure, collect=collect)
+    trim = MemoryTrim(trim=process.trim, measure=process.measure, collect=collect, cpu_time=lambda: cpu)
     await trim.check()
     assert collections == 0
     process.size = process.needed = START + GROWTH
+    cpu = BUSY_SECONDS
+    await trim.check()
+    assert (collections, process.trims) == (0, 1), "requests would wait for a collection"
     for _ in range(2 * TIMES):
         await trim.check()
     assert collections == TIMES // COLLECT_EVERY

@@ -179,3 +179,5 @@ async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
                     await asyncio.sleep(0)  # In process a long list is one chunk: let other tasks run.
         if rest:
             begun.append(rest)
+        chunk = rest = line = b""  # They may be large, and the next chunk may be long in coming.
+        whole.clear()

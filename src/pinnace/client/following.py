@@ -103,6 +103,7 @@ async def follow(
             async with aclosing(attempts.list_and_watch()) as events:
                 async for event in events:
                     yield event
+                    del event  # It may be large, and the next one may be long in coming.
         except (errors.ApiError, ConnectionLost, NoCredentials) as failure:
             error = attempts.handle(failure)
             for event in attempts.take_events():
@@ -155,6 +156,7 @@ class _Attempts:
                     if not is_listing:
                         self._version = event.snapshot.version
                     yield event
+                    del event
                 elif not is_listing:
                     self._version = event.snapshot.version
                     yield Progress(self._version)

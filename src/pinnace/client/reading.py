@@ -275,6 +275,7 @@ class Reading(Addressing):
                 if event.type == "ERROR":
                     raise error_of_status(decode_object(snapshot.body))
                 yield Event(event.type, snapshot)
+                del line, event, snapshot  # They may be large, and the next event may be long in coming.
 
     def follow(
         self, kind: KindName, *, nudge: asyncio.Event | None = None, **selection: Unpack[Selection]

@@ -83,6 +83,7 @@ class _InProcessStream:
         try:
             async for chunk in self._stream:
                 yield chunk
+                del chunk  # It may be large, and the next one may be long in coming.
         except OSError as error:
             raise ConnectionLost(str(error), was_sent=True) from error
 

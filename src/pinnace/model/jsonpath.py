@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from pinnace.model.objects import Object
 from pinnace.schema.field_errors import go_float, go_json
 from pinnace.schema.golang import text as gotext
 from pinnace.schema.golang.times import canonical_time
+from pinnace.schema.text_cache import cache_short_texts
 
 Find = Callable[[Any], list[Any]]
 """Return all values that a path finds. Raise JsonPathError if the path does not fit the value."""
@@ -58,7 +58,7 @@ class _Path:
         return found
 
 
-@lru_cache(maxsize=4096)
+@cache_short_texts(4096)
 def compile_path(path: str) -> Find:
     """Compile a path such as `.status.conditions[?(@.type=="Ready")].status`. Raise JsonPathError."""
     return _Reader(path).path().find

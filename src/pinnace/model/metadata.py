@@ -11,6 +11,7 @@ from pinnace.model.field_errors import IMMUTABLE, FieldError
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
 from pinnace.model.selectors import validate_label
+from pinnace.schema.text_cache import LONGEST, MOST_CACHED, cache_short_texts
 
 MOST_ANNOTATION_BYTES = 256 * 1024
 MOST_MANAGER_BYTES = 128
@@ -111,8 +112,9 @@ def validate_repeated_update(new: Object, old: Object, rounds: str, *, namespace
 
 def validate_annotation(annotations: dict[str, str], path: str) -> Iterator[FieldError]:
     size = 0
+    validate_key = _validate_annotation_key if len(annotations) <= MOST_CACHED else _annotation_key_errors
     for key, value in annotations.items():
-        for err in _validate_annotation_key(key):
+        for err in validate_key(key):
             yield field_errors.invalid(path, key, err)
         size += len(key) + len(value) if value.isascii() else len(key) + len(value.encode())
     if size > MOST_ANNOTATION_BYTES:
@@ -120,8 +122,10 @@ def validate_annotation(annotations: dict[str, str], path: str) -> Iterator[Fiel
 
 
 def validate_finalizer(finalizers: Sequence[str], path: str) -> Iterator[FieldError]:
+    is_cached = len(finalizers) <= MOST_CACHED
     for finalizer in finalizers:
-        for err in _validate_name(names.qualified_name, finalizer):
+        rule = names.qualified_name
+        for err in _validate_name(rule, finalizer) if is_cached else rule(finalizer):
             yield field_errors.invalid(path, finalizer, err)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
@@ -144,7 +148,7 @@ def _validate_contents(metadata: Object, path: str) -> Iterator[FieldError]:
     if managed := metadata.get("managedFields"):
         for index, entry in enumerate(managed):
             said = (entry.get("operation"), entry.get("fieldsType"), entry.get("manager"), entry.get("subresource"))
-            if not _is_plain_entry(*said):
+            if len(managed) > MOST_CACHED or _is_long(*said) or not _is_plain_entry(*said):
                 yield from _validate_managed_fields(entry, f"{path}.managedFields[{index}]")
 
 
@@ -183,6 +187,10 @@ def _validate_managed_fields(entry: Object, path: str) -> Iterator[FieldError]:
         yield field_errors.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
 
 
+def _is_long(*texts: str | None) -> bool:
+    return sum(len(text) for text in texts if text) > LONGEST
+
+
 @lru_cache(maxsize=1024)
 def _is_plain_entry(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
     """Return whether an entry is valid. Cached, because managers write again and again."""
@@ -208,14 +216,20 @@ def _validate_odd_manager(manager: str, path: str) -> Iterator[FieldError]:
         position += len(char.encode())
 
 
-@lru_cache(maxsize=8192)
 def _validate_name(rule: NameRule, name: str) -> tuple[str, ...]:
+    return _remembered_name(rule, name) if len(name) <= LONGEST else tuple(rule(name))
+
+
+@lru_cache(maxsize=8192)
+def _remembered_name(rule: NameRule, name: str) -> tuple[str, ...]:
     return tuple(rule(name))
 
 
-@lru_cache(maxsize=4096)
-def _validate_annotation_key(key: str) -> tuple[str, ...]:
+def _annotation_key_errors(key: str) -> tuple[str, ...]:
     return tuple(names.qualified_name(key.lower()))
+
+
+_validate_annotation_key = cache_short_texts(4096)(_annotation_key_errors)
 
 
 def _as_if_completed(prefix: str) -> str:

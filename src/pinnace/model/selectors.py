@@ -12,8 +12,8 @@ from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
-from pinnace.model.text_cache import LONGEST, cache_short_texts
 from pinnace.schema.golang.numbers import parse_int
+from pinnace.schema.text_cache import LONGEST, MOST_CACHED, cache_short_texts
 
 Labels = Mapping[str, str]
 
@@ -113,10 +113,13 @@ def validate_label_selector(selector: Object | None, path: str) -> Iterator[Fiel
 
 def validate_label(labels: Labels | None, path: str) -> Iterator[FieldError]:
     """Yield the errors of a map of labels."""
+    validate_key, validate_value = _validate_key, _validate_value
+    if labels and len(labels) > MOST_CACHED:
+        validate_key, validate_value = names.qualified_name, names.label_value
     for key, value in (labels or {}).items():
-        for err in _validate_key(key):
+        for err in validate_key(key):
             yield field_errors.invalid(path, key, err)
-        for err in _validate_value(value):
+        for err in validate_value(value):
             yield field_errors.invalid(path, value, err)
 
 
@@ -143,7 +146,7 @@ def validate_requirement(expression: Object, path: str) -> Iterator[FieldError]:
 
 # Cached, because labels repeat: the same few keys and values are checked on every write.
 _validate_key = cache_short_texts(4096)(names.qualified_name)
-_validate_value = cache_short_texts(16384)(names.label_value)
+_validate_value = cache_short_texts(8192)(names.label_value)
 
 
 def _key_of_requirement(requirement: Requirement) -> str:
@@ -354,8 +357,9 @@ def _validate_values(key: str, operator: str, values: tuple[str, ...]) -> None:
         if operator in ("gt", "lt") and _number_of(value) is None:
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"
             errs.append(str(field_errors.invalid(f"values[{index}]", value, detail)))
+    validate = _validate_value if len(values) <= MOST_CACHED else names.label_value
     for index, value in enumerate(values):
-        if wrong := _validate_value(value):
+        if wrong := validate(value):
             errs.append(str(field_errors.invalid(f"values[{index}][{key}]", value, "; ".join(wrong))))
     if errs:
         raise ValueError(errs[0] if len(errs) == 1 else f"[{', '.join(errs)}]")

@@ -15,6 +15,8 @@ from pinnace.model.patches.last_applied import LAST_APPLIED
 _RUNS = 2000
 _REASONS = 10
 _CHANGES = 500
+_CHANGED_BYTES = 1 << 20
+"""The total size of the objects in these changes."""
 """The number of changes whose objects are kept, to list the changed fields: objects may be large."""
 _FIELDS = 20
 _SERVERS_OWN = frozenset(("managedFields", "resourceVersion", "generation"))
@@ -31,6 +33,11 @@ class ObjectChange:
 
     def forget(self) -> None:
         self._old = self._new = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of both objects."""
+        return sum(len(one.body) for one in (self._old, self._new) if one is not None)
 
     @property
     def fields(self) -> list[str]:
@@ -95,10 +102,11 @@ ReconcileObserver = Callable[[Key, tuple[Reason, ...]], Callable[[Run], None]]
 class History:
     """The reasons that wait for each key, and the last runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_runs: int = _RUNS) -> None:
         self._waiting: dict[Key, list[Reason]] = {}
-        self._runs: deque[Run] = deque(maxlen=_RUNS)
+        self._runs: deque[Run] = deque(maxlen=most_runs)
         self._changes: deque[ObjectChange] = deque()
+        self._changed_bytes = 0
         self.observer: ReconcileObserver | None = None
         self._ends: dict[Key, Callable[[Run], None]] = {}
 
@@ -135,8 +143,11 @@ class History:
 
     def _keep(self, change: ObjectChange) -> None:
         self._changes.append(change)
-        if len(self._changes) > _CHANGES:
-            self._changes.popleft().forget()
+        self._changed_bytes += change.size
+        while len(self._changes) > _CHANGES or self._changed_bytes > _CHANGED_BYTES:
+            oldest = self._changes.popleft()
+            self._changed_bytes -= oldest.size
+            oldest.forget()
 
 
 def _differences(old: Any, new: Any, at: str) -> Iterator[str]:

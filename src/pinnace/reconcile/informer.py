@@ -130,6 +130,7 @@ class Informer:
         async with aclosing(events):
             async for event in events:
                 await self._receive(event)
+                del event  # It may be large, and the next one may be long in coming.
 
     async def catch_up(self, last_change: LastChange | None = None) -> None:
         """Return when the cache has everything that the server had when this was called.

@@ -197,6 +197,7 @@ class LocalStream:
             self._buffered -= len(chunk)
             self._taken.set()
             yield chunk
+            del chunk  # It may be large, and the next one may be long in coming.
         if self._error is not None:
             raise ConnectionResetError(f"the stream broke off: {self._error}") from self._error
 

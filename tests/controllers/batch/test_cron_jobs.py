@@ -13,7 +13,7 @@ import pytest
 from tests.controllers.batch.jobs import JOB, Hand, job
 
 from pinnace.controllers.batch.cron_times import Timetable
-from pinnace.kinds.batch.cron_schedule import check_time_zone, parse_schedule, time_zone
+from pinnace.kinds.batch.cron_schedule import parse_schedule, time_zone
 from pinnace.model.objects import Object
 from pinnace.testing.cluster import Cluster
 
@@ -111,7 +111,6 @@ async def test_a_time_zone_is_that_of_the_annotation_too(cluster: Cluster, hand:
 def no_system_zones() -> Iterator[None]:
     def forget() -> None:
         zoneinfo.ZoneInfo.clear_cache()
-        check_time_zone.cache_clear()
         time_zone.cache_clear()
 
     zoneinfo.reset_tzpath(to=())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pinnace.auth.users import User, authenticated
-from pinnace.model.text_cache import cache_short_texts
+from pinnace.schema.text_cache import cache_short_texts
 
 
 class BadToken(Exception):

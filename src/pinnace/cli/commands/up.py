@@ -39,6 +39,7 @@ from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.event_loop import allow_many_connections, loop_factory
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
+from pinnace.cluster.memory_trim import share_arena
 from pinnace.cluster.security import AuthorizationModeError
 from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
 from pinnace.kinds.definitions import NoDefinitions, minors
@@ -406,6 +407,7 @@ async def _run_extensions(stack: AsyncExitStack, access: ClusterAccess, extensio
 
 def _run(serving: Coroutine[Any, Any, None]) -> None:
     allow_many_connections()
+    share_arena()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serving)

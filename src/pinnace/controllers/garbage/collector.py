@@ -8,6 +8,7 @@ version of that state as preconditions; an owner that is merely not cached is ne
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -24,12 +25,20 @@ from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.work_slices import SliceQueue
 from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.history import History
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
 
+MOST_RUNS = 100
+"""The last runs that are kept. One object can have 20,000 owners, and each of them has a run."""
+MOST_KINDS = 1000
+"""The kinds of owners that are kept."""
 WORKERS = 8
 OWNERS_AT_ONCE = 500
 """How many owners of one object are recorded in a slice."""
+MOST_QUEUED = 1000
+"""While more objects wait for a worker, no more owners are recorded: each that was not seen before is one of them."""
+QUEUED_SECONDS = 0.02
 ATTEMPTS = 5
 """How often an object is edited anew because another client was faster."""
 UNSEEN_SECONDS = 30.0
@@ -117,6 +126,7 @@ class GarbageCollector:
         self._unfinished: dict[str, _Observation] = {}
         self.graph = OwnerGraph(look=self._look, misplaced=self._tell_misplaced)
         self.controller = Controller("garbage-collector", self._reconcile, workers=WORKERS)
+        self.controller.history = History(most_runs=MOST_RUNS)
         monitors.on_change(self._changed)
         monitors.on_kinds(self._kinds_changed)
 
@@ -158,7 +168,13 @@ class GarbageCollector:
             return
         if self._observe_part(whole):
             del self._unfinished[uid]
-        if self._unfinished:
+            if (node := self.graph.get(uid)) is not None and not node.unverified:
+                self._look(uid)
+        if not self._unfinished:
+            return
+        if self.controller.queue.depth > MOST_QUEUED:
+            asyncio.get_running_loop().call_later(QUEUED_SECONDS, self._observe_more)
+        else:
             SliceQueue.of_loop().call(self._observe_more)
 
     def _observe_part(self, whole: _Observation) -> bool:
@@ -193,6 +209,8 @@ class GarbageCollector:
         """Return one shared Kind: a thousand dependents must not keep a thousand copies."""
         kind = self._kinds.get((api_version, name))
         if kind is None:
+            if len(self._kinds) >= MOST_KINDS:  # References may name kinds that do not exist.
+                self._kinds.clear()
             kind = self._kinds[api_version, name] = Kind.parse(api_version, name)
         return kind
 
@@ -220,7 +238,7 @@ class GarbageCollector:
                 await self._orphan_dependents(node)
             elif node.finalizer == FOREGROUND:
                 await self._await_dependents(node)
-            elif not node.is_deleted:
+            elif not node.is_deleted and key.name not in self._unfinished:
                 await self._collect(node)
         except errors.NoSuchPath:
             self._unserved.add(key.name)  # Retried when the kinds change.

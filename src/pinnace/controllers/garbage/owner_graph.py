@@ -14,7 +14,8 @@ from pinnace.model.objects import Key, Kind
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-REMEMBERED_ABSENT = 4096
+REMEMBERED_ABSENT = 500
+"""As many as in Kubernetes. An owner that is forgotten is read again."""
 _SCANNED = 8
 """Owners that are searched one by one; more are indexed by uid."""
 

@@ -68,6 +68,7 @@ class _WithMetadata(msgspec.Struct, gc=False):
 
 _decoder = msgspec.json.Decoder(_WithMetadata)
 _NO_LABELS: Mapping[str, str] = {}
+_MOST_SHARED = 64
 
 
 def owned_of(snapshot: Snapshot) -> Owned:
@@ -79,10 +80,15 @@ def owned_fields(
     snapshot: Snapshot, metadata: OwnedMetadata
 ) -> tuple[Key, str, Mapping[str, str], ControllerRef | None, bool, str]:
     """Return the fields of `Owned` in order."""
-    labels = _shared_labels(tuple(metadata.labels.items())) if metadata.labels else _NO_LABELS
+    labels = _share_labels(metadata.labels) if metadata.labels else _NO_LABELS
     controller = next((_owner(one) for one in metadata.ownerReferences or () if one.controller), None)
     is_deleting = metadata.deletionTimestamp is not None
     return snapshot.key, metadata.uid, labels, controller, is_deleting, metadata.creationTimestamp or ""
+
+
+def _share_labels(labels: dict[str, str]) -> Mapping[str, str]:
+    """Return labels that many objects share. Many labels are not kept: they could fill the memory."""
+    return _shared_labels(tuple(labels.items())) if len(labels) <= _MOST_SHARED else labels
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property, lru_cache
 
 from pinnace.schema.golang.numbers import parse_int
+from pinnace.schema.text_cache import cache_short_texts
 
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -149,7 +150,7 @@ def _resolve(local: datetime, zone: tzinfo) -> datetime:
     return first
 
 
-@lru_cache(maxsize=1024)
+@cache_short_texts(1024)
 def parse_schedule(text: str) -> CronSchedule:
     """Parse a schedule. Raise InvalidSchedule."""
     if not text:
@@ -256,7 +257,6 @@ def _every(text: str) -> float:
     return max(float(int(seconds)), 1.0)
 
 
-@lru_cache(maxsize=1024)
 def check_time_zone(name: str) -> str:
     """Return why there is no such time zone; empty if it exists."""
     if name in ("", "UTC", "Local"):

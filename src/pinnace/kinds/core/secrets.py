@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 import orjson
 
@@ -16,6 +15,7 @@ from pinnace.model.confidential import REDACTED
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.schema.text_cache import cache_short_texts
 
 MOST_BYTES = 1024 * 1024
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
@@ -23,7 +23,7 @@ FROZEN = "field is immutable when `immutable` is set"
 
 _DOCKER_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
 
-config_key_errors = lru_cache(maxsize=4096)(names.config_key)
+config_key_errors = cache_short_texts(4096)(names.config_key)
 """Cached, because keys repeat: data, ca.crt, application.properties."""
 
 

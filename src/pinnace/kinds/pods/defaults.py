@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from pinnace.kinds.pods import resource_amounts
 from pinnace.kinds.volumes.claims import default_claim_spec
 from pinnace.model.objects import Object
+from pinnace.schema.text_cache import cache_short_texts
 
 _FILE_MODE = 0o644
 # Kubernetes drops these fields when they are empty, false or zero. It keeps all others.
@@ -191,7 +191,7 @@ def _default_lifecycle(lifecycle: Object) -> None:
             _default_http_get(lifecycle[moment]["httpGet"])
 
 
-@lru_cache(maxsize=4096)
+@cache_short_texts(4096)
 def pull_policy(image: str) -> str:
     """Return Always for the tag latest, explicit or implied, else IfNotPresent. Text that is not an image reference is
     not latest."""

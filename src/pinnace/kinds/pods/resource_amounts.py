@@ -233,10 +233,18 @@ def _validate_requirement(
         _validate_claim(resources["claims"], f"{path}.claims", errs, claims)
 
 
-@lru_cache(maxsize=4096)
 def _is_within(request: Any, limit: Any) -> bool:
+    is_short = isinstance(request, str) and isinstance(limit, str) and len(request) + len(limit) <= _LONGEST_PAIR
+    return _remembered_order(request, limit) if is_short else parse(request) <= parse(limit)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_order(request: str, limit: str) -> bool:
     """Cached, because the pods of a workload have the same few pairs."""
     return parse(request) <= parse(limit)
+
+
+_LONGEST_PAIR = 64  # Longer texts are rare, and could fill the memory.
 
 
 def _compare(name: str, request: Quantity, limit: Quantity, path: str, errs: list[FieldError]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 
 from pinnace.model.field_errors import FieldError, forbidden, invalid
 from pinnace.schema.cel.declarations import Declaration
@@ -13,6 +13,7 @@ from pinnace.schema.cel.library.amounts import QUANTITY
 from pinnace.schema.cel.program import Program, compile_cel
 from pinnace.schema.cel.types import BOOL, DYN, STRING, map_of, object_type
 from pinnace.schema.shape import Schema
+from pinnace.schema.text_cache import cache_short_texts
 
 MOST_COST = 1_000_000
 MOST_ATTRIBUTES = 32
@@ -33,7 +34,7 @@ def validate_expression(expression: str, path: str) -> Iterator[FieldError]:
 _TOO_COSTLY = "too complex, exceeds cost limit"
 
 
-@lru_cache(maxsize=256)  # The claims of a cluster have the same few selectors.
+@cache_short_texts(256)  # The claims of a cluster have the same few selectors.
 def _compile_error(expression: str) -> str | None:
     try:
         program = compile_cel(expression, {"device": _device()}, environment=_ENVIRONMENT)

@@ -10,13 +10,13 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from pinnace.model import names
 from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, not_supported, required, too_long
 from pinnace.model.names import NameRule
 from pinnace.schema.equality import semantically_equal
+from pinnace.schema.text_cache import cache_short_texts
 
 NOT_POSITIVE = "must be greater than zero"
 NEGATIVE = "must be greater than or equal to 0"
@@ -35,11 +35,11 @@ _LARGEST_ID = 2**31 - 1
 _is_condition_reason = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?").fullmatch
 
 # The names in pods repeat: replicas share nearly all of them.
-dns_label = lru_cache(maxsize=8192)(names.dns_label)
-dns_subdomain = lru_cache(maxsize=8192)(names.dns_subdomain)
-qualified_name = lru_cache(maxsize=8192)(names.qualified_name)
-label_value = lru_cache(maxsize=8192)(names.label_value)
-port_name = lru_cache(maxsize=1024)(names.port_name)
+dns_label = cache_short_texts(8192)(names.dns_label)
+dns_subdomain = cache_short_texts(8192)(names.dns_subdomain)
+qualified_name = cache_short_texts(8192)(names.qualified_name)
+label_value = cache_short_texts(8192)(names.label_value)
+port_name = cache_short_texts(1024)(names.port_name)
 
 # --- names
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from pinnace.kinds.resource.expressions import compile_selector
@@ -14,6 +13,7 @@ from pinnace.model.quantity import Quantity
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.library.amounts import parse_quantity
 from pinnace.schema.cel.program import Program
+from pinnace.schema.text_cache import cache_short_texts
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -69,7 +69,7 @@ class OfferedDevice:
         return True
 
 
-@lru_cache(maxsize=1024)
+@cache_short_texts(1024)
 def compiled(expression: str) -> Program:
     return compile_selector(expression)
 

@@ -149,10 +149,18 @@ def _effective(
     return largest
 
 
-@lru_cache(maxsize=4096)
 def amount_of(name: str, amount: str | int) -> int:
+    is_long = isinstance(amount, str) and len(amount) > _LONGEST_REMEMBERED
+    return _amount_of(name, amount) if is_long else _remembered_amount(name, amount)
+
+
+def _amount_of(name: str, amount: str | int) -> int:
     parsed = parse(amount)
     return parsed.milli_value if name == "cpu" else parsed.value
+
+
+_remembered_amount = lru_cache(maxsize=4096)(_amount_of)
+_LONGEST_REMEMBERED = 64  # Longer texts are rare, and could fill the memory.
 
 
 def _sum(parts: Iterable[Amounts]) -> dict[str, int]:

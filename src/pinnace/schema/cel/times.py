@@ -24,9 +24,13 @@ _PART = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?(ns|us|µs|μs|ms|s|m|h)")
 _EXACT_DIGITS = 18  # Digits of a fraction; Go ignores those beyond an int64.
 
 
-@lru_cache(maxsize=1024)
 def parse_timestamp(text: str, *, zone_needed: bool = True) -> Timestamp:
     """Parse an RFC 3339 timestamp. Raise ValueError."""
+    parse = _remembered_timestamp if len(text) <= _LONGEST_REMEMBERED else _parse_timestamp
+    return parse(text, zone_needed=zone_needed)
+
+
+def _parse_timestamp(text: str, *, zone_needed: bool) -> Timestamp:
     match = _MOMENT.fullmatch(text)
     if match is None or (zone_needed and match[8] is None):
         raise ValueError(f"{text!r} is no moment")
@@ -37,6 +41,10 @@ def parse_timestamp(text: str, *, zone_needed: bool = True) -> Timestamp:
     offset = _offset_seconds(match[8] or "Z")
     seconds = calendar.timegm((year, month, day, hour, minute, second)) - offset
     return check_timestamp(seconds * NANOS + nanos, offset)
+
+
+_remembered_timestamp = lru_cache(maxsize=1024)(_parse_timestamp)
+_LONGEST_REMEMBERED = 64  # A fraction may have any number of digits, and could fill the memory.
 
 
 def _offset_seconds(zone: str) -> int:

@@ -11,12 +11,12 @@ Decoders are built field by field when a field is first met: rare fields of a ki
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pinnace.schema.golang.base64 import canonical_base64
 from pinnace.schema.golang.times import canonical_micro_time, canonical_time
 from pinnace.schema.shape import Schema
+from pinnace.schema.text_cache import cache_short_texts
 
 MAX_UNKNOWN = 100
 """How many unknown fields of a body are reported, as in Kubernetes. All are removed."""
@@ -124,7 +124,7 @@ class Decoders:
         go_fields: Callable[[str], Mapping[str, GoFieldNames]] = _no_go_fields,
     ) -> None:
         """`empty_fields` is called with the name of a schema; so is `go_fields`, for an error message."""
-        self._quantity = lru_cache(maxsize=4096)(quantity)
+        self._quantity = cache_short_texts(4096)(quantity)
         self._empty_fields = empty_fields
         self._go_fields = go_fields
         self._named: dict[tuple[Any, str], _Read] = {}

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
+
+from pinnace.schema.text_cache import cache_short_texts
 
 MAX_LENGTH = 10_000
 """The most characters of a pattern. Go has no such limit, but RE2 takes quadratic time to compile some patterns."""
@@ -64,6 +65,7 @@ class Pattern:
         """Raise PatternError."""
         re2: Any = importlib.import_module("re2")  # Few clusters have patterns at their start: they start faster.
         compiled = _compile(re2, pattern)
+        re2.purge()  # It keeps the last 128 patterns, which may be large. `compile_pattern` keeps the short ones.
         # The compiled program itself: the methods around it cost three times as much as a match.
         self._find = compiled._regexp.Match
         self._anywhere = re2._Anchor.UNANCHORED
@@ -91,7 +93,7 @@ class Pattern:
             at = end if start < end else _next_character(data, end)
 
 
-@lru_cache(maxsize=1024)
+@cache_short_texts(1024)
 def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern that finds what Go's regexp would find. Raise PatternError if it is invalid or too long."""
     if len(pattern) > MAX_LENGTH:

@@ -8,12 +8,13 @@ contains ".". No function changes its arguments, and results share parts with th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
 from pinnace.schema.golang.text import format_value, quote
+from pinnace.schema.text_cache import MOST_CACHED, cache_short_texts
 
 FieldSet = dict[str, Any]
 Path = tuple[str, ...]
@@ -197,10 +198,9 @@ def _sorted_elements(fields: FieldSet) -> list[str]:
     # "." sorts first and "f:" next by themselves; keys and values are sorted by value: port 80 before 443.
     if elements[-1] < "g" or (len(elements) == 2 and elements[0] == "."):
         return elements
-    return sorted(elements, key=_order)
+    return sorted(elements, key=_cached_order if len(elements) <= MOST_CACHED else _order)
 
 
-@lru_cache(maxsize=8192)  # The same few names and ports repeat.
 def _order(element: str) -> tuple[Any, ...]:
     kind, rest = element[:2], element[2:]
     if element == "." or kind == "f:":
@@ -209,6 +209,9 @@ def _order(element: str) -> tuple[Any, ...]:
     if kind == "k:":
         return (1, [(key, _value_order(value[key])) for key in sorted(value)])
     return (2, _value_order(value)) if kind == "v:" else (3, value)
+
+
+_cached_order = cache_short_texts(8192)(_order)  # The same few names and ports repeat.
 
 
 def _value_order(value: Any) -> tuple[Any, ...]:

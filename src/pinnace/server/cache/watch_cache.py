@@ -29,6 +29,7 @@ RECENT_EVENTS = 2048
 """How many changes of one resource stay in memory for watchers that resume; older ones come from the store."""
 RECENT_BYTES = 16 << 20
 """The total size of the objects in these changes: CustomResourceDefinitions are large."""
+_LARGE_EVENT = 256 << 10
 
 
 def stamp(value: bytes, revision: int) -> bytes:
@@ -118,8 +119,13 @@ class CacheEvent:
 
 
 def _size(event: CacheEvent) -> int:
-    """Return the bytes that only this event keeps in memory: the old object."""
-    return len(event.old.body) if event.old is not None else 0
+    """Return about the bytes that an event keeps in memory: its objects, or one of them and its frame.
+
+    A large one counts four times, for its frames: few are kept, and a watcher that resumes reads them from the store.
+    """
+    new, old = event.new, event.old
+    size = (len(new.body) if new is not None else 0) + (len(old.body) if old is not None else 0)
+    return size if size < _LARGE_EVENT else 4 * size
 
 
 class WatchCache:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.model.text_cache import LONGEST
 from pinnace.model.work_slices import SliceQueue, Slices
+from pinnace.schema.text_cache import LONGEST
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.item_groups import ItemGroups
 from pinnace.server.cache.representations import LIST_END, ObjectRepresentation, Representation

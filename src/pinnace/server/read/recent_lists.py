@@ -11,8 +11,9 @@ from pinnace.server.read.continue_tokens import Extent
 
 MOST_BYTES = 8 << 20
 """The total size of the kept pages. One page that is larger is kept alone, for a while."""
+LARGE_BYTES = 1 << 20
 LARGE_SECONDS = 30.0
-"""A page of more than `MOST_BYTES` is kept for this long: as long as a client that reads nothing is served."""
+"""A page of more than `LARGE_BYTES` is kept for this long: as long as a client that reads nothing is served."""
 MOST_PAGES = 512
 """The number of kept pages: an empty one needs memory too."""
 
@@ -58,7 +59,7 @@ class RecentPages:
 
     def is_large(self, page: RecentPage) -> bool:
         """Whether the page must be dropped after `LARGE_SECONDS`."""
-        return page.size > self._most_bytes
+        return page.size > LARGE_BYTES
 
     def drop(self, place: PageKey, page: RecentPage) -> None:
         """Forget the page, unless a newer one has its place."""

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -16,6 +15,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 from pinnace.schema.golang import protobuf
 from pinnace.schema.golang.decode import DecodeError, Decoder
+from pinnace.schema.text_cache import cache_short_texts
 from pinnace.server.request.json_errors import MAX_DEPTH, error_for
 from pinnace.server.request.yaml_body import YamlError, read_yaml
 
@@ -160,7 +160,7 @@ def _readable_type(body: bytes, content_type: str) -> str:
     return media_type
 
 
-@lru_cache(maxsize=128)
+@cache_short_texts(128)
 def media_type_of(content_type: str) -> str:
     """Return the media type without its parameters; JSON if there is none."""
     return content_type.partition(";")[0].strip().lower() or JSON

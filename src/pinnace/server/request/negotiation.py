@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pinnace.model import errors
-from pinnace.model.text_cache import LONGEST
+from pinnace.schema.text_cache import LONGEST
 
 JSON = "application/json"
 YAML = "application/yaml"

@@ -1,4 +1,4 @@
-"""Cache functions of one text. Long texts are not cached: any client may send thousands of them."""
+"""Caches functions of one text. Neither long texts nor long lists of texts are cached: a client may send many."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 LONGEST = 1024
+MOST_CACHED = 256
+"""The entries of a longer list or map are not looked up in a cache: they would evict all others, and stay."""
 
 
 def cache_short_texts(

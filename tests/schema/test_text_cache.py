@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.model.text_cache import LONGEST, cache_short_texts
+from pinnace.schema.text_cache import LONGEST, cache_short_texts
 
 
 def test_short_texts_are_computed_once_and_long_ones_each_time() -> None:
