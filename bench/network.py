@@ -121,7 +121,7 @@ async def measure_changes() -> None:
         for number in range(SERVICES):
             await _create_service(client, number)
         manager = Manager(in_process_client(cluster.plane.local()), name="kubelet")
-        ServiceNetwork(manager, HostSockets(), node="node", service_network=SERVICE_RANGE)
+        ServiceNetwork(manager, HostSockets(), node="node", service_networks=[SERVICE_RANGE])
         # One client asks again and again, faster than a pod may.
         DnsNetwork(manager, HostSockets(), address=dns_address_of(SERVICE_RANGE), uses_nftables=False)
         tasks = await stack.enter_async_context(Tasks(expected=()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,8 +21,10 @@ from pinnace.cluster.scratch import remove_abandoned
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
-from pinnace.network.service_range import SERVICE_RANGE
+from pinnace.network.families import has_ipv6
+from pinnace.network.service_range import SERVICE_RANGE, ipv6_pod_network
 
+_log = logging.getLogger(__name__)
 _STOP_SECONDS = 30.0
 _CODE = "from pinnace.cli.main import main; main()"
 
@@ -36,8 +39,10 @@ class OwnNode:
 
     name: str
     directory: Path
-    pod_network: str
-    service_range: str
+    pod_networks: tuple[str, ...]
+    """The IPv4 network, and in a dual-stack cluster one of IPv6."""
+    service_ranges: tuple[str, ...]
+    """The IPv4 range, and in a dual-stack cluster one of IPv6."""
     links: Path | None = None
     """The directory that several nodes of this machine share."""
     has_egress: bool = False
@@ -50,14 +55,15 @@ def add_nodes(
 ) -> None:
     """Start nodes and keep them running. Each has a state directory and a certificate of its own."""
     links = directory / "links" if settings.agents > 1 else None
+    ranges = _ranges_of_node(settings.service_ranges)
     for number in range(settings.agents):
         suffix = f"-{number + 1}" if number else ""
         place = directory / f"node{suffix}"
         node = OwnNode(
             settings.node + suffix,
             place,
-            f"10.244.{number}.0/24",
-            _ipv4_range(settings.service_ranges),
+            (f"10.244.{number}.0/24", *([ipv6_pod_network(number)] if len(ranges) > 1 else [])),
+            ranges,
             links,
             has_egress=settings.has_egress,
             is_temporary=settings.data_dir is None,
@@ -65,9 +71,13 @@ def add_nodes(
         _add_node(plane, node, access, files)
 
 
-def _ipv4_range(ranges: Sequence[str]) -> str:
-    """Return the range whose addresses the nodes of this machine serve: their pods have IPv4 addresses alone."""
-    return next((one for one in ranges if ip_network(one).version == 4), SERVICE_RANGE)
+def _ranges_of_node(ranges: Sequence[str]) -> tuple[str, ...]:
+    """Return the ranges that the nodes of this machine serve, IPv4 first: their pods always have IPv4 addresses."""
+    ipv6 = [one for one in ranges if ip_network(one).version == 6]
+    if ipv6 and not has_ipv6():
+        _log.warning("pods and Services have IPv4 addresses alone: this machine has no IPv6")
+        ipv6 = []
+    return next((one for one in ranges if ip_network(one).version == 4), SERVICE_RANGE), *ipv6
 
 
 def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: CertificateFiles) -> None:
@@ -82,7 +92,7 @@ def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: 
             await asyncio.to_thread(remove_abandoned)
         connection = await asyncio.to_thread(_prepare, name, directory, access, files)
         plane.nodes.register(name, connection)
-        for permission in (ROTATION, *node_network(node.service_range)):
+        for permission in (ROTATION, *node_network(node.service_ranges[0])):
             with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: another Service has the address.
                 await in_process_client(plane.local()).create(permission)
         await _run_process(node)
@@ -111,14 +121,14 @@ async def _run_process(node: OwnNode) -> None:
     name, directory = node.name, node.directory
     arguments = ["node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent"]
     # Pods reach the node, and its node ports, at its bridge. This machine reaches node ports at 127.0.0.1.
-    bridge = str(ip_network(node.pod_network)[1])
+    bridge = ",".join(str(ip_network(one)[1]) for one in node.pod_networks)
     arguments += [
         "--node-ip",
         bridge,
         "--pod-network",
-        node.pod_network,
+        ",".join(node.pod_networks),
         "--service-cluster-ip-range",
-        node.service_range,
+        ",".join(node.service_ranges),
     ]
     if node.is_temporary:
         arguments.append("--temporary")

@@ -6,6 +6,7 @@ import socket
 from typing import Protocol
 
 from pinnace.model.tasks import Tasks
+from pinnace.network.families import IPV4, IpFamily, family_of
 from pinnace.network.listeners import bind_listener
 
 _SPARE = 32
@@ -41,9 +42,10 @@ class HostSockets:
 class SocketPool:
     """Stream sockets that are opened ahead: those of another namespace come from another process, one by one slowly."""
 
-    def __init__(self, sockets: Sockets, tasks: Tasks) -> None:
+    def __init__(self, sockets: Sockets, tasks: Tasks, family: IpFamily = IPV4) -> None:
         """`tasks` own the work of opening more. `close` it."""
         self._sockets = sockets
+        self._family = family.number
         self._tasks = tasks
         self._spare: list[socket.socket] = []
         self._is_filling = False
@@ -57,7 +59,7 @@ class SocketPool:
 
     async def open(self) -> socket.socket:
         """Open a socket that does not block. Raise OSError."""
-        opened = await self._sockets.open_socket(socket.AF_INET, socket.SOCK_STREAM)
+        opened = await self._sockets.open_socket(self._family, socket.SOCK_STREAM)
         opened.setblocking(False)
         return opened
 
@@ -68,7 +70,7 @@ class SocketPool:
 
     async def _fill(self) -> None:
         try:
-            opened = await self._sockets.open_sockets(socket.AF_INET, socket.SOCK_STREAM, count=_SPARE)
+            opened = await self._sockets.open_sockets(self._family, socket.SOCK_STREAM, count=_SPARE)
         finally:
             self._is_filling = False
         for one in opened:
@@ -78,7 +80,7 @@ class SocketPool:
 
 async def open_listener(sockets: Sockets, kind: int, address: str, port: int) -> socket.socket:
     """Return a bound socket that does not block; a stream socket listens. Raise OSError if the port is in use."""
-    opened = await sockets.open_socket(socket.AF_INET, kind)
+    opened = await sockets.open_socket(family_of(address).number, kind)
     try:
         bind_listener(opened, address, port)
     except BaseException:

@@ -79,7 +79,7 @@ async def test_a_flood_of_queries_from_one_pod_leaves_the_lookups_of_others_unto
 
 
 async def test_services_and_names_work_in_another_service_range() -> None:
-    async with run_pod_cluster(service_range="10.97.16.0/20") as pods:
+    async with run_pod_cluster(service_ranges=["10.97.16.0/20"]) as pods:
         await pods.start_server("one")
         service = await pods.create_service()
         assert ip_address(service["spec"]["clusterIP"]) in ip_network("10.97.16.0/20")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.network.services.conftest import run_pod_cluster
+from tests.network.services.conftest import PodCluster, run_pod_cluster
 
 _SPEED = """
 import socket, sys, time
@@ -25,6 +25,20 @@ else:
 """
 
 
+async def _check_remote_node_port(pods: PodCluster) -> None:
+    """A node port leads back to the client's own node: each session stays with one of two endpoints."""
+    await pods.start_server("near", nodeName="first")
+    service = await pods.create_service("sticky", type="NodePort", sessionAffinity="ClientIP")
+    node_port = service["spec"]["ports"][0]["nodePort"]
+    for pod in ("client", "near", "far"):
+        for address in ("10.244.0.1", "10.244.1.1"):
+
+            async def fetched(pod: str = pod, url: str = f"http://{address}:{node_port}/") -> bool:
+                return (await pods.fetch(pod, url)).partition(" ")[0] in ("near", "far")
+
+            await pods.until(fetched)
+
+
 async def test_pods_on_several_nodes_reach_each_other(tmp_path: Path) -> None:
     async with run_pod_cluster(links=tmp_path, nodes=("first", "second")) as pods:
         near, far, _ = await asyncio.gather(
@@ -41,6 +55,7 @@ async def test_pods_on_several_nodes_reach_each_other(tmp_path: Path) -> None:
 
         await pods.until(fetched, f"far {near['status']['podIP']}")
         assert await pods.fetch("client", f"http://{far['status']['podIP']}:8080/") == f"far {near['status']['podIP']}"
+        await _check_remote_node_port(pods)
         sink = await pods.until_ready("sink")
         code, output = await pods.run("client", "python3", "-c", _SPEED, "send", sink["status"]["podIP"])
         assert code == 0 and output.endswith("MB/s"), output

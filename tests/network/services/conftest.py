@@ -20,7 +20,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
 from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Object
-from pinnace.network.service_range import SERVICE_RANGE
+from pinnace.network.service_range import SERVICE_RANGE, ipv6_pod_network
 from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.connection import AgentConnection
 from pinnace.node.agent.process import NodeSettings, run_node
@@ -142,20 +142,27 @@ async def run_pod_cluster(
     uses_nftables: bool = True,
     nodes: Sequence[str] = (NODE,),
     links: Path | None = None,
-    service_range: str = SERVICE_RANGE,
+    service_ranges: Sequence[str] = (SERVICE_RANGE,),
 ) -> AsyncIterator[PodCluster]:
     need_namespaces()
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="pinnace-", dir=memory if os.access(memory, os.W_OK) else None))
     try:
         async with AsyncExitStack() as stack:
-            cluster = await stack.enter_async_context(running(Settings(service_ranges=(service_range,))))
+            cluster = await stack.enter_async_context(running(Settings(service_ranges=tuple(service_ranges))))
             made = PodCluster(cluster, in_process_client(cluster.plane.local()))
             made.is_nftables = uses_nftables
             for number, name in enumerate(nodes):
+                is_dual = len(service_ranges) > 1
                 settings = NodeSettings(
-                    agent=AgentSettings(name=name, directory=directory / name, service_network=service_range),
+                    agent=AgentSettings(
+                        name=name,
+                        directory=directory / name,
+                        service_network=service_ranges[0],
+                        ipv6_service_network=service_ranges[1] if is_dual else "",
+                    ),
                     pod_network=f"10.244.{number}.0/24",
+                    ipv6_pod_network=ipv6_pod_network(number) if is_dual else "",
                     is_offline=True,
                     stops_pods=True,
                     uses_nftables=uses_nftables,

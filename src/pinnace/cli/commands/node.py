@@ -26,7 +26,7 @@ from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
 from pinnace.network.pods.egress import EgressUnavailable
-from pinnace.network.service_range import SERVICE_RANGE
+from pinnace.network.service_range import SERVICE_RANGE, split_families
 from pinnace.node.agent.agent import AgentSettings
 from pinnace.node.agent.process import NodeSettings, die_with_parent, run_node
 from pinnace.node.identity.certificates import (
@@ -87,12 +87,18 @@ def node(
         Path | None,
         typer.Option(help="The state directory of the node.", show_default="node in the data directory"),
     ] = None,
-    pod_network: Annotated[str, typer.Option(help="The network of this node's pods.")] = "10.244.0.0/24",
+    pod_network: Annotated[
+        str, typer.Option(help="The network of this node's pods; for dual-stack pods also an IPv6 one, after a comma.")
+    ] = "10.244.0.0/24",
     service_cluster_ip_range: Annotated[
-        str, typer.Option(help="The addresses of Services, as the API server has them.")
+        str, typer.Option(help="The addresses of Services, as the API server has them; IPv6 after IPv4 and a comma.")
     ] = SERVICE_RANGE,
     node_ip: Annotated[
-        str, typer.Option(help="The address of this machine that the API server and users of the node reach.")
+        str,
+        typer.Option(
+            help="The address of this machine that the API server and users of the node reach; its IPv6 address may "
+            "follow after a comma."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
@@ -156,18 +162,24 @@ def node(
         die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     place = (directory or default_data_dir() / "node").absolute()
+    node_ips = [one.strip() for one in node_ip.split(",")]
+    pod_networks = _families("--pod-network", pod_network)
+    service_networks = _families("--service-cluster-ip-range", service_cluster_ip_range)
     agent = AgentSettings(
         name=name or socket.gethostname().lower(),
         directory=place,
-        address=node_ip,
-        service_network=service_cluster_ip_range,
+        address=node_ips[0],
+        ipv6_address=node_ips[1] if len(node_ips) > 1 else "",
+        service_network=service_networks[0],
+        ipv6_service_network=service_networks[1],
         manifests=pod_manifest_path,
         eviction_hard=eviction_hard,
         unsafe_sysctls=tuple(one for one in allowed_unsafe_sysctls.split(",") if one),
     )
     settings = NodeSettings(
         agent=agent,
-        pod_network=pod_network,
+        pod_network=pod_networks[0],
+        ipv6_pod_network=pod_networks[1],
         links=links,
         is_offline=offline,
         has_egress=egress,
@@ -182,7 +194,7 @@ def node(
         if token:
             ca = ca_file.read_bytes() if ca_file is not None else b""
             bootstrap = BootstrapToken(server=server, token=token, ca=ca, ca_hashes=ca_cert_hash or ())
-        web = None if with_parent else _WebServer(node_ip, port, is_signed=rotate_server_certificates)
+        web = None if with_parent else _WebServer(node_ips[0], port, is_signed=rotate_server_certificates)
         source = bootstrap or _Kubeconfig(kubeconfig, context, bootstrap_kubeconfig)
         asyncio.run(_run(source, settings, web))
     except _EXPECTED as error:
@@ -254,6 +266,13 @@ async def _listen(
     server = NodeServer(client, agent.name)
     stack.push_async_callback(server.stop)
     return await server.start(connection, web.address, web.port, files)
+
+
+def _families(option: str, text: str) -> tuple[str, str]:
+    try:
+        return split_families(text)
+    except ValueError as error:
+        _fail(f"{option} {error}")
 
 
 def _fail(message: str) -> NoReturn:

@@ -91,7 +91,7 @@ async def _create(access: Access, name: str, ttl: str) -> str:
         raise ValueError("the token must have the form abcdef.0123456789abcdef: six and sixteen of a-z0-9")
     async with connect(access) as client:
         service_range = await _service_range(client)
-        for obj in prerequisites(access.server, access.ca, service_range):
+        for obj in prerequisites(access.server, access.ca, service_range.partition(",")[0]):
             with suppress(errors.AlreadyExists):
                 await client.create(obj)
         await client.create(_secret(client, parts[1], parts[2], ttl))
@@ -107,7 +107,7 @@ async def _service_range(client: Client) -> str:
         found = await client.get("networking.k8s.io/v1/ServiceCIDR", "kubernetes")
     except errors.ApiError:
         return SERVICE_RANGE
-    return str(found["spec"]["cidrs"][0])
+    return ",".join(sorted(found["spec"]["cidrs"], key=lambda one: ":" in one))
 
 
 async def _list(access: Access) -> None:

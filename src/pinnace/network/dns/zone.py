@@ -6,10 +6,11 @@ are encoded once and kept until something changes.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from pinnace.network.dns.wire import (
@@ -97,7 +98,7 @@ class Zone:
         records, is_chain = self._follow(name, kind)
         if records:
             return DnsAnswer(ResponseCode.NO_ERROR, records, is_rotated=not is_chain)
-        exists = name in self._names or name == zone or self._is_pod(name)
+        exists = name in self._names or name == zone or bool(self._pod_address(name))
         authority = encode_record(
             encode_name(zone), RecordType.SOA, TTL, authority_data(self._domain, self._serial, TTL)
         )
@@ -122,22 +123,22 @@ class Zone:
         return tuple(found), True
 
     def _of(self, name: str, kind: int) -> list[DnsRecord]:
-        if kind == RecordType.A and self._is_pod(name):
-            return [DnsRecord(name, RecordType.A, address_data(name.partition(".")[0].replace("-", ".")))]
+        if kind in (RecordType.A, RecordType.AAAA) and (address := self._pod_address(name)):
+            own = RecordType.AAAA if ":" in address else RecordType.A
+            return [DnsRecord(name, own, address_data(address))] if own == kind else []
         return list(self._records.get((name, kind), ()))
 
-    def _is_pod(self, name: str) -> bool:
-        """Whether the name is that of a pod by its address: 10-244-0-7.NAMESPACE.pod.cluster.local."""
+    def _pod_address(self, name: str) -> str:
+        """Return the address of a pod that is named by it, such as 10-244-0-7.NAMESPACE.pod.cluster.local, or empty."""
         if not name.endswith(f".pod.{self._domain}"):
-            return False
+            return ""
         labels = name.removesuffix(f".pod.{self._domain}").split(".")
-        if len(labels) != 2:
-            return False
-        try:
-            IPv4Address(labels[0].replace("-", "."))
-        except ValueError:
-            return False
-        return f"{labels[1]}.svc.{self._domain}" in self._names
+        if len(labels) != 2 or f"{labels[1]}.svc.{self._domain}" not in self._names:
+            return ""
+        for parse, sign in ((IPv4Address, "."), (IPv6Address, ":")):
+            with contextlib.suppress(ValueError):
+                return str(parse(labels[0].replace("-", sign)))
+        return ""
 
     def _zone_of(self, name: str) -> str:
         for zone in (self._domain, *self._reverse):

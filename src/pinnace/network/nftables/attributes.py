@@ -6,14 +6,13 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
+from pinnace.network.families import IPV4
+
 _NESTED = 0x8000
 _HEAD = struct.Struct("=HH")
 _MESSAGE = struct.Struct("=IHHIIBBH")
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 _LIST_ELEMENT = 1
-
-IPV4 = 2
-"""The family of tables whose packets are IPv4."""
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -42,7 +41,9 @@ def long_number(kind: int, value: int) -> bytes:
     return attribute(kind, value.to_bytes(8, "big"))
 
 
-def message(kind: int, flags: int, sequence: int, payload: bytes, *, family: int = IPV4, resource: int = 0) -> bytes:
+def message(
+    kind: int, flags: int, sequence: int, payload: bytes, *, family: int = IPV4.number, resource: int = 0
+) -> bytes:
     """A message of nfnetlink. The resource is written in network order."""
     return _MESSAGE.pack(20 + len(payload), kind, flags, sequence, 0, family, 0, socket.htons(resource)) + payload
 

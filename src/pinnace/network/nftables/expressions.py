@@ -9,6 +9,7 @@ import sys
 from enum import IntEnum
 from functools import partial
 
+from pinnace.network.families import IPV4, IpFamily
 from pinnace.network.nftables.attributes import attribute, long_number, nest, number, text
 
 Expression = bytes
@@ -80,17 +81,22 @@ def _payload(place: int, header: int, offset: int, length: int) -> Expression:
     return _expression("payload", _register(1, place), number(2, header), number(3, offset), number(4, length))
 
 
-def load_source(place: int) -> Expression:
-    return _payload(place, _NETWORK, 12, 4)
+def load_source(place: int, family: IpFamily = IPV4) -> Expression:
+    return _payload(place, _NETWORK, family.source_offset, family.address_bytes)
 
 
-def load_destination(place: int) -> Expression:
-    return _payload(place, _NETWORK, 16, 4)
+def load_destination(place: int, family: IpFamily = IPV4) -> Expression:
+    return _payload(place, _NETWORK, family.destination_offset, family.address_bytes)
 
 
 def load_port(place: int) -> Expression:
     """Load the destination port of TCP, UDP or SCTP."""
     return _payload(place, _TRANSPORT, 2, 2)
+
+
+def load_message_type(place: int) -> Expression:
+    """Load the type of an ICMP message."""
+    return _payload(place, _TRANSPORT, 0, 1)
 
 
 def load_meta(place: int, key: Meta) -> Expression:
@@ -170,8 +176,8 @@ def exceeds(name: str, key: int, *, rate: int, burst: int) -> Expression:
     return _expression("dynset", text(1, name), number(3, 1), _register(4, key), nest(7, _expression("limit", *limit)))
 
 
-def translate_destination(address: int, port: int) -> Expression:
-    return _expression("nat", number(1, 1), number(2, 2), _register(3, address), _register(5, port))
+def translate_destination(address: int, port: int, family: IpFamily = IPV4) -> Expression:
+    return _expression("nat", number(1, 1), number(2, family.number), _register(3, address), _register(5, port))
 
 
 def masquerade() -> Expression:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pinnace.network.families import IPV4, IpFamily
 from pinnace.network.nftables.attributes import (
     long_number,
     message,
@@ -73,8 +74,10 @@ class SetShape:
 class Transaction:
     """Collects changes of one table; `commit` makes them."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, family: IpFamily = IPV4) -> None:
+        """The table sees the packets of one family. Tables of both may have the same name."""
         self._table = table
+        self._family = family.number
         self._operations: list[tuple[int, int, bytes]] = []
 
     def __len__(self) -> int:
@@ -145,7 +148,7 @@ class Transaction:
         parts = [message(_BEGIN, _REQUEST, 0, b"", family=0, resource=_SUBSYSTEM)]
         for place, (kind, flags, payload) in enumerate(self._operations, 1):
             asked = _REQUEST | flags | (_ACK if place == last else 0)
-            parts.append(message(_SUBSYSTEM << 8 | kind, asked, place, payload))
+            parts.append(message(_SUBSYSTEM << 8 | kind, asked, place, payload, family=self._family))
         parts.append(message(_END, _REQUEST, last + 1, b"", family=0, resource=_SUBSYSTEM))
         return b"".join(parts)
 

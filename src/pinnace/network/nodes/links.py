@@ -13,21 +13,27 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from pinnace.model.tasks import Tasks
-from pinnace.network.pods.netlink import Netlink
+from pinnace.network.families import IPV4, IPV6
+from pinnace.network.pods.netlink import Netlink, Network
 from pinnace.network.sockets import Sockets
 
 OUTSIDE, INSIDE = "nodes0", "nodes1"
-_ETHERNET_ALL, _ETHERNET_IP = 3, b"\x08\x00"
+_ETHERNET_ALL, _ETHERNET_BYTES = 3, 14
 _SOL_PACKET, _IGNORE_OUTGOING, _OFFLOAD_HEADER = 263, 23, 15
 _OFFLOAD_BYTES = 10
 """The bytes before each packet by which large packets and checksums stay with the kernel until they are needed."""
 _KIND = slice(_OFFLOAD_BYTES + 12, _OFFLOAD_BYTES + 14)
-_DESTINATION = slice(_OFFLOAD_BYTES + 30, _OFFLOAD_BYTES + 34)
+_PACKET = _OFFLOAD_BYTES + _ETHERNET_BYTES
+_DESTINATIONS = {
+    kind: slice(_PACKET + family.destination_offset, _PACKET + family.destination_offset + family.address_bytes)
+    for kind, family in ((b"\x08\x00", IPV4), (b"\x86\xdd", IPV6))
+}
+"""The place of the destination address by the kind of a packet."""
 _LARGEST = 65536 + 128
 _BATCH = 64
 _log = logging.getLogger(__name__)
@@ -36,34 +42,43 @@ _log = logging.getLogger(__name__)
 class NodeLinks:
     """Connects this node with the others that use the same directory, until cancelled."""
 
-    def __init__(self, sockets: Sockets, *, pod_network: str, cluster_network: str, directory: Path) -> None:
+    def __init__(
+        self, sockets: Sockets, *, pod_networks: Sequence[str], cluster_networks: Sequence[str], directory: Path
+    ) -> None:
+        """The networks of this node's pods and of all pods: one of each IP family."""
         self._sockets = sockets
-        self._pod_network = IPv4Network(pod_network)
-        self._cluster_network = IPv4Network(cluster_network)
+        self._pod_networks = [ip_network(one) for one in pod_networks]
+        self._cluster_networks = [ip_network(one) for one in cluster_networks]
         self._directory = directory
-        self._peers: dict[IPv4Network, socket.socket] = {}
-        self._ways: dict[bytes, IPv4Network] = {}
-        self._asked: set[IPv4Network] = set()
+        self._peers: dict[Network, socket.socket] = {}
+        self._ways: dict[bytes, Network] = {}
+        self._asked: set[Network] = set()
         self._tasks = Tasks()
 
     async def run(self) -> None:
         await self._make_pair()
         packets = await self._open_packets()
-        listener = self._listen()
+        listeners = [self._listen(network) for network in self._pod_networks]
         loop = asyncio.get_running_loop()
         loop.add_reader(packets.fileno(), self._forward, packets)
         try:
-            while True:
-                asking, _ = await loop.sock_accept(listener)
-                with asking, contextlib.suppress(OSError):
-                    socket.send_fds(asking, [b"packets"], [packets.fileno()])
+            async with asyncio.TaskGroup() as group:
+                for listener in listeners:
+                    group.create_task(self._answer(listener, packets))
         finally:
             loop.remove_reader(packets.fileno())
             await self._tasks.close()
-            listener.close()
-            self._path(self._pod_network).unlink(missing_ok=True)
-            for opened in (packets, *self._peers.values()):
+            for network in self._pod_networks:
+                self._path(network).unlink(missing_ok=True)
+            for opened in (packets, *listeners, *self._peers.values()):
                 opened.close()
+
+    async def _answer(self, listener: socket.socket, packets: socket.socket) -> None:
+        """Give the packet socket to each agent that asks for it."""
+        while True:
+            asking, _ = await asyncio.get_running_loop().sock_accept(listener)
+            with asking, contextlib.suppress(OSError):
+                socket.send_fds(asking, [b"packets"], [packets.fileno()])
 
     async def _make_pair(self) -> None:
         netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
@@ -72,7 +87,8 @@ class NodeLinks:
                 netlink.add_pair(OUTSIDE, INSIDE)
                 netlink.set_up(INSIDE)
                 netlink.set_up(OUTSIDE, resolves_addresses=False)
-                netlink.add_link_route(self._cluster_network, name=OUTSIDE)
+                for network in self._cluster_networks:
+                    netlink.add_link_route(network, name=OUTSIDE)
         finally:
             netlink.close()
 
@@ -84,9 +100,9 @@ class NodeLinks:
         packets.bind((INSIDE, _ETHERNET_ALL))
         return packets
 
-    def _listen(self) -> socket.socket:
+    def _listen(self, network: Network) -> socket.socket:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(self._pod_network)
+        path = self._path(network)
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(path) as name:
@@ -95,7 +111,7 @@ class NodeLinks:
         listener.setblocking(False)
         return listener
 
-    def _path(self, network: IPv4Network) -> Path:
+    def _path(self, network: Network) -> Path:
         return self._directory / f"{network.network_address}-{network.prefixlen}"
 
     def _forward(self, packets: socket.socket) -> None:
@@ -103,9 +119,10 @@ class NodeLinks:
         with contextlib.suppress(BlockingIOError):
             for _ in range(_BATCH):
                 data = packets.recv(_LARGEST)
-                if data[_KIND] != _ETHERNET_IP:
+                place = _DESTINATIONS.get(data[_KIND])
+                if place is None:
                     continue
-                network = self._find(data[_DESTINATION])
+                network = self._find(data[place])
                 peer = self._peers.get(network) if network is not None else None
                 if peer is None:
                     continue
@@ -116,11 +133,11 @@ class NodeLinks:
                 except OSError:  # The network of that node is gone; it may be back.
                     self._forget(network)
 
-    def _find(self, address: bytes) -> IPv4Network | None:
+    def _find(self, address: bytes) -> Network | None:
         """Return the pod network of an address; find its node if it is new."""
         network = self._ways.get(address)
         if network is None:
-            network = self._search(IPv4Address(address))
+            network = self._search(address)
             if network is None:
                 return None
             if len(self._ways) > _LARGEST:
@@ -130,15 +147,16 @@ class NodeLinks:
             self._connect(network)
         return network
 
-    def _search(self, address: IPv4Address) -> IPv4Network | None:
+    def _search(self, packed: bytes) -> Network | None:
+        address = ip_address(packed)
         for name in os.listdir(self._directory):
             with contextlib.suppress(ValueError):
-                network = IPv4Network(name.replace("-", "/"))
-                if address in network and network != self._pod_network:
+                network = ip_network(name.replace("-", "/"))
+                if address in network and network not in self._pod_networks:
                     return network
         return None
 
-    def _connect(self, network: IPv4Network) -> None:
+    def _connect(self, network: Network) -> None:
         """Ask the agent of a node for its packet socket."""
         if network in self._asked:
             return
@@ -153,7 +171,7 @@ class NodeLinks:
         self._asked.add(network)
         self._tasks.start(self._receive(network, asking))
 
-    async def _receive(self, network: IPv4Network, asking: socket.socket) -> None:
+    async def _receive(self, network: Network, asking: socket.socket) -> None:
         with asking:
             readable = asyncio.Event()
             loop = asyncio.get_running_loop()
@@ -168,7 +186,7 @@ class NodeLinks:
             self._forget(network)
             self._peers[network] = socket.socket(fileno=fds[0])
 
-    def _forget(self, network: IPv4Network | None) -> None:
+    def _forget(self, network: Network | None) -> None:
         if network is not None and (known := self._peers.pop(network, None)) is not None:
             known.close()
 

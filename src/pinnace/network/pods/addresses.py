@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network
 
 
 class AddressesExhausted(Exception):
@@ -10,10 +10,14 @@ class AddressesExhausted(Exception):
 
 
 class PodAddresses:
-    """Gives each pod an address of the node's network. The first address is that of the bridge."""
+    """Gives each pod an address of the node's network. The first address is that of the bridge.
 
-    def __init__(self, network: str) -> None:
+    With an IPv6 network a pod also has the address at the same place of that.
+    """
+
+    def __init__(self, network: str, ipv6_network: str = "") -> None:
         self._network = IPv4Network(network)
+        self._ipv6 = IPv6Network(ipv6_network) if ipv6_network else None
         self._first = int(self._network.network_address)
         self._last = int(self._network.broadcast_address)
         self._next = self._first + 2
@@ -23,6 +27,13 @@ class PodAddresses:
     def bridge(self) -> str:
         """The address of the bridge, with the length of the network."""
         return f"{IPv4Address(self._first + 1)}/{self._network.prefixlen}"
+
+    def all_of(self, address: str) -> list[str]:
+        """Return an address of the node's network with its counterpart in the IPv6 network, if there is one."""
+        if self._ipv6 is None:
+            return [address]
+        place = int(IPv4Interface(address).ip) - self._first
+        return [address, f"{self._ipv6[place]}/{self._ipv6.prefixlen}"]
 
     def take(self, address: str) -> None:
         """Mark the address of a pod that runs already."""

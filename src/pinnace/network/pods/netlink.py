@@ -12,7 +12,12 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
-from ipaddress import IPv4Interface, IPv4Network, ip_address
+from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_address
+
+from pinnace.network.families import IPV4, IPV6
+
+Interface = IPv4Interface | IPv6Interface
+Network = IPv4Network | IPv6Network
 
 _RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
 _RTM_NEWADDR, _RTM_NEWROUTE, _RTM_GETROUTE = 20, 24, 26
@@ -21,6 +26,8 @@ _ERROR, _DONE = 2, 3
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_PID = 1, 3, 4, 10, 18, 19
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_WITHOUT_CHECK = 0x2
+"""An IPv6 address is usable at once, without asking its neighbours whether they have it too."""
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
 _UP, _NO_ARP = 0x1, 0x80
 _NODE_ADDRESS = bytes.fromhex("020000000001")
@@ -89,34 +96,36 @@ class Netlink:
         flags = _UP if resolves_addresses else _UP | _NO_ARP
         self._ask(_RTM_NEWLINK, 0, _link(index=self.index_of(name), flags=flags))
 
-    def add_address(self, name: str, address: IPv4Interface) -> None:
-        head = struct.pack("=BBBBI", socket.AF_INET, address.network.prefixlen, 0, 0, self.index_of(name))
+    def add_address(self, name: str, address: Interface) -> None:
+        flags = _WITHOUT_CHECK if address.version == 6 else 0
+        head = struct.pack("=BBBBI", _family(address), address.network.prefixlen, flags, 0, self.index_of(name))
         packed = address.ip.packed
         self._ask(
             _RTM_NEWADDR, _CREATE | _EXCLUSIVE, head + _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
         )
 
-    def add_route(self, network: IPv4Network, *, gateway: str) -> None:
+    def add_route(self, network: Network, *, gateway: str) -> None:
         head = struct.pack(
-            "=BBBBBBBBI", socket.AF_INET, network.prefixlen, 0, 0, _MAIN_TABLE, _BOOT, _UNIVERSE, _UNICAST, 0
+            "=BBBBBBBBI", _family(network), network.prefixlen, 0, 0, _MAIN_TABLE, _BOOT, _UNIVERSE, _UNICAST, 0
         )
         way = _attribute(_RTA_DST, network.network_address.packed)
         self._ask(
             _RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + _attribute(_RTA_GATEWAY, ip_address(gateway).packed)
         )
 
-    def add_link_route(self, network: IPv4Network, *, name: str) -> None:
+    def add_link_route(self, network: Network, *, name: str) -> None:
         """Reach a network directly through an interface."""
         head = struct.pack(
-            "=BBBBBBBBI", socket.AF_INET, network.prefixlen, 0, 0, _MAIN_TABLE, _BOOT, _LINK, _UNICAST, 0
+            "=BBBBBBBBI", _family(network), network.prefixlen, 0, 0, _MAIN_TABLE, _BOOT, _LINK, _UNICAST, 0
         )
         way = _attribute(_RTA_DST, network.network_address.packed)
         device = _attribute(_RTA_OIF, struct.pack("=I", self.index_of(name)))
         self._ask(_RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + device)
 
-    def add_local_network(self, network: IPv4Network) -> None:
+    def add_local_network(self, network: Network) -> None:
         """Make every address of a network local, as if the loopback interface had them all."""
-        head = struct.pack("=BBBBBBBBI", socket.AF_INET, network.prefixlen, 0, 0, _LOCAL_TABLE, _BOOT, _HOST, _LOCAL, 0)
+        place = (_family(network), network.prefixlen, 0, 0, _LOCAL_TABLE, _BOOT, _HOST, _LOCAL, 0)
+        head = struct.pack("=BBBBBBBBI", *place)
         way = _attribute(_RTA_DST, network.network_address.packed)
         device = _attribute(_RTA_OIF, struct.pack("=I", _LOOPBACK_INDEX))
         with contextlib.suppress(FileExistsError):
@@ -176,6 +185,10 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 def _link(*, index: int = 0, flags: int = 0) -> bytes:
     return struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, flags, flags)
+
+
+def _family(address: Interface | Network) -> int:
+    return (IPV6 if address.version == 6 else IPV4).number
 
 
 def _text(value: str) -> bytes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 
 from pinnace.client.snapshots import Snapshot
+from pinnace.network.families import IPV4, IpFamily
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
 from pinnace.network.policy.rules import PolicyRules
 from pinnace.network.policy.selection import PolicyState, pod_rules
@@ -19,8 +21,18 @@ _log = logging.getLogger(__name__)
 class PolicyNetwork:
     """Create it before the manager runs. On a machine without nftables it says that policies are not enforced."""
 
-    def __init__(self, manager: Manager, sockets: Sockets, *, node: str, dns_address: str) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        sockets: Sockets,
+        *,
+        node: str,
+        dns_address: str,
+        families: Sequence[IpFamily] = (IPV4,),
+    ) -> None:
+        """`families` are those of the pods' addresses."""
         self._sockets = sockets
+        self._families = families
         self._dns_address = dns_address
         self._node = node
         self._state = PolicyState()
@@ -35,10 +47,15 @@ class PolicyNetwork:
         nftables: Nftables | None = None
         try:
             nftables = Nftables(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
-            rules = PolicyRules(nftables, exempt=self._dns_address)
+            rules = {
+                family: PolicyRules(nftables, exempt=self._dns_address if family is IPV4 else "", family=family)
+                for family in self._families
+            }
             while True:
                 try:
-                    rules.apply(pod_rules(self._state, node=self._node) if self._state.policies else {})
+                    for family, own in rules.items():
+                        has_policies = bool(self._state.policies)
+                        own.apply(pod_rules(self._state, node=self._node, family=family) if has_policies else {})
                 except OSError as error:
                     _log.warning("network policies are not enforced, since nftables refuses their rules: %s", error)
                 await self._changed.wait()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network
-from typing import Any, NamedTuple
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, NamedTuple, TypeVar
 
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import from_object
+from pinnace.network.families import IPV4, IpFamily, family_of
 
 _LAST_PORT = 65535
+_Network = TypeVar("_Network", IPv4Network, IPv6Network)
 
 
 class PortRange(NamedTuple):
@@ -26,7 +28,7 @@ class PortRange(NamedTuple):
 
 
 class AllowedTraffic(NamedTuple):
-    """Peers and the ports on which they are allowed: each an inclusive range of addresses."""
+    """Peers and the ports on which they are allowed: each an inclusive range of addresses of one IP family."""
 
     first: int
     last: int
@@ -51,35 +53,48 @@ class PolicyState:
     namespaces: dict[str, Object] = field(default_factory=dict)
 
 
-def pod_rules(state: PolicyState, *, node: str) -> dict[str, PodRules]:
-    """Return the rules of each pod on a node that a policy selects, by the pod's address."""
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The state as one IP family sees it."""
+
+    state: PolicyState
+    family: IpFamily
+
+
+def whole_range(family: IpFamily) -> tuple[int, int]:
+    """Return the first and the last address of a family."""
+    return 0, (1 << (8 * family.address_bytes)) - 1
+
+
+def pod_rules(state: PolicyState, *, node: str, family: IpFamily = IPV4) -> dict[str, PodRules]:
+    """Return the rules of each pod on a node that a policy selects, by the pod's address of an IP family."""
+    view = _View(state, family)
     by_namespace: dict[str, list[Object]] = {}
     for key, policy in sorted(state.policies.items()):
         by_namespace.setdefault(key.namespace, []).append(policy)
     found = {}
     for key, pod in state.pods.items():
-        address = address_of(pod)
+        address = address_of(pod, family)
         if not address or pod["spec"].get("nodeName") != node or key.namespace not in by_namespace:
             continue
         labels = pod["metadata"].get("labels") or {}
         chosen = [one for one in by_namespace[key.namespace] if _selects(one["spec"].get("podSelector"), labels)]
-        rules = PodRules(_traffic(chosen, state, pod, "Ingress"), _traffic(chosen, state, pod, "Egress"))
+        rules = PodRules(_traffic(chosen, view, pod, "Ingress"), _traffic(chosen, view, pod, "Egress"))
         if rules != PodRules():
             found[address] = rules
     return found
 
 
-def address_of(pod: Object) -> str:
-    """Return the address of a pod in the pod network; empty if it has none, or has ended."""
+def address_of(pod: Object, family: IpFamily = IPV4) -> str:
+    """Return the address of a pod in the pod network of a family; empty if it has none, or has ended."""
     status = pod.get("status") or {}
     if pod["spec"].get("hostNetwork") or status.get("phase") in ("Succeeded", "Failed"):
         return ""
-    return str(status.get("podIP") or "")
+    addresses = [one["ip"] for one in status.get("podIPs") or ()] or [status.get("podIP") or ""]
+    return next((one for one in addresses if one and family_of(one) is family), "")
 
 
-def _traffic(
-    policies: Sequence[Object], state: PolicyState, pod: Object, direction: str
-) -> frozenset[AllowedTraffic] | None:
+def _traffic(policies: Sequence[Object], view: _View, pod: Object, direction: str) -> frozenset[AllowedTraffic] | None:
     chosen = [one for one in policies if direction in _types_of(one["spec"])]
     if not chosen:
         return None
@@ -88,7 +103,7 @@ def _traffic(
     for policy in chosen:
         namespace = policy["metadata"]["namespace"]
         for rule in policy["spec"].get(field_name) or ():
-            allowed.update(_allowed(rule, peers_name, state, namespace, pod if direction == "Ingress" else None))
+            allowed.update(_allowed(rule, peers_name, view, namespace, pod if direction == "Ingress" else None))
     return frozenset(allowed)
 
 
@@ -98,14 +113,14 @@ def _types_of(spec: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _allowed(
-    rule: Mapping[str, Any], peers_name: str, state: PolicyState, namespace: str, pod: Object | None
+    rule: Mapping[str, Any], peers_name: str, view: _View, namespace: str, pod: Object | None
 ) -> Iterator[AllowedTraffic]:
     """Yield the traffic of one rule. A named port is one of the pod itself, or for egress of each peer."""
     ports = rule.get("ports") or ()
     peers = rule.get(peers_name) or ()
-    ranges: list[tuple[int, int, Object | None]] = [] if peers else [(0, 0xFFFFFFFF, None)]
+    ranges: list[tuple[int, int, Object | None]] = [] if peers else [(*whole_range(view.family), None)]
     for peer in peers:
-        ranges += _peer_ranges(peer, state, namespace)
+        ranges += _peer_ranges(peer, view, namespace)
     for first, last, peer_pod in ranges:
         resolved = tuple(_ports(ports, pod if pod is not None else peer_pod))
         if resolved or not ports:
@@ -130,22 +145,20 @@ def _named_ports(pod: Object, name: str, protocol: str) -> Iterator[int]:
                 yield port["containerPort"]
 
 
-def _peer_ranges(
-    peer: Mapping[str, Any], state: PolicyState, namespace: str
-) -> Iterator[tuple[int, int, Object | None]]:
+def _peer_ranges(peer: Mapping[str, Any], view: _View, namespace: str) -> Iterator[tuple[int, int, Object | None]]:
     if "ipBlock" in peer:
         block = peer["ipBlock"]
-        if ":" not in block["cidr"]:
+        if family_of(block["cidr"]) is view.family:
             yield from ((first, last, None) for first, last in _subtract(block["cidr"], block.get("except") or ()))
         return
-    for key, pod in state.pods.items():
-        address = address_of(pod)
-        if not address or ":" in address:
+    for key, pod in view.state.pods.items():
+        address = address_of(pod, view.family)
+        if not address:
             continue
-        if not _is_in_namespaces(key.namespace, peer.get("namespaceSelector"), state, namespace):
+        if not _is_in_namespaces(key.namespace, peer.get("namespaceSelector"), view.state, namespace):
             continue
         if "podSelector" not in peer or _selects(peer["podSelector"], pod["metadata"].get("labels") or {}):
-            number = int(IPv4Network(address).network_address)
+            number = int(ip_address(address))
             yield number, number, pod
 
 
@@ -158,17 +171,27 @@ def _is_in_namespaces(name: str, selector: Mapping[str, Any] | None, state: Poli
 
 def _subtract(cidr: str, exceptions: Sequence[str]) -> list[tuple[int, int]]:
     """Return the ranges of a network without some networks inside it."""
-    networks = [IPv4Network(cidr, strict=False)]
-    for text in exceptions:
-        hole = IPv4Network(text, strict=False)
-        kept: list[IPv4Network] = []
-        for network in networks:
-            if hole.subnet_of(network):
-                kept += list(network.address_exclude(hole))
-            elif not network.subnet_of(hole):
-                kept.append(network)
+    network = ip_network(cidr, strict=False)
+    holes = [ip_network(text, strict=False) for text in exceptions]
+    kept: Sequence[IPv4Network | IPv6Network]
+    if isinstance(network, IPv4Network):
+        kept = _exclude(network, [hole for hole in holes if isinstance(hole, IPv4Network)])
+    else:
+        kept = _exclude(network, [hole for hole in holes if isinstance(hole, IPv6Network)])
+    return [(int(one.network_address), int(one.broadcast_address)) for one in kept]
+
+
+def _exclude(network: _Network, holes: Sequence[_Network]) -> list[_Network]:
+    networks = [network]
+    for hole in holes:
+        kept: list[_Network] = []
+        for one in networks:
+            if hole.subnet_of(one):
+                kept += one.address_exclude(hole)
+            elif not one.subnet_of(hole):
+                kept.append(one)
         networks = kept
-    return [(int(one.network_address), int(one.broadcast_address)) for one in networks]
+    return networks
 
 
 def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pinnace.model.clock import Alarm, AlarmClock
 from pinnace.model.tasks import Tasks
+from pinnace.network.families import family_of
 from pinnace.network.services.table import Backends, Endpoint
 from pinnace.network.sockets import Sockets
 
@@ -84,7 +85,8 @@ class DatagramFrontend:
                 client.upstream.send(data)
 
     async def _connect(self, address: _Address, client: _Client) -> None:
-        upstream = await self._outside.open_socket(socket.AF_INET, socket.SOCK_DGRAM)
+        family = family_of(client.endpoint.address)
+        upstream = await self._outside.open_socket(family.number, socket.SOCK_DGRAM)
         upstream.setblocking(False)
         if self._clients.get(address) is not client:
             upstream.close()

@@ -6,20 +6,21 @@ import asyncio
 import contextlib
 import logging
 import socket
-from ipaddress import IPv4Network, ip_address
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
 
 from pinnace.client.snapshots import Snapshot
+from pinnace.network.families import IPV4, IpFamily, family_of
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
 from pinnace.network.pods.netlink import Netlink
 from pinnace.network.services.connections import forget_stale
 from pinnace.network.services.health_checks import HealthCheckPorts
 from pinnace.network.services.proxy import ServiceProxy
 from pinnace.network.services.rules import ServiceRules
-from pinnace.network.services.table import ANY_ADDRESS, Frontend, ServiceIndex, TableChange
+from pinnace.network.services.table import ANY_ADDRESSES, Frontend, ServiceIndex, TableChange
 from pinnace.network.sockets import HostSockets, Sockets
 from pinnace.reconcile.manager import Manager
 
-_LOOPBACK = "127.0.0.1"
 _log = logging.getLogger(__name__)
 
 
@@ -32,24 +33,30 @@ class ServiceNetwork:
         sockets: Sockets,
         *,
         node: str,
-        service_network: str,
+        service_networks: Sequence[str],
+        pod_networks: Sequence[str] = (),
         uses_nftables: bool = True,
     ) -> None:
-        """`sockets` are those of the node's network namespace. Without nftables a proxy in this process serves."""
+        """`sockets` are those of the node's network namespace. Without nftables a proxy in this process serves.
+
+        `service_networks` and `pod_networks` have one range of each IP family that the node serves.
+        """
         self._sockets = sockets
-        self._service_network = IPv4Network(service_network)
+        self._networks = {family_of(one): ip_network(one) for one in service_networks}
+        self._pod_networks = {family_of(one): one for one in pod_networks}
         self._uses_nftables = uses_nftables
         clock = manager.client.clock
         self._index = ServiceIndex(node=node)
         self._changed = asyncio.Event()
-        self._rules: ServiceRules | None = None
+        self._rules: dict[IpFamily, ServiceRules] = {}
         self._inside = ServiceProxy(sockets, sockets, clock)
         """Serves in the network of the pods where there is no nftables."""
         self._to_host = ServiceProxy(sockets, HostSockets(), clock)
         """Leads from the pods to endpoints on the machine's loopback: to the API server."""
         self._from_host = ServiceProxy(HostSockets(), sockets, clock)
         """Leads from node ports and load balancers on the machine's loopback to pods."""
-        self._health_checks = (HealthCheckPorts(sockets, ANY_ADDRESS), HealthCheckPorts(HostSockets(), _LOOPBACK))
+        places = ((sockets, IPV4.any_address), (HostSockets(), IPV4.loopback))
+        self._health_checks = [HealthCheckPorts(*place) for place in places]
         manager.informer("v1/Service").on_change(self._on_service)
         manager.informer("discovery.k8s.io/v1/EndpointSlice").on_change(self._on_slice)
         manager.add_part("service-network", self.run)
@@ -58,7 +65,8 @@ class ServiceNetwork:
         """Serve until cancelled. The rules stay when the agent ends, since the pods do."""
         netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
         try:
-            netlink.add_local_network(self._service_network)
+            for network in self._networks.values():
+                netlink.add_local_network(network)
         finally:
             netlink.close()
         self._index.take_changes()
@@ -70,8 +78,10 @@ class ServiceNetwork:
                 self._changed.clear()
                 await self._apply(self._index.take_changes())
         finally:
-            for proxy in (self._inside, self._to_host, self._from_host, *self._health_checks):
+            for proxy in (self._inside, self._to_host, self._from_host):
                 await proxy.close()
+            for one in self._health_checks:
+                await one.close()
             if nftables is not None:
                 nftables.close()
 
@@ -80,8 +90,10 @@ class ServiceNetwork:
         nftables = None
         try:
             nftables = Nftables(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
-            rules = ServiceRules(nftables)
-            rules.replace({})
+            own = self._pod_networks
+            rules = {one: ServiceRules(nftables, one, pod_network=own.get(one, "")) for one in self._networks}
+            for one in rules.values():
+                one.replace({})
         except OSError as error:
             _log.warning("Services are served by a proxy, since nftables cannot be used: %s", error)
             if nftables is not None:
@@ -91,29 +103,52 @@ class ServiceNetwork:
         return nftables
 
     async def _apply(self, change: TableChange) -> None:
-        kernel, to_host, from_host = _divide(change)
-        if self._rules is None:
+        kernel, to_host, from_host = self._divide(change)
+        if not self._rules:
             await self._inside.apply(kernel)
-        elif kernel:
-            try:
-                self._rules.apply(kernel)
-            except OSError:
-                _log.exception("the rules of Services are made anew, since a change of them was refused")
-                self._rules.replace(_divide(dict(self._index.table))[0])
-            await self._forget_stale(kernel)
+        for family, rules in self._rules.items():
+            if own := _of_family(kernel, family):
+                try:
+                    rules.apply(own)
+                except OSError:
+                    _log.exception("the rules of Services are made anew, since a change of them was refused")
+                    rules.replace(_of_family(self._divide(dict(self._index.table))[0], family))
+                await self._forget_stale(own, family)
         await self._to_host.apply(to_host)
         await self._from_host.apply(from_host)
         for one in self._health_checks:
             await one.apply(self._index.health_checks)
 
-    async def _forget_stale(self, change: TableChange) -> None:
+    async def _forget_stale(self, change: TableChange, family: IpFamily) -> None:
         if any(frontend.protocol == "UDP" for frontend in change):
             try:
                 with await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL) as tracking:
                     tracking.setblocking(False)
-                    forget_stale(tracking, change)
+                    forget_stale(tracking, change, family)
             except OSError as error:
                 _log.warning("UDP clients may reach endpoints that are gone, since the kernel says: %s", error)
+
+    def _divide(self, change: TableChange) -> tuple[TableChange, TableChange, TableChange]:
+        """Divide a change by the way on which packets go: the kernel's, from pods to the machine, and from it to pods.
+
+        Frontends of a family that this node does not serve are left out.
+        """
+        kernel: TableChange = {}
+        to_host: TableChange = {}
+        from_host: TableChange = {}
+        for frontend, backends in change.items():
+            family = family_of(frontend.address)
+            if family not in self._networks:
+                continue
+            is_on_host = backends is not None and any(_is_loopback(one.address) for one in backends.endpoints)
+            if frontend.address in ANY_ADDRESSES:
+                from_host[Frontend(family.loopback, frontend.protocol, frontend.port)] = backends
+            elif _is_loopback(frontend.address):
+                from_host[frontend] = backends
+                continue
+            to_host[frontend] = backends if is_on_host else None
+            kernel[frontend] = None if is_on_host else backends
+        return kernel, to_host, from_host
 
     def _on_service(self, old: Snapshot | None, new: Snapshot | None) -> None:
         if new is not None:
@@ -130,21 +165,8 @@ class ServiceNetwork:
         self._changed.set()
 
 
-def _divide(change: TableChange) -> tuple[TableChange, TableChange, TableChange]:
-    """Divide a change by the way on which packets go: the kernel's, from pods to the machine, and from it to pods."""
-    kernel: TableChange = {}
-    to_host: TableChange = {}
-    from_host: TableChange = {}
-    for frontend, backends in change.items():
-        is_on_host = backends is not None and any(_is_loopback(one.address) for one in backends.endpoints)
-        if frontend.address == ANY_ADDRESS:
-            from_host[Frontend(_LOOPBACK, frontend.protocol, frontend.port)] = backends
-        elif _is_loopback(frontend.address):
-            from_host[frontend] = backends
-            continue
-        to_host[frontend] = backends if is_on_host else None
-        kernel[frontend] = None if is_on_host else backends
-    return kernel, to_host, from_host
+def _of_family(change: TableChange, family: IpFamily) -> TableChange:
+    return {frontend: backends for frontend, backends in change.items() if family_of(frontend.address) is family}
 
 
 def _is_loopback(address: str) -> bool:

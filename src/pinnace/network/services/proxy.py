@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from pinnace.model.clock import Alarm, AlarmClock
 from pinnace.model.tasks import Tasks
+from pinnace.network.families import IPV4, IPV6, IpFamily, family_of
 from pinnace.network.services.datagrams import DatagramFrontend
 from pinnace.network.services.relay import BUFFER_BYTES, Relay, reset
 from pinnace.network.services.table import Backends, Endpoint, Frontend, TableChange
@@ -65,7 +66,7 @@ class ServiceProxy:
         self._clock = clock
         self._frontends: dict[Frontend, _StreamFrontend | DatagramFrontend] = {}
         self._tasks = Tasks()
-        self._pool = SocketPool(outside, self._tasks)
+        self._pools = {family: SocketPool(outside, self._tasks, family) for family in (IPV4, IPV6)}
         self._connections: set[_Attempt | Relay] = set()
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
@@ -92,7 +93,8 @@ class ServiceProxy:
         for connection in list(self._connections):
             connection.close()
         await self._tasks.close()
-        self._pool.close()
+        for pool in self._pools.values():
+            pool.close()
 
     async def _open(self, frontend: Frontend, picker: Picker) -> _StreamFrontend | DatagramFrontend:
         is_stream = frontend.protocol == "TCP"
@@ -119,14 +121,16 @@ class ServiceProxy:
             relay = Relay(loop, client, server, buffer=self._buffer, on_end=self._connections.discard)
             self._connections.add(relay)
 
-        attempt = _Attempt(iter(picker.pick(address)), self._clock, on_end)
+        endpoints = picker.pick(address)
+        attempt = _Attempt(iter(endpoints), family_of(endpoints[0].address), self._clock, on_end)
         self._connections.add(attempt)
         self._try_next(attempt)
 
     def _try_next(self, attempt: _Attempt, code: int = 0) -> None:
+        pool = self._pools[attempt.family]
         if code == errno.ENETUNREACH:
-            self._pool.close()  # These sockets belong to a network namespace that is gone.
-        opened = self._pool.take()
+            pool.close()  # These sockets belong to a network namespace that is gone.
+        opened = pool.take()
         if opened is None:
             self._tasks.start(self._try_with_new_socket(attempt))
         else:
@@ -134,7 +138,7 @@ class ServiceProxy:
 
     async def _try_with_new_socket(self, attempt: _Attempt) -> None:
         try:
-            opened = await self._pool.open()
+            opened = await self._pools[attempt.family].open()
         except OSError:
             attempt.close()
             return
@@ -151,10 +155,15 @@ class _Attempt:
     def __init__(
         self,
         endpoints: Iterator[Endpoint],
+        family: IpFamily,
         clock: AlarmClock,
         on_end: Callable[[_Attempt, socket.socket | None, Endpoint | None], None],
     ) -> None:
-        """`on_end` is called once, with the connection and its endpoint, or with None if no endpoint accepts it."""
+        """`on_end` is called once, with the connection and its endpoint, or with None if no endpoint accepts it.
+
+        All endpoints are of one family.
+        """
+        self.family = family
         self._endpoints = endpoints
         self._clock = clock
         self._on_end = on_end

@@ -5,20 +5,21 @@
     pick-3     dnat to endpoints[address . protocol . port . random below 3]
 
 A Service has elements but no chain, so that a change of it is a few elements in one transaction, however many Services
-there are. Session affinity needs a third map, from clients to endpoints, which the rules fill themselves, and a set of
-the endpoints that are still there. A connection to a Service address without endpoints reaches no listener of the node
-and is refused.
+there are. IPv4 and IPv6 have a table each. Session affinity needs a third map, from clients to endpoints, which the
+rules fill themselves, and a set of the endpoints that are still there. A connection to a Service address without
+endpoints reaches no listener of the node and is refused.
 """
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 
+from pinnace.network.families import IPV4, IpFamily, family_of
 from pinnace.network.nftables import expressions as rule
-from pinnace.network.nftables.expressions import Expression, RuleVerdict, Tracked
+from pinnace.network.nftables.expressions import Compare, Expression, RuleVerdict, Tracked
 from pinnace.network.nftables.transactions import (
     OUTPUT,
     POSTROUTING,
@@ -28,22 +29,25 @@ from pinnace.network.nftables.transactions import (
     Transaction,
     element,
 )
-from pinnace.network.services.table import ANY_ADDRESS, Backends, Endpoint, Frontend, TableChange
+from pinnace.network.services.table import ANY_ADDRESSES, Backends, Endpoint, Frontend, TableChange
 
 TABLE = "pinnace-services"
 _PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _SERVICES, _ENDPOINTS, _CLIENTS, _LIVE, _HAIRPIN = "services", "endpoints", "clients", "live", "hairpin"
-_ADDRESS = 4
-_FRONTEND = 12
-_ENDPOINT = 8
+_REGISTER = 4
+_FRONTEND, _ENDPOINT = 2 * _REGISTER, _REGISTER
+"""The bytes of a frontend and of an endpoint beside its address."""
 _DAY = 86400
 
 
 class ServiceRules:
-    """Keeps the kernel's rules equal to the table."""
+    """Keeps the kernel's rules equal to the frontends of one family."""
 
-    def __init__(self, nftables: Nftables) -> None:
+    def __init__(self, nftables: Nftables, family: IpFamily = IPV4, *, pod_network: str = "") -> None:
+        """`pod_network` is that of the node's own pods; empty if there are no others."""
         self._nftables = nftables
+        self._pod_network = pod_network
+        self._family = family
         self._table: dict[Frontend, Backends] = {}
         self._chains: set[str] = set()
         self._addresses: Counter[str] = Counter()
@@ -51,14 +55,14 @@ class ServiceRules:
     def replace(self, table: Mapping[Frontend, Backends | None]) -> None:
         """Make the rules anew, whatever an earlier process has left, in one transaction."""
         self._table, self._chains, self._addresses = {}, set(), Counter()
-        transaction = Transaction(TABLE)
+        transaction = Transaction(TABLE, self._family)
         transaction.replace_table()
-        _add_frame(transaction)
+        _add_frame(transaction, self._family, self._pod_network)
         self._change(transaction, dict(table))
 
     def apply(self, change: TableChange) -> None:
         """Change the rules in one transaction. Raise TransactionFailed; the rules are as before then."""
-        self._change(Transaction(TABLE), change)
+        self._change(Transaction(TABLE, self._family), change)
 
     def _change(self, transaction: Transaction, change: TableChange) -> None:
         addresses = self._addresses.copy()
@@ -92,48 +96,70 @@ class ServiceRules:
                 self._table[frontend] = wanted
 
 
-def _add_frame(transaction: Transaction) -> None:
+def _add_frame(transaction: Transaction, family: IpFamily, pod_network: str) -> None:
     """Add what is there without any Service: the maps, and the rules that look into them."""
-    transaction.add_set(_SERVICES, SetShape(key=_FRONTEND, is_verdict_map=True))
-    transaction.add_set(_ENDPOINTS, SetShape(key=_FRONTEND + 4, value=_ENDPOINT))
-    transaction.add_set(_CLIENTS, SetShape(key=_ADDRESS + _FRONTEND, value=_ENDPOINT, seconds=_DAY))
-    transaction.add_set(_LIVE, SetShape(key=_FRONTEND + _ENDPOINT))
-    transaction.add_set(_HAIRPIN, SetShape(key=2 * _ADDRESS))
+    address = family.address_bytes
+    frontend, endpoint = address + _FRONTEND, address + _ENDPOINT
+    transaction.add_set(_SERVICES, SetShape(key=frontend, is_verdict_map=True))
+    transaction.add_set(_ENDPOINTS, SetShape(key=frontend + _REGISTER, value=endpoint))
+    transaction.add_set(_CLIENTS, SetShape(key=address + frontend, value=endpoint, seconds=_DAY))
+    transaction.add_set(_LIVE, SetShape(key=frontend + endpoint))
+    transaction.add_set(_HAIRPIN, SetShape(key=2 * address))
     for chain, hook in (("prerouting", PREROUTING), ("output", OUTPUT)):
         transaction.add_chain(chain, hook)
-        transaction.add_rule(chain, [*_load_frontend(0), rule.look_up_verdict(_SERVICES, 0)])
-        node_port = [*rule.is_local(0), *_load_frontend(0, is_node_port=True)]
+        transaction.add_rule(chain, [*_load_frontend(0, family), rule.look_up_verdict(_SERVICES, 0)])
+        node_port = [*rule.is_local(0), *_load_frontend(0, family, is_node_port=True)]
         transaction.add_rule(chain, [*node_port, rule.look_up_verdict(_SERVICES, 0)])
     transaction.add_chain("postrouting", POSTROUTING)
     translated = rule.has_flags(0, Tracked.STATUS, rule.DESTINATION_CHANGED)
     # An endpoint that is its own client must not see its own address as the client's.
-    own = [rule.load_source(0), rule.load_destination(1), rule.look_up(_HAIRPIN, 0)]
+    own = [rule.load_source(0, family), rule.load_destination(family.registers, family), rule.look_up(_HAIRPIN, 0)]
     transaction.add_rule("postrouting", [*translated, *own, rule.masquerade()])
+    if pod_network:
+        # A client of another node used a node port here, and its endpoint is elsewhere too: the answer must come back.
+        passing = [*_is_elsewhere(rule.load_source(0, family), pod_network)]
+        passing += _is_elsewhere(rule.load_destination(0, family), pod_network)
+        transaction.add_rule("postrouting", [*translated, *passing, rule.masquerade()])
 
 
-def _load_frontend(place: int, *, is_node_port: bool = False) -> list[Expression]:
-    address = rule.load_value(place, bytes(4)) if is_node_port else rule.load_destination(place)
-    return [address, rule.load_protocol(place + 1), rule.load_port(place + 2)]
+def _is_elsewhere(load: Expression, pod_network: str) -> list[Expression]:
+    network = ip_network(pod_network)
+    kept = [load, rule.mask(0, network.netmask.packed)]
+    return [*kept, rule.compare(0, Compare.NOT_EQUAL, network.network_address.packed)]
+
+
+def _load_frontend(place: int, family: IpFamily, *, is_node_port: bool = False) -> list[Expression]:
+    any_address = rule.load_value(place, bytes(family.address_bytes))
+    address = any_address if is_node_port else rule.load_destination(place, family)
+    after = place + family.registers
+    return [address, rule.load_protocol(after), rule.load_port(after + 1)]
 
 
 def _chain_of(frontend: Frontend, backends: Backends) -> str:
-    kind = "node-port" if frontend.address == ANY_ADDRESS else "pick"
+    kind = "node-port" if frontend.address in ANY_ADDRESSES else "pick"
     affinity = f"-{backends.affinity_seconds}s" if backends.affinity_seconds else ""
     return f"{kind}-{len(backends.endpoints)}{affinity}"
 
 
 def _picking(frontend: Frontend, backends: Backends) -> Iterable[list[Expression]]:
-    """The rules of a chain that picks an endpoint. Registers: client, address, protocol, port, number, endpoint."""
-    load = _load_frontend(1, is_node_port=frontend.address == ANY_ADDRESS)
+    """The rules of a chain that picks an endpoint. Registers: client, address, protocol, port, number, endpoint.
+
+    IPv6 fills all sixteen. A client that is known needs no number: its endpoint begins there.
+    """
+    family = family_of(frontend.address)
+    size = family.registers
+    number, endpoint = 2 * size + 2, 2 * size + 3
+    client = rule.load_source(0, family)
+    load = [client, *_load_frontend(size, family, is_node_port=frontend.address in ANY_ADDRESSES)]
     seconds = backends.affinity_seconds
     if seconds:
-        known = [rule.load_source(0), *load, rule.look_up(_CLIENTS, 0, into=4), rule.look_up(_LIVE, 1)]
-        yield [*known, rule.remember(_CLIENTS, 0, 4, seconds=seconds), rule.translate_destination(4, 5)]
-    pick = [rule.load_source(0), *load, rule.load_random(4, len(backends.endpoints))]
-    pick.append(rule.look_up(_ENDPOINTS, 1, into=6))
+        known = [*load, rule.look_up(_CLIENTS, 0, into=number), rule.look_up(_LIVE, size)]
+        known.append(rule.remember(_CLIENTS, 0, number, seconds=seconds))
+        yield [*known, rule.translate_destination(number, number + size, family)]
+    pick = [*load, rule.load_random(number, len(backends.endpoints)), rule.look_up(_ENDPOINTS, size, into=endpoint)]
     if seconds:
-        pick += [rule.forget(_CLIENTS, 0, 6), rule.remember(_CLIENTS, 0, 6, seconds=seconds)]
-    yield [*pick, rule.translate_destination(6, 7)]
+        pick += [rule.forget(_CLIENTS, 0, endpoint), rule.remember(_CLIENTS, 0, endpoint, seconds=seconds)]
+    yield [*pick, rule.translate_destination(endpoint, endpoint + size, family)]
 
 
 def _collect(elements: dict[str, set[bytes]], frontend: Frontend, backends: Backends | None) -> None:
@@ -151,7 +177,7 @@ def _collect(elements: dict[str, set[bytes]], frontend: Frontend, backends: Back
 
 
 def _pairs(addresses: Iterable[str]) -> list[bytes]:
-    return [element(socket.inet_aton(address) * 2) for address in addresses]
+    return [element(family_of(address).pack(address) * 2) for address in addresses]
 
 
 def _addresses_of(backends: Backends | None) -> list[str]:
@@ -159,9 +185,9 @@ def _addresses_of(backends: Backends | None) -> list[str]:
 
 
 def _pack_frontend(frontend: Frontend) -> bytes:
-    protocol = _PROTOCOLS[frontend.protocol]
-    return socket.inet_aton(frontend.address) + bytes((protocol, 0, 0, 0)) + frontend.port.to_bytes(2, "big") + b"\0\0"
+    address = family_of(frontend.address).pack(frontend.address)
+    return address + bytes((_PROTOCOLS[frontend.protocol], 0, 0, 0)) + frontend.port.to_bytes(2, "big") + b"\0\0"
 
 
 def _pack_endpoint(endpoint: Endpoint) -> bytes:
-    return socket.inet_aton(endpoint.address) + endpoint.port.to_bytes(2, "big") + b"\0\0"
+    return family_of(endpoint.address).pack(endpoint.address) + endpoint.port.to_bytes(2, "big") + b"\0\0"

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from pinnace.model.objects import Key, Object
+from pinnace.network.families import IPV4, IPV6, IpFamily, family_of
 
 SERVICE_NAME = "kubernetes.io/service-name"
 PROXY_NAME = "service.kubernetes.io/service-proxy-name"
-ANY_ADDRESS = "0.0.0.0"
-"""The address of frontends that are node ports: any address of the node."""
+ANY_ADDRESSES = (IPV4.any_address, IPV6.any_address)
+"""The addresses of frontends that are node ports: any address of the node, by family."""
 _DEFAULT_AFFINITY_SECONDS = 10800
 
 
@@ -66,6 +66,7 @@ class _SliceEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
+    family: IpFamily
     ports: tuple[tuple[str, str, int], ...]
     """The name, protocol and number of each port."""
     endpoints: tuple[_SliceEndpoint, ...]
@@ -141,7 +142,8 @@ class ServiceIndex:
             self._of_service[key] = frozenset(claims)
         self.health_checks.pop(key, None)
         if service is not None and (port := _health_check_port(service)):
-            self.health_checks[key] = HealthCheck(port, _count_local(slices, self._node))
+            own = [one for one in slices if one.family is _families_of(service)[0]]
+            self.health_checks[key] = HealthCheck(port, _count_local(own, self._node))
         return set(before) | claims.keys()
 
 
@@ -173,24 +175,41 @@ def is_proxied(service: Object) -> bool:
 def _claims_of(service: Object, slices: Sequence[_Slice], node: str) -> Iterator[tuple[Frontend, Backends]]:
     if not is_proxied(service):
         return
+    for family in _families_of(service):
+        yield from _claims_of_family(service, [one for one in slices if one.family is family], node, family)
+
+
+def _claims_of_family(
+    service: Object, slices: Sequence[_Slice], node: str, family: IpFamily
+) -> Iterator[tuple[Frontend, Backends]]:
+    """Yield the frontends of one family. Their endpoints are of the same family."""
     spec = service["spec"]
     affinity = _affinity_of(spec)
     inside = spec.get("internalTrafficPolicy") == "Local"
     outside = spec.get("externalTrafficPolicy") == "Local"
-    external = [*_external_addresses(service)]
+    external = [one for one in _external_addresses(service) if _is_of(family, one)]
     for port in spec.get("ports") or ():
         protocol, number = port.get("protocol", "TCP"), port["port"]
         everywhere = _choose(slices, port.get("name", ""), protocol, "")
         here = _choose(slices, port.get("name", ""), protocol, node) if inside or outside else ()
         if within := here if inside else everywhere:
-            for address in spec.get("clusterIPs") or [spec["clusterIP"]]:
-                if _is_ipv4(address):
+            for address in _cluster_ips(service):
+                if _is_of(family, address):
                     yield Frontend(address, protocol, number), Backends(within, affinity)
         if beyond := here if outside else everywhere:
             for address in external:
                 yield Frontend(address, protocol, number), Backends(beyond, affinity)
             if port.get("nodePort"):
-                yield Frontend(ANY_ADDRESS, protocol, port["nodePort"]), Backends(beyond, affinity)
+                yield Frontend(family.any_address, protocol, port["nodePort"]), Backends(beyond, affinity)
+
+
+def _cluster_ips(service: Object) -> Sequence[str]:
+    return service["spec"].get("clusterIPs") or [service["spec"]["clusterIP"]]
+
+
+def _families_of(service: Object) -> list[IpFamily]:
+    """Return the families of the Service's own addresses, its default one first."""
+    return list(dict.fromkeys(map(family_of, _cluster_ips(service))))
 
 
 def _health_check_port(service: Object) -> int:
@@ -206,12 +225,10 @@ def _count_local(slices: Sequence[_Slice], node: str) -> int:
 
 
 def _external_addresses(service: Object) -> Iterator[str]:
-    for address in service["spec"].get("externalIPs") or ():
-        if _is_ipv4(address):
-            yield address
+    yield from service["spec"].get("externalIPs") or ()
     for ingress in ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
-        if _is_ipv4(ingress.get("ip", "")) and ingress.get("ipMode") != "Proxy":
-            yield ingress["ip"]
+        if ingress.get("ipMode") != "Proxy":
+            yield ingress.get("ip", "")
 
 
 def _choose(slices: Sequence[_Slice], name: str, protocol: str, node: str) -> tuple[Endpoint, ...]:
@@ -240,33 +257,35 @@ def _affinity_of(spec: Object) -> int:
 
 
 def _parse_slice(endpoint_slice: Object) -> _Slice:
-    if endpoint_slice.get("addressType") != "IPv4":
-        return _Slice((), ())
+    family = IPV6 if endpoint_slice.get("addressType") == "IPv6" else IPV4
+    if endpoint_slice.get("addressType") not in ("IPv4", "IPv6"):
+        return _Slice(family, (), ())
     ports = tuple(
         (port.get("name") or "", port.get("protocol") or "TCP", port["port"])
         for port in endpoint_slice.get("ports") or ()
         if port.get("port")
     )
-    return _Slice(ports, tuple(_parse_endpoints(endpoint_slice.get("endpoints") or ())))
+    return _Slice(family, ports, tuple(_parse_endpoints(endpoint_slice.get("endpoints") or (), family)))
 
 
-def _parse_endpoints(endpoints: Sequence[Object]) -> Iterator[_SliceEndpoint]:
+def _parse_endpoints(endpoints: Sequence[Object], family: IpFamily) -> Iterator[_SliceEndpoint]:
     for endpoint in endpoints:
         conditions = endpoint.get("conditions") or {}
         is_ready = conditions.get("ready") is not False
         serving = conditions.get("serving")
         is_serving = is_ready if serving is None else bool(serving)
         for address in (endpoint.get("addresses") or ())[:1]:
-            if _is_ipv4(address):
+            if _is_of(family, address):
                 is_ending = bool(conditions.get("terminating"))
                 yield _SliceEndpoint(address, endpoint.get("nodeName") or "", is_ready, is_serving and is_ending)
 
 
-def _is_ipv4(address: str) -> bool:
+def _is_of(family: IpFamily, address: str) -> bool:
     try:
-        return ip_address(address).version == 4
-    except ValueError:
+        family.pack(address)
+    except OSError:
         return False
+    return True
 
 
 def _key_of(obj: Object) -> Key:

@@ -38,10 +38,16 @@ class AgentSettings:
     """The state directory of the node."""
     address: str = "127.0.0.1"
     """The address of the node that pods and users see."""
+    ipv6_address: str = ""
+    """The same in IPv6, in a dual-stack cluster."""
+    pod_cidrs: Sequence[str] = ()
+    """The networks of the node's pods, for the Node object."""
     port: int = 0
     """The port of the node's web server, 0 for none."""
     service_network: str = SERVICE_RANGE
     """The addresses of Services; the tenth is that of the DNS server."""
+    ipv6_service_network: str = ""
+    """The IPv6 addresses of Services, in a dual-stack cluster."""
     version: str = "v1.37.0"
     capacity: Mapping[str, str] = field(default_factory=capacity_of_machine)
     manifests: Path | None = None
@@ -73,10 +79,12 @@ class NodeAgent:
         self._images = images
         client = manager.client
         self._clock = client.clock
+        addresses = [one for one in (settings.address, settings.ipv6_address) if one]
         self._registration = Registration(
             client,
             settings.name,
-            address=settings.address,
+            addresses=addresses,
+            pod_cidrs=settings.pod_cidrs,
             capacity=settings.capacity,
             version=settings.version,
             port=settings.port,
@@ -94,7 +102,7 @@ class NodeAgent:
         self.controller.for_("v1/Pod", fields=selection)
         node = AgentNode(
             name=settings.name,
-            host_ip=settings.address,
+            host_ips=addresses,
             pods=settings.pods,
             allocatable=settings.capacity,
             dns_address=dns_address_of(settings.service_network),

@@ -45,7 +45,7 @@ class ContainerStarter:
         """Return the status of the new container. Raise RuntimeFailure."""
         name = container["name"]
         image = await self.image(pod, record, container)
-        facts = self._node.fields_of(pod, sandbox.addresses[0] if sandbox.addresses else self._node.host_ip)
+        facts = self._node.fields_of(pod, sandbox.addresses or self._node.host_ips)
         environment = await environment_of(container, facts, self._objects, self._services())
         assert record.volumes is not None
         directory = self._node.directory_of(pod)

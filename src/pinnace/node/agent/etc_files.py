@@ -50,8 +50,8 @@ def _hosts(pod: Object, facts: PodFields) -> str:
     text = _LOOPBACK
     if pod["spec"].get("hostNetwork"):
         return _HOST_NETWORK + _machine_hosts() + _aliases(pod)
-    address, name = facts.field("status.podIP"), _hostname(pod)
-    if address:
+    name = _hostname(pod)
+    for address in filter(None, facts.field("status.podIPs").split(",")):
         subdomain = pod["spec"].get("subdomain")
         full = f"{name}.{subdomain}.{pod['metadata']['namespace']}.svc.cluster.local\t" if subdomain else ""
         text += f"{address}\t{full}{name}\n"

@@ -21,7 +21,8 @@ class AgentNode:
     """The node as its pods see it."""
 
     name: str
-    host_ip: str
+    host_ips: Sequence[str]
+    """The addresses of the node, the default IP family first."""
     pods: Path
     """Where the pods have their directories, by their uids."""
     allocatable: Mapping[str, str]
@@ -33,13 +34,14 @@ class AgentNode:
     def directory_of(self, pod: Object) -> Path:
         return self.pods / str(pod["metadata"]["uid"])
 
-    def fields_of(self, pod: Object, address: str = "") -> PodFields:
-        """The fields of a pod that volumes and variables refer to; `address` if its status has none yet."""
+    def fields_of(self, pod: Object, addresses: Sequence[str] = ()) -> PodFields:
+        """The fields of a pod that volumes and variables refer to; `addresses` if its status has none yet."""
+        known = [one["ip"] for one in (pod.get("status") or {}).get("podIPs") or ()]
         return PodFields(
             pod,
             node=self.name,
-            host_ip=self.host_ip,
-            pod_ip=address or (pod.get("status") or {}).get("podIP", ""),
+            host_ips=self.host_ips,
+            pod_ips=addresses or known,
             allocatable=self.allocatable,
         )
 

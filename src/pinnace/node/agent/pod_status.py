@@ -58,12 +58,13 @@ class Observed:
     images: Mapping[str, str] = field(default_factory=dict)
     """The id of the image of each container."""
     has_sandbox: bool = False
-    address: str = ""
+    addresses: Sequence[str] = ()
+    """Those of the pod, the default IP family first."""
     failure: StatusFailure | None = None
     allocation: PodAllocation | None = None
 
 
-def status_of(pod: Object, seen: Observed, *, now: str, host_ip: str) -> Object:
+def status_of(pod: Object, seen: Observed, *, now: str, host_ips: Sequence[str]) -> Object:
     """Return the status to write. Conditions of other components, and times that still hold, are kept."""
     spec, old = pod["spec"], pod.get("status") or {}
     apps = [_container(one, seen, is_init=False) for one in spec["containers"]]
@@ -72,8 +73,8 @@ def status_of(pod: Object, seen: Observed, *, now: str, host_ip: str) -> Object:
     status: Object = {
         "phase": phase,
         "startTime": old.get("startTime") or now,
-        "hostIP": host_ip,
-        "hostIPs": [{"ip": host_ip}],
+        "hostIP": host_ips[0],
+        "hostIPs": [{"ip": one} for one in host_ips],
         "conditions": _conditions(pod, _wanted_conditions(pod, seen, phase, apps, inits), now=now),
         "containerStatuses": apps,
         "initContainerStatuses": inits or None,
@@ -82,9 +83,9 @@ def status_of(pod: Object, seen: Observed, *, now: str, host_ip: str) -> Object:
         ]
         or None,
     }
-    address = host_ip if spec.get("hostNetwork") else seen.address
-    if address:
-        status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    addresses = host_ips if spec.get("hostNetwork") else seen.addresses
+    if addresses:
+        status |= {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses]}
     if seen.failure is not None:
         status |= {"reason": seen.failure.reason, "message": seen.failure.message}
     if pod["metadata"].get("generation"):

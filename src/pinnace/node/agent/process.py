@@ -15,10 +15,11 @@ from pinnace.model.node_connections import NodeConnection
 from pinnace.model.tasks import Tasks
 from pinnace.network.dns.network import DnsNetwork
 from pinnace.network.dns.upstream import DnsUpstream, servers_of_machine
+from pinnace.network.families import family_of
 from pinnace.network.nodes.links import NodeLinks
 from pinnace.network.pods.egress import Egress, remove_link
 from pinnace.network.policy.network import PolicyNetwork
-from pinnace.network.service_range import dns_address_of
+from pinnace.network.service_range import IPV6_CLUSTER_NETWORK, dns_address_of
 from pinnace.network.services.network import ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
@@ -43,6 +44,9 @@ class NodeSettings:
     """The network of this node's pods, a part of the next."""
     cluster_network: str = "10.244.0.0/16"
     """The network of all pods of the cluster."""
+    ipv6_pod_network: str = ""
+    """The IPv6 network of this node's pods, in a dual-stack cluster."""
+    ipv6_cluster_network: str = IPV6_CLUSTER_NETWORK
     uses_nftables: bool = True
     """Whether Service addresses are rules of the kernel where it allows them; otherwise a proxy serves them."""
     links: Path | None = None
@@ -68,10 +72,14 @@ async def run_node(
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
     lock = _lock(directory)
     images = Images(directory / "images", client.clock, is_offline=settings.is_offline)
+    pod_networks = _present(settings.pod_network, settings.ipv6_pod_network)
+    cluster_networks = _present(settings.cluster_network, settings.ipv6_cluster_network)[: len(pod_networks)]
+    service_networks = _present(settings.agent.service_network, settings.agent.ipv6_service_network)
     embedded = EmbeddedSettings(
         directory=directory / "runtime",
         pod_network=settings.pod_network,
-        routes=(settings.cluster_network, settings.agent.service_network),
+        ipv6_pod_network=settings.ipv6_pod_network,
+        routes=(*cluster_networks, *service_networks),
         has_egress=settings.has_egress,
         ends_with_agent=settings.is_temporary,
         idle_seconds=_TEMPORARY_SECONDS if settings.is_temporary else _IDLE_SECONDS,
@@ -81,21 +89,25 @@ async def run_node(
     storage = StorageMeter(runtime, client.clock, settings.agent.pods)
     pages = WebPages(runtime, client.clock, settings.agent.name, directory, storage)
     connection = AgentConnection(runtime, client.clock, pages)
-    own = replace(settings.agent, port=await listen(connection)) if listen is not None else settings.agent
+    own = replace(settings.agent, pod_cidrs=pod_networks)
+    if listen is not None:
+        own = replace(own, port=await listen(connection))
     agent = NodeAgent(own, manager, runtime, images, storage)
     manager.add(agent.controller)
     ServiceNetwork(
         manager,
         runtime,
         node=settings.agent.name,
-        service_network=settings.agent.service_network,
+        service_networks=service_networks,
+        pod_networks=pod_networks,
         uses_nftables=settings.uses_nftables,
     )
     dns_address = dns_address_of(settings.agent.service_network)
     upstream = DnsUpstream(servers_of_machine()) if settings.has_egress else None
     DnsNetwork(manager, runtime, address=dns_address, upstream=upstream, uses_nftables=settings.uses_nftables)
     if settings.uses_nftables:
-        PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address)
+        families = [family_of(one) for one in pod_networks]
+        PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address, families=families)
     socket = AgentSocket(directory / SOCKET, connection)
     egress = Egress(runtime, pid=await runtime.node_pid(), directory=directory) if settings.has_egress else None
     try:
@@ -104,7 +116,7 @@ async def run_node(
             for work in (manager.run, agent.run, socket.run):
                 tasks.start(work())
             if settings.links is not None:
-                networks = {"pod_network": settings.pod_network, "cluster_network": settings.cluster_network}
+                networks = {"pod_networks": pod_networks, "cluster_networks": cluster_networks}
                 tasks.start(NodeLinks(runtime, **networks, directory=settings.links).run())
             yield runtime
     finally:
@@ -112,6 +124,10 @@ async def run_node(
             await egress.close()
         await (runtime.end() if settings.stops_pods else runtime.close())
         os.close(lock)
+
+
+def _present(*networks: str) -> list[str]:
+    return [one for one in networks if one]
 
 
 def _lock(directory: Path) -> int:

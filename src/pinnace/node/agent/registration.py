@@ -55,13 +55,22 @@ class Registration:
     """Keeps the Node ready and its lease renewed."""
 
     def __init__(
-        self, client: Client, name: str, *, address: str, capacity: Mapping[str, str], version: str, port: int = 0
+        self,
+        client: Client,
+        name: str,
+        *,
+        addresses: Sequence[str],
+        pod_cidrs: Sequence[str] = (),
+        capacity: Mapping[str, str],
+        version: str,
+        port: int = 0,
     ) -> None:
-        """`port` is that of the node's web server, 0 for none."""
+        """`port` is that of the node's web server, 0 for none. Without `pod_cidrs` the cluster chooses them."""
+        self._pod_cidrs = list(pod_cidrs)
         self._port = port
         self._client = client
         self._name = name
-        self._address = address
+        self._addresses = addresses
         self._capacity = dict(capacity)
         self._version = version
 
@@ -75,6 +84,8 @@ class Registration:
             "kubernetes.io/os": system,
         }
         node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": labels}}
+        if self._pod_cidrs:
+            node["spec"] = {"podCIDR": self._pod_cidrs[0], "podCIDRs": self._pod_cidrs}
         try:
             made = await self._client.create(node)
         except errors.AlreadyExists:
@@ -117,7 +128,7 @@ class Registration:
     def _status(self, node: Object, now: str) -> Object:
         return {
             "addresses": [
-                {"type": "InternalIP", "address": self._address},
+                *({"type": "InternalIP", "address": one} for one in self._addresses),
                 {"type": "Hostname", "address": self._name},
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},

@@ -32,7 +32,7 @@ class PodStatusWriter:
         """Compute the status from what the runtime reports, and write what differs."""
         seen = await self._observe(pod, record)
         now = to_rfc3339(self._client.clock.now())
-        status = status_of(pod, seen, now=now, host_ip=self._node.host_ip)
+        status = status_of(pod, seen, now=now, host_ips=self._node.host_ips)
         old = pod.get("status") or {}
         changed = {name: value for name, value in status.items() if old.get(name) != value}
         if not changed:
@@ -71,7 +71,7 @@ class PodStatusWriter:
             started={name: one.is_started for name, one in results.items()},
             images={name: one.config.image for name, one in latest.items()} | record.images,
             has_sandbox=any(one.is_ready for one in sandboxes),
-            address=next((one.addresses[0] for one in sandboxes if one.addresses), ""),
+            addresses=next((one.addresses for one in sandboxes if one.addresses), ()),
             failure=record.failure,
             allocation=record.allocation,
         )

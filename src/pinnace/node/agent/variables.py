@@ -26,7 +26,15 @@ class ConfigSource(Protocol):
 class PodFields:
     """A pod with the addresses that fields refer to, which its status may not have yet."""
 
-    def __init__(self, pod: Object, *, node: str, host_ip: str, pod_ip: str, allocatable: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        pod: Object,
+        *,
+        node: str,
+        host_ips: Sequence[str],
+        pod_ips: Sequence[str],
+        allocatable: Mapping[str, str],
+    ) -> None:
         self.pod = pod
         self._allocatable = allocatable
         self._fields = {
@@ -35,8 +43,10 @@ class PodFields:
             "metadata.uid": pod["metadata"]["uid"],
             "spec.nodeName": node,
             "spec.serviceAccountName": pod["spec"].get("serviceAccountName", ""),
-            **{name: host_ip for name in ("status.hostIP", "status.hostIPs")},
-            **{name: pod_ip for name in ("status.podIP", "status.podIPs")},
+            "status.hostIP": host_ips[0],
+            "status.hostIPs": ",".join(host_ips),
+            "status.podIP": pod_ips[0] if pod_ips else "",
+            "status.podIPs": ",".join(pod_ips),
         }
 
     def field(self, path: str) -> str:

@@ -20,8 +20,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from ipaddress import IPv4Interface, IPv4Network
+from ipaddress import ip_interface, ip_network
 
+from pinnace.network.families import family_of
 from pinnace.network.listeners import bind_listener
 from pinnace.network.pods.netlink import Netlink
 from pinnace.node.runtime.embedded import linux, messages
@@ -40,6 +41,14 @@ _NODE_SYSCTLS = {
     "ipv4/conf/all/send_redirects": "0",
     f"ipv4/conf/{BRIDGE}/send_redirects": "0",
     "bridge/bridge-nf-call-iptables": "0",
+    "bridge/bridge-nf-call-ip6tables": "0",
+}
+_IPV6_NODE_SYSCTLS = {"ipv6/conf/all/disable_ipv6": "0", "ipv6/conf/all/forwarding": "1"}
+# A pod that announces itself as a router, or redirects others to itself, would get their packets.
+_IPV6_POD_SYSCTLS = {
+    f"ipv6/conf/{name}/{option}": "0"
+    for name in ("all", "default", "eth0")
+    for option in ("disable_ipv6", "accept_ra", "accept_redirects")
 }
 _METER_NICENESS = 19
 _POD_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWUTS
@@ -120,14 +129,15 @@ class ForkServer:
         linux.mount("none", "/", "", linux.MS_REC | linux.MS_SLAVE)
 
     def _make_bridge(self, netlink: Netlink) -> None:
-        address = IPv4Interface(self._options["bridge_address"])
+        addresses = self._options["bridge_addresses"]
         netlink.set_up("lo")
         netlink.add_bridge(BRIDGE)
-        netlink.add_address(BRIDGE, address)
+        _set_sysctls(_NODE_SYSCTLS)
+        if len(addresses) > 1:
+            _set_sysctls(_IPV6_NODE_SYSCTLS)
+        for address in addresses:
+            netlink.add_address(BRIDGE, ip_interface(address))
         netlink.set_up(BRIDGE)
-        for name, value in _NODE_SYSCTLS.items():
-            with contextlib.suppress(OSError):
-                _write(f"/proc/sys/net/{name}", value)
         if netlink.has_default_route():
             raise RuntimeError("the network namespace of the node has a default route; it must have none")
 
@@ -283,7 +293,7 @@ class ForkServer:
                 if not self._is_root:
                     for name in ("uid_map", "gid_map"):
                         _write(f"/proc/{pid}/{name}", self._pod_ids())
-                if request["address"]:
+                if request["addresses"]:
                     assert self._netlink is not None
                     self._netlink.add_veth(request["veth"], "eth0", peer_pid=pid, bridge=BRIDGE)
                 messages.send(channel, {"error": ""})
@@ -371,20 +381,28 @@ def _measure(request: Message, output: int) -> None:
 def _configure_network(request: Message) -> None:
     netlink = Netlink()
     netlink.set_up("lo")
-    if request["address"]:
-        address = IPv4Interface(request["address"])
-        netlink.add_address("eth0", IPv4Interface((address.ip, 32)))
+    if len(request["addresses"]) > 1:
+        _set_sysctls(_IPV6_POD_SYSCTLS)
+    if request["addresses"]:
         netlink.set_up("eth0")
-        netlink.add_link_route(IPv4Network(request["gateway"]), name="eth0")
-        for network in {str(address.network), *request["routes"]}:
-            netlink.add_route(IPv4Network(network), gateway=request["gateway"])
+    for text, gateway in zip(request["addresses"], request["gateways"], strict=True):
+        family, address = family_of(text), ip_interface(text)
+        netlink.add_address("eth0", ip_interface((address.ip, address.max_prefixlen)))
+        netlink.add_link_route(ip_network(gateway), name="eth0")
+        for network in {str(address.network), *(one for one in request["routes"] if family_of(one) is family)}:
+            netlink.add_route(ip_network(network), gateway=gateway)
     if netlink.has_default_route() and not request["has_egress"]:
         raise RuntimeError("the network namespace of the pod has a default route; it must have none")
     netlink.close()
     groups = "0 0" if os.geteuid() else "0 2147483647"
-    for name, value in (("ip_unprivileged_port_start", "0"), ("ping_group_range", groups)):
+    _set_sysctls({"ipv4/ip_unprivileged_port_start": "0", "ipv4/ping_group_range": groups})
+
+
+def _set_sysctls(values: dict[str, str]) -> None:
+    """Set what this machine allows and has."""
+    for name, value in values.items():
         with contextlib.suppress(OSError):
-            _write(f"/proc/sys/net/ipv4/{name}", value)
+            _write(f"/proc/sys/net/{name}", value)
 
 
 def _write(path: str, text: str) -> None:

@@ -66,6 +66,8 @@ class EmbeddedSettings:
     directory: Path
     """The state directory of the node. Only one agent may use it."""
     pod_network: str = "10.244.0.0/24"
+    ipv6_pod_network: str = ""
+    """The IPv6 network of the node's pods; empty for pods with IPv4 addresses alone."""
     routes: Sequence[str] = ()
     """Networks beyond the pod network that pods reach through the node, such as that of the Services."""
     has_egress: bool = False
@@ -102,7 +104,7 @@ class EmbeddedRuntime(NodeSockets):
     async def open(cls, settings: EmbeddedSettings, images: ImageRoots, clock: Clock) -> EmbeddedRuntime:
         """Start the fork server, or find it, and attach to the pods that run already."""
         settings.directory.mkdir(parents=True, exist_ok=True, mode=0o711)
-        addresses = PodAddresses(settings.pod_network)
+        addresses = PodAddresses(settings.pod_network, settings.ipv6_pod_network)
         runtime = cls(settings, images, clock, addresses=addresses, state=State(settings.directory))
         await runtime._connect_node()
         for record in runtime._sandboxes.values():
@@ -402,7 +404,7 @@ class EmbeddedRuntime(NodeSockets):
     async def _connect_node(self) -> tuple[Channel, Abilities]:
         if self._node is None or self._node.is_closed or self._abilities is None:
             options = {
-                "bridge_address": self._addresses.bridge,
+                "bridge_addresses": self._addresses.all_of(self._addresses.bridge),
                 "idle_seconds": self._settings.idle_seconds,
                 "ends_with_agent": self._settings.ends_with_agent,
             }
@@ -439,8 +441,8 @@ class EmbeddedRuntime(NodeSockets):
             "op": "run",
             "directory": str(self._state.directory(record.id)),
             "hostname": (config.hostname or config.name)[:63],
-            "address": record.address,
-            "gateway": self._addresses.bridge.partition("/")[0],
+            "addresses": self._all_addresses(record),
+            "gateways": [one.partition("/")[0] for one in self._addresses.all_of(self._addresses.bridge)],
             "routes": [*self._settings.routes, *([str(EVERYWHERE)] if self._settings.has_egress else [])],
             "has_egress": self._settings.has_egress,
             "veth": f"veth{record.id[:11]}",
@@ -450,6 +452,9 @@ class EmbeddedRuntime(NodeSockets):
             "sysctls": dict(config.sysctls),
             "temporary_file_systems": [[one.path, one.size_bytes] for one in shared],
         }
+
+    def _all_addresses(self, record: SandboxRecord) -> list[str]:
+        return self._addresses.all_of(record.address) if record.address else []
 
     def _allocate(self) -> str:
         try:
@@ -481,7 +486,7 @@ class EmbeddedRuntime(NodeSockets):
             config=record.config,
             created_at=record.created_at,
             is_ready=not record.is_stopped and self._state.has_supervisor(record.id),
-            addresses=[record.address.partition("/")[0]] if record.address else [],
+            addresses=[one.partition("/")[0] for one in self._all_addresses(record)],
         )
 
     def _shm(self, sandbox: str) -> Path:
