@@ -1,4 +1,4 @@
-"""Measures Service rules, the proxy and the DNS server: on loopback, and in a network namespace of its own.
+"""Measures Service rules, the proxy and the DNS server: on loopback, and in network namespaces of its own.
 
 python bench/network.py
 """
@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from ipaddress import IPv4Network
+from pathlib import Path
 
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import running
@@ -278,6 +279,12 @@ def _connect(port: int) -> None:
     print(time.perf_counter() - started)
 
 
+def _run_alone(*command: str) -> None:
+    """Run a script in a network namespace of its own."""
+    alone = ["unshare", "--user", "--map-root-user", "--net", sys.executable, *command]
+    subprocess.run(alone, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+
+
 def main() -> None:
     match sys.argv[1:]:
         case ["rules"]:
@@ -292,8 +299,8 @@ def main() -> None:
         case ["ask", port]:
             _ask(int(port))
         case _:
-            alone = ["unshare", "--user", "--map-root-user", "--net", sys.executable, __file__, "rules"]
-            subprocess.run(alone, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+            _run_alone(__file__, "rules")
+            _run_alone(str(Path(__file__).with_name("pod_traffic.py")))
             asyncio.run(measure_proxy())
             asyncio.run(measure_dns())
 

@@ -29,9 +29,12 @@ class PodAddresses:
         return f"{IPv4Address(self._first + 1)}/{self._network.prefixlen}"
 
     def all_of(self, address: str) -> list[str]:
-        """Return an address of the node's network with its counterpart in the IPv6 network, if there is one."""
-        if self._ipv6 is None:
-            return [address]
+        """Return an address of the node's network with its counterpart in the IPv6 network, if there is one.
+
+        Return nothing for an empty address: a pod in the network of the node has none of its own.
+        """
+        if self._ipv6 is None or not address:
+            return [address] if address else []
         place = int(IPv4Interface(address).ip) - self._first
         return [address, f"{self._ipv6[place]}/{self._ipv6.prefixlen}"]
 

@@ -59,6 +59,19 @@ class NodeSettings:
     is_temporary: bool = False
     """Whether the state directory is temporary: the pods end even if the agent is killed."""
 
+    @property
+    def pod_networks(self) -> list[str]:
+        """One network of each IP family that the pods have, IPv4 first."""
+        return _present(self.pod_network, self.ipv6_pod_network)
+
+    @property
+    def cluster_networks(self) -> list[str]:
+        return [self.cluster_network, self.ipv6_cluster_network][: len(self.pod_networks)]
+
+    @property
+    def service_networks(self) -> list[str]:
+        return _present(self.agent.service_network, self.agent.ipv6_service_network)
+
 
 @asynccontextmanager
 async def run_node(
@@ -72,14 +85,11 @@ async def run_node(
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
     lock = _lock(directory)
     images = Images(directory / "images", client.clock, is_offline=settings.is_offline)
-    pod_networks = _present(settings.pod_network, settings.ipv6_pod_network)
-    cluster_networks = _present(settings.cluster_network, settings.ipv6_cluster_network)[: len(pod_networks)]
-    service_networks = _present(settings.agent.service_network, settings.agent.ipv6_service_network)
     embedded = EmbeddedSettings(
         directory=directory / "runtime",
         pod_network=settings.pod_network,
         ipv6_pod_network=settings.ipv6_pod_network,
-        routes=(*cluster_networks, *service_networks),
+        routes=(*settings.cluster_networks, *settings.service_networks),
         has_egress=settings.has_egress,
         ends_with_agent=settings.is_temporary,
         idle_seconds=_TEMPORARY_SECONDS if settings.is_temporary else _IDLE_SECONDS,
@@ -89,25 +99,12 @@ async def run_node(
     storage = StorageMeter(runtime, client.clock, settings.agent.pods)
     pages = WebPages(runtime, client.clock, settings.agent.name, directory, storage)
     connection = AgentConnection(runtime, client.clock, pages)
-    own = replace(settings.agent, pod_cidrs=pod_networks)
+    own = replace(settings.agent, pod_cidrs=settings.pod_networks)
     if listen is not None:
         own = replace(own, port=await listen(connection))
     agent = NodeAgent(own, manager, runtime, images, storage)
     manager.add(agent.controller)
-    ServiceNetwork(
-        manager,
-        runtime,
-        node=settings.agent.name,
-        service_networks=service_networks,
-        pod_networks=pod_networks,
-        uses_nftables=settings.uses_nftables,
-    )
-    dns_address = dns_address_of(settings.agent.service_network)
-    upstream = DnsUpstream(servers_of_machine()) if settings.has_egress else None
-    DnsNetwork(manager, runtime, address=dns_address, upstream=upstream, uses_nftables=settings.uses_nftables)
-    if settings.uses_nftables:
-        families = [family_of(one) for one in pod_networks]
-        PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address, families=families)
+    _add_networks(manager, runtime, settings)
     socket = AgentSocket(directory / SOCKET, connection)
     egress = Egress(runtime, pid=await runtime.node_pid(), directory=directory) if settings.has_egress else None
     try:
@@ -116,7 +113,7 @@ async def run_node(
             for work in (manager.run, agent.run, socket.run):
                 tasks.start(work())
             if settings.links is not None:
-                networks = {"pod_networks": pod_networks, "cluster_networks": cluster_networks}
+                networks = {"pod_networks": settings.pod_networks, "cluster_networks": settings.cluster_networks}
                 tasks.start(NodeLinks(runtime, **networks, directory=settings.links).run())
             yield runtime
     finally:
@@ -124,6 +121,24 @@ async def run_node(
             await egress.close()
         await (runtime.end() if settings.stops_pods else runtime.close())
         os.close(lock)
+
+
+def _add_networks(manager: Manager, runtime: EmbeddedRuntime, settings: NodeSettings) -> None:
+    """Add Service addresses, names and network policies to the manager."""
+    ServiceNetwork(
+        manager,
+        runtime,
+        node=settings.agent.name,
+        service_networks=settings.service_networks,
+        pod_networks=settings.pod_networks,
+        uses_nftables=settings.uses_nftables,
+    )
+    dns_address = dns_address_of(settings.agent.service_network)
+    upstream = DnsUpstream(servers_of_machine()) if settings.has_egress else None
+    DnsNetwork(manager, runtime, address=dns_address, upstream=upstream, uses_nftables=settings.uses_nftables)
+    if settings.uses_nftables:
+        families = [family_of(one) for one in settings.pod_networks]
+        PolicyNetwork(manager, runtime, node=settings.agent.name, dns_address=dns_address, families=families)
 
 
 def _present(*networks: str) -> list[str]:

@@ -441,7 +441,7 @@ class EmbeddedRuntime(NodeSockets):
             "op": "run",
             "directory": str(self._state.directory(record.id)),
             "hostname": (config.hostname or config.name)[:63],
-            "addresses": self._all_addresses(record),
+            "addresses": self._addresses.all_of(record.address),
             "gateways": [one.partition("/")[0] for one in self._addresses.all_of(self._addresses.bridge)],
             "routes": [*self._settings.routes, *([str(EVERYWHERE)] if self._settings.has_egress else [])],
             "has_egress": self._settings.has_egress,
@@ -452,9 +452,6 @@ class EmbeddedRuntime(NodeSockets):
             "sysctls": dict(config.sysctls),
             "temporary_file_systems": [[one.path, one.size_bytes] for one in shared],
         }
-
-    def _all_addresses(self, record: SandboxRecord) -> list[str]:
-        return self._addresses.all_of(record.address) if record.address else []
 
     def _allocate(self) -> str:
         try:
@@ -486,7 +483,7 @@ class EmbeddedRuntime(NodeSockets):
             config=record.config,
             created_at=record.created_at,
             is_ready=not record.is_stopped and self._state.has_supervisor(record.id),
-            addresses=[one.partition("/")[0] for one in self._all_addresses(record)],
+            addresses=[one.partition("/")[0] for one in self._addresses.all_of(record.address)],
         )
 
     def _shm(self, sandbox: str) -> Path:
