@@ -1,7 +1,8 @@
 """A machine inside network namespaces, for the tests of egress: itself, and another machine beside it.
 
 It prints one line for each attempt of a pod to reach the other machine: the address that the other machine sees, or the
-error. Nothing here has a default route, and the other machine has no route to pods.
+error. Nothing here has a default route, and the other machine has no route to pods. The last line says whether the
+machine forwarded packets before, while and after egress was open.
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ async def _run(directory: Path) -> None:
     await _attempt(directory / "open", is_open=True)
 
 
+def _forwarding() -> str:
+    return Path("/proc/sys/net/ipv4/ip_forward").read_text().strip()
+
+
 async def _attempt(directory: Path, *, is_open: bool) -> None:
     settings = EmbeddedSettings(directory=directory, has_egress=is_open)
     runtime = await EmbeddedRuntime.open(settings, HostOnly(), SystemClock())
@@ -112,11 +117,13 @@ async def _attempt(directory: Path, *, is_open: bool) -> None:
         if not is_open:
             print(await pods.output(["python3", "-c", _CLIENT]), end="")
             return
+        seen = [_forwarding()]
         egress = Egress(runtime, pid=await runtime.node_pid(), directory=directory, find=_find)
         await egress.open()
+        seen.append(_forwarding())
         print(await pods.output(["python3", "-c", _CLIENT]), end="")
         await egress.close()
-        print(await pods.output(["python3", "-c", _CLIENT]), end="", flush=True)
+        print(await pods.output(["python3", "-c", _CLIENT]), *seen, _forwarding(), sep="", flush=True)
     finally:
         await runtime.end()
 

@@ -70,10 +70,11 @@ def test_pods_reach_another_machine_only_while_egress_is_open(user: int) -> None
         if os.environ.get(REQUIRE):
             pytest.fail(f"slirp4netns is missing, and {REQUIRE} asks for it; apt-get install slirp4netns")
         pytest.skip("slirp4netns is missing; apt-get install slirp4netns")
-    closed, opened, closed_again = _run_machine(user)
+    closed, opened, closed_again, forwarding = _run_machine(user)
     assert "unreachable" in closed
     assert opened == OWN_ADDRESS
     assert "unreachable" in closed_again or "No route" in closed_again
+    assert forwarding == ("000" if user else "010")
 
 
 def _run_machine(user: int) -> list[str]:

@@ -30,6 +30,7 @@ INTERFACE = "egress0"
 """The interface in the node's network namespace through which packets leave."""
 EVERYWHERE = IPv4Network("0.0.0.0/0")
 _NODE_TABLE = "pinnace-egress"
+_LINK_PREFIX = "pinn"
 _NAME_BYTES = 16
 _START_SECONDS = 30.0
 _POLL_SECONDS = 0.05
@@ -60,7 +61,7 @@ def plan_link(directory: Path) -> LinkPlan:
     first = IPv4Address(f"169.254.{1 + digest[0] % 254}.{digest[1] & 0xFC}")
     name = digest.hex()[:8]
     return LinkPlan(
-        f"pinn{name}", f"{_NODE_TABLE}-{name}", IPv4Interface((first + 1, 30)), IPv4Interface((first + 2, 30))
+        f"{_LINK_PREFIX}{name}", f"{_NODE_TABLE}-{name}", IPv4Interface((first + 1, 30)), IPv4Interface((first + 2, 30))
     )
 
 
@@ -128,9 +129,7 @@ class Egress:
             node.add_route(EVERYWHERE, gateway=str(plan.machine.ip))
         finally:
             node.close()
-        if _FORWARDING.read_text().strip() == "0":
-            _FORWARDING.write_text("1")
-            _log.warning("%s is 1 now: this machine forwards packets, which egress needs", _FORWARDING)
+        _start_forwarding()
         await _masquerade(HostSockets(), plan.table, _comes_from(plan.node))
 
     async def _start_program(self, command: list[str]) -> None:
@@ -160,7 +159,7 @@ class Egress:
 
 
 async def remove_link(sockets: Sockets) -> None:
-    """Close a way out that an earlier agent of the node has left open. Raise OSError."""
+    """Close the way out of a node, which an earlier agent may have left open. Raise OSError."""
     netlink = Netlink(await sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
     try:
         netlink.delete_link(INTERFACE)
@@ -169,6 +168,32 @@ async def remove_link(sockets: Sockets) -> None:
             raise
     finally:
         netlink.close()
+    if os.geteuid() == 0:
+        _stop_forwarding()
+
+
+def _forwarding_mark() -> Path:
+    """A file that exists while this machine forwards packets only for egress. It ends with the machine, as the setting.
+
+    Each network namespace has a setting of its own.
+    """
+    return Path("/run") / f"pinnace-forwarding-{os.stat('/proc/self/ns/net').st_ino}"
+
+
+def _start_forwarding() -> None:
+    if _FORWARDING.read_text().strip() == "0":
+        _forwarding_mark().touch()
+        _FORWARDING.write_text("1")
+        _log.warning("%s is 1 now: this machine forwards packets, which egress needs", _FORWARDING)
+
+
+def _stop_forwarding() -> None:
+    """Take back the setting of an earlier `_start_forwarding`, unless another node of this machine needs it."""
+    mark = _forwarding_mark()
+    if mark.exists() and not any(name.startswith(_LINK_PREFIX) for _, name in socket.if_nameindex()):
+        _FORWARDING.write_text("0")
+        mark.unlink(missing_ok=True)
+        _log.info("%s is 0 again", _FORWARDING)
 
 
 async def _masquerade(sockets: Sockets, table: str, chosen: list[Expression]) -> None:
