@@ -30,6 +30,7 @@ from pinnace.node.pressure.signals import Signal
 from pinnace.node.runtime.embedded.root_file_systems import remove_tree
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
 from pinnace.reconcile.manager import Manager
+from pinnace.testing.live_clock import LiveClock
 
 NODE = "this-machine"
 
@@ -56,6 +57,8 @@ class RealNode:
         self.agent: NodeAgent
         self.manifests = directory / "manifests"
         self.signals = FixedSignals()
+        self.clock = LiveClock()
+        """The clock of the agent."""
         self._running: asyncio.Task[None] | None = None
 
     async def start_agent(self) -> None:
@@ -64,7 +67,7 @@ class RealNode:
         settings = EmbeddedSettings(directory=self.directory / "runtime")
         self.runtime = await EmbeddedRuntime.open(settings, self.images, clock)
         user = User(f"system:node:{NODE}", ("system:nodes", "system:authenticated"))
-        client = in_process_client(self.cluster.plane.local(user), field_manager="kubelet")
+        client = in_process_client(self.cluster.plane.local(user), clock=self.clock, field_manager="kubelet")
         manager = Manager(client, name="kubelet")
         self.manifests.mkdir(exist_ok=True)
         agent_settings = AgentSettings(
@@ -150,6 +153,23 @@ class RealNode:
         write(path, self.cluster.access)
         runs = Kubectl(kubectl_binary(), path, self.directory / "cache", "default")
         return await asyncio.to_thread(lambda: runs(command, stdin=stdin))
+
+    async def read(self, name: str, path: str) -> str:
+        """Read a file in the first container of a running pod; empty if it is missing."""
+        pod = await self.client.get("v1/Pod", name, namespace="default")
+        container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        return (await self.runtime.exec_sync(container, ["cat", path], timeout=60)).output.decode()
+
+    async def until_file(self, name: str, path: str, condition: Callable[[str], bool]) -> str:
+        """Wait until a file in a running pod fulfils a condition, and return its content."""
+        text = ""
+        try:
+            async with asyncio.timeout(60):
+                while not condition(text := await self.read(name, path)):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{path}: {text}") from None
+        return text
 
     async def logs(self, name: str, container: str = "main") -> str:
         target = f"/api/v1/namespaces/default/pods/{name}/log?container={container}"

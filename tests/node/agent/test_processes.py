@@ -27,6 +27,17 @@ spec:
   - {name: busy, image: host, command: [sh, -c, "while :; do :; done"]}
   - {name: idle, image: host, command: [sleep, "1000"]}
 """
+_WEB_SERVER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: served}
+spec:
+  containers:
+  - name: served
+    image: host
+    command: [/usr/bin/python3, -m, http.server, "8080", --directory, /usr/share/doc]
+    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +138,7 @@ def test_a_pod_is_run_attached_and_removed(kubectl: Kubectl) -> None:
 
 
 def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
-    kubectl("run served --image=host -- /usr/bin/python3 -m http.server 8080 --directory /usr/share/doc")
+    kubectl("apply -f -", stdin=_WEB_SERVER)
     kubectl("wait --for=condition=Ready --timeout=60s pod served")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -55,6 +55,8 @@ class PodRecord:
     allocation: PodAllocation
     volumes: PodVolumes | None = None
     refreshed_at: float = 0.0
+    refreshed_for: tuple[object, object] = (None, None)
+    """The labels and annotations that the files of downward API volumes show."""
     is_admitted: bool = False
     failure: PodFailure | None = None
     waiting: dict[str, Waiting] = field(default_factory=dict)

@@ -180,10 +180,12 @@ class PodWorkers:
         """Make or refresh the volumes, and find or make the sandbox."""
         now = self._clock.monotonic()
         directory = self._node.directory_of(pod)
-        if record.volumes is None or now - record.refreshed_at >= _REFRESH_SECONDS:
+        shown = (pod["metadata"].get("labels"), pod["metadata"].get("annotations"))
+        is_due = now - record.refreshed_at >= _REFRESH_SECONDS or record.refreshed_for != shown
+        if record.volumes is None or is_due:
             fresh = record.volumes is None
             record.volumes = await set_up_volumes(directory / "volumes", self._node.fields_of(pod), self._objects)
-            record.refreshed_at = now
+            record.refreshed_at, record.refreshed_for = now, shown
             group = fs_group_of(pod)
             if fresh and group is not None:
                 await asyncio.to_thread(give_volumes, record.volumes.owned, group)

@@ -13,5 +13,8 @@ def test_everything_works_for_an_ordinary_user() -> None:
             for name in ("containers", "streams", "survival", "images", "file_trees")
         ),
         "node/images/test_unpacking.py",
-        *(f"node/agent/test_{name}.py" for name in ("straight_line", "processes", "volumes", "node_decisions")),
+        *(
+            f"node/agent/test_{name}.py"
+            for name in ("straight_line", "processes", "volumes", "volume_updates", "node_decisions")
+        ),
     )

@@ -36,6 +36,7 @@ def test_an_ordinary_user_with_subordinate_ids_has_several_users_in_a_pod() -> N
         "node/runtime/embedded/test_subordinate_ids.py",
         "node/runtime/embedded/test_survival.py",
         "node/runtime/embedded/test_file_trees.py",
+        "node/agent/test_volume_updates.py",
         "node/agent/test_volumes.py::test_the_group_of_a_pod_owns_its_volumes",
     )
 
