@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 
 import pytest
+from tests.node.census import supervisor_of
 from tests.node.namespaces import need_namespaces
 
 from pinnace.model.clock import SystemClock
@@ -73,8 +74,7 @@ class Pods:
         return await self.runtime.container(container)
 
     def supervisor(self, sandbox: str) -> int:
-        pid: int = json.loads((self.directory / "pods" / sandbox / "supervisor.json").read_text())["pid"]
-        return pid
+        return supervisor_of(self.directory, sandbox)
 
 
 def log_of(status: ContainerStatus) -> str:
