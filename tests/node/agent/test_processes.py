@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 from tests.node.namespaces import need_namespaces
+from tests.waiting import until
+
+from pinnace.model.objects import Object
 
 NODE = socket.gethostname().lower()
 _TWO_CONTAINERS = """
@@ -202,6 +206,35 @@ def test_pods_outlive_a_killed_agent(kubectl: Kubectl, server: ServerProcess) ->
     assert kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}") == before
     assert kubectl("exec lasting -- echo fine") == "fine\n"
     kubectl("delete pod lasting next --grace-period=1")
+
+
+@pytest.mark.soak
+def test_an_agent_that_is_killed_at_any_moment_starts_each_pod_once(kubectl: Kubectl, server: ServerProcess) -> None:
+    """Kill it as soon as a sandbox, a container or a running process of new pods is there."""
+    directory = server.kubeconfig.parent / "data" / "node" / "runtime" / "pods"
+    for number, pattern in enumerate(("*/supervisor.json", "*/containers/*", "*/containers/*/status.json")):
+        known = set(directory.glob(pattern))
+        names = [f"born-{number}-{one}" for one in range(3)]
+        manifests = {"apiVersion": "v1", "kind": "List", "items": [_sleeper(name) for name in names]}
+        create = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "create", "-f", "-"]
+        with subprocess.Popen(create, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as creating:
+            assert creating.stdin is not None
+            creating.stdin.write(json.dumps(manifests))
+            creating.stdin.close()
+            deadline = time.monotonic() + 60
+            while not set(directory.glob(pattern)) - known:
+                assert time.monotonic() < deadline
+            os.kill(_agent(server), signal.SIGKILL)
+        kubectl(f"wait --for=condition=Ready --timeout=60s {' '.join(f'pod/{name}' for name in names)}")
+        restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
+        assert [kubectl(f"get pod {name} -o {restarts}") for name in names] == ["0", "0", "0"]
+    kubectl("delete pods --all --grace-period=0 --force")
+    until(lambda: not list(directory.iterdir()))
+
+
+def _sleeper(name: str) -> Object:
+    container = {"name": "main", "image": "host", "command": ["sleep", "1000"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
 
 
 def _agent(server: ServerProcess) -> int:
