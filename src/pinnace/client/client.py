@@ -97,6 +97,13 @@ class Client(Reading, Writing, PodStreams):
         twin._exchange.transport = transport
         return twin
 
+    def once(self) -> Self:
+        """Return a copy of this client that sends each request once: its caller repeats what has failed."""
+        twin = copy(self)
+        twin._exchange = copy(self._exchange)
+        twin._exchange.retries = Retries(attempts=1)
+        return twin
+
     def limited(self, rate: Rate) -> Self:
         """Return a copy of this client whose requests, except watches, wait until the rate allows them."""
         twin = copy(self)

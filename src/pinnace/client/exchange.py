@@ -56,7 +56,7 @@ class Exchange:
     def __init__(self, transport: Transport, *, clock: AlarmClock, retries: Retries, user_agent: str) -> None:
         self.transport = transport
         self._clock = clock
-        self._retries = retries
+        self.retries = retries
         self.headers = {"accept": JSON, "user-agent": user_agent}
         self.answers: Counter[tuple[str, str]] = Counter()
         """The number of requests by method and status; "<error>" if there was no answer."""
@@ -124,12 +124,12 @@ class Exchange:
                 answer = await self.transport.request(method, target, body, sent)
             except ConnectionLost as loss:
                 self.answers[method, _LOST] += 1
-                delay = self._retries.after_loss(loss, attempt=attempt, is_repeatable=is_repeatable)
+                delay = self.retries.after_loss(loss, attempt=attempt, is_repeatable=is_repeatable)
                 if delay is None:
                     raise
             else:
                 self.answers[method, str(answer.status)] += 1
-                delay = self._retries.after_answer(answer, attempt=attempt, is_read=is_read)
+                delay = self.retries.after_answer(answer, attempt=attempt, is_read=is_read)
                 if delay is None:
                     if "warning" in answer.headers:
                         self._warn(answer.headers["warning"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pinnace.client.transport import Answer, Stream, Transport
@@ -25,6 +27,10 @@ class FakeMetrics:
     objects: dict[str, str] = field(default_factory=dict)
     external: dict[str, list[str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    hanging: set[str] = field(default_factory=set)
+    """The names of metrics whose requests are never answered."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """Answers that are sent as they are, by the name of the metric."""
 
     def answer(self, target: str) -> Object | None:
         """Return the answer to a request; None if the API is not served."""
@@ -37,6 +43,9 @@ class FakeMetrics:
         if parts.path.startswith("/apis/metrics.k8s.io/") and self.cpu:
             return {"items": [_pod(name, usage, now) for name, usage in self.cpu.items()]}
         name = parts.path.rpartition("/")[2]
+        if name in self.answers:
+            found: Object = self.answers[name]
+            return found
         if parts.path.startswith("/apis/external.metrics.k8s.io/") and name in self.external:
             return {"items": [{"metricName": name, "timestamp": now, "value": one} for one in self.external[name]]}
         if parts.path.startswith(CUSTOM) and "/pods/*/" in unquote(parts.path) and self.pods:
@@ -65,6 +74,8 @@ class MetricsTransport:
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         if "metrics.k8s.io" not in target:
             return await self._inner.request(method, target, body, headers)
+        if urlsplit(target).path.rpartition("/")[2] in self._metrics.hanging:
+            await asyncio.get_running_loop().create_future()
         found = self._metrics.answer(target)
         code = 200 if found is not None else 404
         text = json.dumps(found).encode() if found is not None else b"404 page not found\n"

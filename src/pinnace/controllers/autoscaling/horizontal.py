@@ -31,7 +31,8 @@ from pinnace.reconcile.manager import Manager
 AUTOSCALER = "autoscaling/v2/HorizontalPodAutoscaler"
 SYNC_PERIOD = 15.0
 _COMPONENT = "horizontal-pod-autoscaler"
-_WORKERS = 5
+_WORKERS = 50
+"""Most of them wait for metrics. Autoscalers of a provider that hangs must not keep all of them."""
 _log = logging.getLogger(__name__)
 
 

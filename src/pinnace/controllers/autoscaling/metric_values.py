@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from pinnace.client.client import Client
+from pinnace.client.transport import ConnectionLost
 from pinnace.controllers.autoscaling.recommendation import PodMetric
 from pinnace.controllers.autoscaling.scale_targets import TargetUnknown, find_kind, read_json
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Object
+from pinnace.reconcile.deadlines import deadline
 from pinnace.schema.cel.times import parse_duration
 
 _RESOURCE = "/apis/metrics.k8s.io/v1beta1"
@@ -19,6 +21,12 @@ _CUSTOM = "/apis/custom.metrics.k8s.io"
 _EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 _WINDOW = 60.0
 """Seconds over which a custom metric is measured, unless it says otherwise."""
+QUERY_SECONDS = 16.0
+"""The longest time for a query: more than a multiplexer gives a provider, whose answer says more than ours."""
+SLOW_QUERY_SECONDS = 1.0
+"""The same for a metric whose last query was not answered in time: it must not hold up other autoscalers again."""
+_MOST_SLOW = 10_000
+_TIMED_OUT = "the server was unable to return a response in the time allotted, but may still be processing the request"
 
 
 class MetricUnavailable(Exception):
@@ -29,7 +37,8 @@ class MetricValues:
     """The values of metrics, in thousandths."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self._client = client.once()  # The next evaluation is the repetition.
+        self._slow: set[str] = set()
         self._version = ""
         """The version of the custom metrics API; empty until it is needed."""
 
@@ -38,12 +47,14 @@ class MetricValues:
         target = f"{_RESOURCE}/namespaces/{namespace}/pods"
         items = await self._items("resource", target, {"labelSelector": selector}, "pods.metrics.k8s.io")
         values: dict[str, PodMetric] = {}
-        for item in items:
-            usages = [one.get("usage") or {} for one in item.get("containers") or () if container in ("", one["name"])]
-            if usages and all(resource in usage for usage in usages):
-                total = sum(_milli(usage[resource]) for usage in usages)
-                window = parse_duration(item.get("window") or "0s").nanos / 1e9
-                values[item["metadata"]["name"]] = PodMetric(total, _seconds(item.get("timestamp")), window)
+        with _decoding("resource"):
+            for item in items:
+                listed = item.get("containers") or ()
+                usages = [one.get("usage") or {} for one in listed if container in ("", one["name"])]
+                if usages and all(resource in usage for usage in usages):
+                    total = sum(_milli(usage[resource]) for usage in usages)
+                    window = parse_duration(item.get("window") or "0s").nanos / 1e9
+                    values[item["metadata"]["name"]] = PodMetric(total, _seconds(item.get("timestamp")), window)
         return values
 
     async def of_pods(self, metric: Object, namespace: str, selector: str, labels: str) -> dict[str, PodMetric]:
@@ -52,7 +63,8 @@ class MetricValues:
         items = await self._custom(path, {"labelSelector": selector, "metricLabelSelector": labels})
         if not items:
             raise MetricUnavailable("no metrics returned from custom metrics API")
-        return {item["describedObject"]["name"]: _pod_metric(item) for item in items}
+        with _decoding("custom"):
+            return {item["describedObject"]["name"]: _pod_metric(item) for item in items}
 
     async def of_object(self, metric: Object, namespace: str, described: Object, labels: str) -> int:
         """Return the value of a custom metric of one object."""
@@ -72,14 +84,16 @@ class MetricValues:
                 "unable to fetch metrics from custom metrics API: "
                 f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
             )
-        return _milli(items[0]["value"])
+        with _decoding("custom"):
+            return _milli(items[0]["value"])
 
     async def of_external(self, metric: Object, namespace: str, labels: str) -> list[int]:
         """Return the values of all series of an external metric that match."""
         name = metric["name"]
         target = f"{_EXTERNAL}/namespaces/{namespace}/{quote(name, safe='')}"
         items = await self._items("external", target, {"labelSelector": labels}, f"{name}.external.metrics.k8s.io")
-        return [_milli(item["value"]) for item in items]
+        with _decoding("external"):
+            return [_milli(item["value"]) for item in items]
 
     async def _custom(self, path: str, parameters: Mapping[str, str]) -> list[Object]:
         try:
@@ -89,6 +103,12 @@ class MetricValues:
             if isinstance(error, errors.NoSuchPath):
                 self._version = ""
             raise MetricUnavailable(f"unable to fetch metrics from custom metrics API: {error.message}") from None
+        except TimeoutError:
+            _, _, resource, name, *_ = path.split("/")
+            which = f"(get {resource}.custom.metrics.k8s.io {name})"
+            raise MetricUnavailable(f"unable to fetch metrics from custom metrics API: {_TIMED_OUT} {which}") from None
+        except ConnectionLost as lost:
+            raise MetricUnavailable(f"unable to fetch metrics from custom metrics API: {lost}") from None
 
     async def _custom_version(self) -> str:
         if not self._version:
@@ -105,30 +125,42 @@ class MetricValues:
         except errors.ApiError as error:
             which = f" (get {resource})" if error.message == errors.NoSuchPath().message else ""
             raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {error.message}{which}") from None
+        except TimeoutError:
+            message = f"unable to fetch metrics from {api} metrics API: {_TIMED_OUT} (get {resource})"
+            raise MetricUnavailable(message) from None
+        except ConnectionLost as lost:
+            raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {lost}") from None
         if not items:
             raise MetricUnavailable(f"no metrics returned from {api} metrics API")
         return items
 
     async def _read(self, target: str, parameters: Mapping[str, str]) -> list[Object]:
+        """Return the items of a list. Raise ApiError, ConnectionLost, or TimeoutError."""
         query = urlencode({name: value for name, value in parameters.items() if value})
-        answer = await read_json(self._client, f"{target}?{query}" if query else target)
+        seconds = SLOW_QUERY_SECONDS if target in self._slow else QUERY_SECONDS
+        try:
+            async with deadline(self._client.clock, seconds):
+                answer = await read_json(self._client, f"{target}?{query}" if query else target)
+        except TimeoutError:
+            if len(self._slow) >= _MOST_SLOW:
+                self._slow.clear()
+            self._slow.add(target)
+            raise
+        self._slow.discard(target)
         items = answer.get("items")
-        return [item for item in items if _has_value(item)] if isinstance(items, list) else []
+        return items if isinstance(items, list) else []
 
 
-def _has_value(item: Any) -> bool:
-    """Return whether an item can be read: a server that sends a bad one must not stop the autoscaler."""
+@contextmanager
+def _decoding(api: str) -> Iterator[None]:
+    """Raise MetricUnavailable for a list with a bad item: a value of the others alone would be a lie."""
     try:
-        if "value" in item:
-            quantity.parse(item["value"])
-        for container in item.get("containers") or ():
-            for usage in (container.get("usage") or {}).values():
-                quantity.parse(usage)
-            container["name"]
-        _seconds(item.get("timestamp"))
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return False
-    return True
+        yield
+    except quantity.InvalidQuantity as error:
+        raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {error}") from None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        message = f"unable to fetch metrics from {api} metrics API: an item cannot be read: {error!r}"
+        raise MetricUnavailable(message) from None
 
 
 def _pod_metric(item: Object) -> PodMetric:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import orjson
-
 from pinnace.client.client import Client
+from pinnace.client.exchange import decode_object
 from pinnace.client.mapping import NoSuchKind, ServedKind
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
@@ -73,11 +72,10 @@ class ScaleTargets:
 async def read_json(client: Client, target: str) -> Object:
     """Return the object at a path. Raise ApiError."""
     try:
-        found: Object = orjson.loads(await client.read(target, accept="application/json"))
+        return decode_object(await client.read(target, accept="application/json"))
     except errors.NoSuchPath as error:
         # The page of a path that is not served is plain text: Kubernetes' clients say the same for all of them.
         raise (errors.NoSuchPath() if "404 page not found" in error.message else error) from None
-    return found
 
 
 async def find_kind(client: Client, reference: Object) -> ServedKind:
