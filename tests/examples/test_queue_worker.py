@@ -1,4 +1,4 @@
-"""The queue worker of the examples: its replicas follow the length of a queue, in process and over HTTP."""
+"""The queue worker of the examples: its replicas follow the length of a queue, in process, over HTTP, on real pods."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from tests.network.services.conftest import run_pod_cluster
 
 from pinnace.cli.operator_files import operator_in
+from pinnace.controllers.autoscaling import horizontal
 from pinnace.reconcile.conditions import condition
 from pinnace.testing.cluster import Cluster
 
@@ -91,3 +93,27 @@ async def test_a_queue_that_vanishes_changes_nothing(worker: Cluster, queues: Qu
     await worker.advance(90)
     assert (await active(worker))[0] == "True"
     assert await replicas(worker) == 2
+
+
+async def test_the_replicas_follow_the_queue_on_pods_that_run(
+    queues: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horizontal, "SYNC_PERIOD", 0.2)
+    async with run_pod_cluster() as pods, operator_in(str(EXAMPLE / "queue_worker.py")).running(pods.client):
+        for manifest in yaml.safe_load_all((EXAMPLE / "worker.yaml").read_text()):
+            if manifest["kind"] == "HorizontalPodAutoscaler":
+                manifest["spec"]["behavior"]["scaleDown"] = {"stabilizationWindowSeconds": 0}
+            else:
+                manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+            await pods.client.create({**manifest, "metadata": {**manifest["metadata"], "namespace": "default"}})
+
+        async def count_running() -> tuple[int, int]:
+            """The pods, and the containers among them in which a process runs."""
+            found = await pods.client.list("v1/Pod", namespace="default", labels="app=worker")
+            states = [one for pod in found for one in pod["status"].get("containerStatuses") or ()]
+            return len(found), sum("running" in one["state"] for one in states)
+
+        await pods.until(count_running, (1, 1))
+        for length, expected in ((35, 4), (12, 2), (0, 1)):
+            queues.lengths["orders"] = length
+            await pods.until(count_running, (expected, expected))
