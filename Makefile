@@ -60,6 +60,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python -m bench.take_over
 	@$(BIN)/python bench/control_loops.py
 	@$(BIN)/python bench/scheduling.py
+	@$(BIN)/python bench/autoscaling.py
 	@$(BIN)/python -m bench.stores
 	@$(BIN)/python -m bench.watchers
 	@$(BIN)/python -m bench.pods

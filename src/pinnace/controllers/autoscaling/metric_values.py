@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from pinnace.client.client import Client
@@ -53,7 +55,7 @@ class MetricValues:
                 usages = [one.get("usage") or {} for one in listed if container in ("", one["name"])]
                 if usages and all(resource in usage for usage in usages):
                     total = sum(_milli(usage[resource]) for usage in usages)
-                    window = parse_duration(item.get("window") or "0s").nanos / 1e9
+                    window = _window(item.get("window") or "0s")
                     values[item["metadata"]["name"]] = PodMetric(total, _seconds(item.get("timestamp")), window)
         return values
 
@@ -170,9 +172,23 @@ def _pod_metric(item: Object) -> PodMetric:
     )
 
 
-def _milli(value: str) -> int:
+# Most values of a list have the same time and window, and few amounts differ from the last ones.
+
+
+def _milli(value: Any) -> int:
+    return _milli_of(value) if isinstance(value, str) else quantity.parse(value).milli_value
+
+
+@lru_cache(maxsize=16_384)
+def _milli_of(value: str) -> int:
     return quantity.parse(value).milli_value
 
 
+@lru_cache(maxsize=256)
 def _seconds(moment: str | None) -> float:
     return datetime.fromisoformat(moment).timestamp() if moment else 0.0
+
+
+@lru_cache(maxsize=256)
+def _window(text: str) -> float:
+    return parse_duration(text).nanos / 1e9
