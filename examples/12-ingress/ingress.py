@@ -4,6 +4,11 @@
     kubectl apply -f examples/12-ingress/shop.yaml
     curl --resolve shop.example.com:8080:127.0.0.1 http://shop.example.com:8080/
 
+As a pod behind a Service of its own:
+
+    pinnace manifests examples/12-ingress/ingress.py --image=IMAGE | kubectl apply -f -
+    kubectl apply -f examples/12-ingress/service.yaml
+
 It serves the Ingresses whose IngressClass names the controller example.com/ingress. Outside of the cluster it reaches
 pods by port-forward; in a pod it connects to them directly. The variables INGRESS_ADDRESS, INGRESS_HTTP_PORT and
 INGRESS_HTTPS_PORT say where it listens; INGRESS_SERVICE=NAMESPACE/NAME is the Service whose address it reports.
@@ -119,7 +124,8 @@ class Gateway:
             return
         stack = AsyncExitStack()
         if "KUBERNETES_SERVICE_HOST" in os.environ:
-            self._tunnels[endpoint] = (stack, f"http://{endpoint.address}:{endpoint.port}")
+            host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+            self._tunnels[endpoint] = (stack, f"http://{host}:{endpoint.port}")
             return
         forward = ctx.client.port_forward(endpoint.pod, endpoint.port, namespace=endpoint.namespace)
         url = (await stack.enter_async_context(forward)).url
@@ -357,6 +363,7 @@ async def addresses(ctx: Context) -> list[Object]:
     return [{"ip": os.environ.get("INGRESS_ADDRESS", "127.0.0.1"), "ports": ports}]
 
 
+operator.needs(INGRESS, "patch", subresource="status")
 operator.needs("v1/Pod", "get")
 operator.needs("v1/Pod", "create", subresource="portforward")
 

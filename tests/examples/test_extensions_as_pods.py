@@ -1,9 +1,12 @@
-"""A controller, a mutating webhook and an aggregated API server of the examples, each as a pod behind its Service."""
+"""Controllers, a mutating webhook and an aggregated API server of the examples, each as a pod behind its Service."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -89,6 +92,45 @@ async def test_a_controller_as_a_pod_makes_a_website(_python_is_visible: None) -
             return await pods.client.get_or_none("v1/Service", "kubia-website", namespace="default") is None
 
         await pods.until(is_gone)
+
+
+def _fetch(place: str, host: str) -> str:
+    request = urllib.request.Request(f"http://{place}/hostname", headers={"Host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return str(answer.status)
+    except urllib.error.HTTPError as error:
+        return str(error.code)
+    except OSError as error:
+        return str(error)
+
+
+async def test_an_ingress_controller_as_a_pod_is_reached_on_loopback(_python_is_visible: None) -> None:
+    async with run_pod_cluster() as pods:
+        for file in ("service.yaml", "shop.yaml"):
+            for one in yaml.safe_load_all((_EXAMPLES / "12-ingress" / file).read_text()):
+                await pods.client.apply(one)
+        await _deploy(pods, "12-ingress/ingress.py")
+
+        async def address() -> str:
+            found = await pods.client.get("networking.k8s.io/v1/Ingress", "shop", namespace="default")
+            return "".join(one["ip"] for one in found["status"]["loadBalancer"].get("ingress") or ())
+
+        async def has_address() -> bool:
+            return (await address()).startswith("127.")
+
+        await pods.until(has_address)
+        service = await pods.client.get("v1/Service", "ingress", namespace="default")
+        balancer = service["status"]["loadBalancer"]["ingress"][0]["ip"]
+        assert await address() == balancer, "the status of the Ingress has the address of the controller's own Service"
+        node_port = service["spec"]["ports"][0]["nodePort"]
+        for place in (f"{balancer}:8080", f"127.0.0.1:{node_port}"):
+
+            async def served(place: str = place) -> str:
+                return await asyncio.to_thread(_fetch, place, "shop.example.com")
+
+            await pods.until(served, "200")
+            assert await asyncio.to_thread(_fetch, place, "other.example.com") == "404"
 
 
 async def test_a_mutating_webhook_as_a_pod_labels_config_maps(_python_is_visible: None) -> None:
