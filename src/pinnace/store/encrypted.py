@@ -149,7 +149,7 @@ class EncryptedStore:
         known = self._open.get(record.key)
         if known is not None and known.revision == record.revision:
             return known
-        return replace(record, value=self._text(record.key, record.value))
+        return record._replace(value=self._text(record.key, record.value))
 
     def _unseal_current(self, record: Record) -> Record:
         """As `_unseal`, for what the key holds at present: opened once, however often it is read."""

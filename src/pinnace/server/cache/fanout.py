@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import groupby
+from operator import attrgetter
 from typing import NotRequired, TypedDict, Unpack
 
 import orjson
@@ -16,6 +17,7 @@ from pinnace.server.cache.representations import Representation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache
 from pinnace.server.http.messages import frame
 from pinnace.store import store as stores
+from pinnace.store.keys import end_of
 
 log = logging.getLogger(__name__)
 
@@ -186,9 +188,13 @@ class Fanout:
         self._store.follow(self.follow, on_gap=self._bridge_gap)
         page = await self._store.list("/registry/")
         self.revision = self._loaded = max(self.revision, page.revision)
-        for prefix, records in groupby(page.records, _prefix_of):
-            cut = len(prefix)
-            self.cache(prefix).load((record.key[cut:], record) for record in records)
+        at, stored = 0, page.records
+        while at < len(stored):
+            prefix, _ = split_key(stored[at].key)
+            end = bisect_left(stored, end_of(prefix) or "", at, key=attrgetter("key"))
+            records, cut = stored[at:end], len(prefix)
+            self.cache(prefix).load([record.key[cut:] for record in records], records)
+            at = end
         for cache in self._caches.values():  # Also those that changed before they were loaded.
             cache.recent_since = max(cache.recent_since, page.revision)
             cache.changed = max(cache.changed, page.revision)
@@ -288,11 +294,6 @@ def split_key(key: str) -> tuple[str, str]:
     """Split /registry/apps/deployments/default/web into the prefix of its resource and the rest."""
     end = key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1
     return key[:end], key[end:]
-
-
-def _prefix_of(record: stores.Record) -> str:
-    key = record.key
-    return key[: key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1]
 
 
 def _deliver(touched: list[CacheWatcher]) -> None:

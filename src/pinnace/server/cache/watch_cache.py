@@ -7,7 +7,7 @@ stamped in when the change comes back, right after `"metadata":{`, which the pip
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
@@ -154,26 +154,23 @@ class WatchCache:
         twin.bytes, twin.changed = self.bytes, self.changed
         return twin
 
-    def load(self, records: Iterable[tuple[str, stores.Record]]) -> None:
-        """Add objects that were stored before this process started, by key and without events.
+    def load(self, keys: list[str], records: list[stores.Record]) -> None:
+        """Add objects that were stored before this process started, without events.
 
-        An object that has changed meanwhile stays as it is.
+        An object that has changed meanwhile stays as it is. Whole lists are handled at once: there may be many.
         """
-        entries, add = self.entries, self._keys.add
-        size, newest = self.bytes, self.changed
-        for key, record in records:
-            revision = record.revision
-            known = entries.get(key)
-            if known is None:
-                add(key)
-            elif known.revision >= revision:
-                continue
-            else:
-                size -= len(known.body)
-            entries[key] = CachedObject.from_store(record.value, revision)
-            size += len(record.value) + _STAMP_SIZE + len(str(revision))
-            newest = max(newest, revision)
-        self.bytes, self.changed = size, newest
+        entries = self.entries
+        if entries:
+            old = [
+                at for at, key in enumerate(keys) if key not in entries or entries[key].revision < records[at].revision
+            ]
+            keys, records = [keys[at] for at in old], [records[at] for at in old]
+            self.bytes -= sum(len(entries[key].body) for key in keys if key in entries)
+        values, revisions = [record.value for record in records], [record.revision for record in records]
+        entries.update(zip(keys, map(CachedObject.from_store, values, revisions), strict=True))
+        self._keys = SortedKeys(list(entries))
+        self.bytes += sum(map(len, values)) + sum(map(len, map(str, revisions))) + _STAMP_SIZE * len(records)
+        self.changed = max(self.changed, max(revisions, default=0))
         self._by_label, self._is_indexed = None, False
 
     def apply(self, change: stores.Change, key: str) -> CacheEvent:

@@ -11,29 +11,36 @@ from pinnace.store.etcd.errors import GrpcError, MemberLost
 from pinnace.store.etcd.feed import EVERYTHING, PROGRESS_SECONDS, has_progress
 
 _PAGE = 1000
+LARGE_PAGE = 10_000
+"""For reading everything: etcd counts all keys that follow for each page, however small it is."""
+_PAGE_BYTES = 32 << 20
 _CHANGES_AT_ONCE = 1000
 _HISTORY_SECONDS = 10.0
 
 
 async def read_range(
-    client: EtcdClient, key: bytes, end: bytes, *, limit: int = 0, revision: int = 0
+    client: EtcdClient, key: bytes, end: bytes, *, limit: int = 0, revision: int = 0, largest_page: int = _PAGE
 ) -> wire.RangeAnswer:
     """Read a range at one revision (0: the newest) up to a limit (0: none), in pages that etcd can hold in memory.
 
-    etcd collects the next page while this process decodes the last one.
+    etcd collects the next page while this process decodes the last one. Pages grow up to `largest_page`, unless that
+    would be more bytes than etcd should hold, judged by the last page.
     """
     found: list[wire.KeyValue] = []
+    page = _PAGE
 
     def ask(key: bytes, known: int) -> asyncio.Task[bytes]:
-        page = min(_PAGE, limit - known) if limit else _PAGE
-        request = wire.range_request(key, end, limit=page, revision=revision)
+        size = min(page, limit - known) if limit else page
+        request = wire.range_request(key, end, limit=size, revision=revision)
         return asyncio.create_task(client.call(wire.RANGE, request))
 
     asked = ask(key, 0)
     try:
         total = 0
         while True:
-            answer, packed = wire.split_range_answer(await asked)
+            message = await asked
+            answer, packed = wire.split_range_answer(message)
+            page = max(1, min(2 * page, largest_page, _PAGE_BYTES * len(packed) // max(1, len(message))))
             revision = revision or answer.revision
             total = total or answer.total
             known = len(found) + len(packed)

@@ -9,7 +9,7 @@ from pinnace.store.etcd import wire
 from pinnace.store.etcd.base import base_key, move_base, read_state
 from pinnace.store.etcd.client import EtcdClient
 from pinnace.store.etcd.errors import EtcdError
-from pinnace.store.etcd.history import read_range
+from pinnace.store.etcd.history import LARGE_PAGE, read_range
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.store import EtcdStore
 from pinnace.store.etcd.transactions import unreachable
@@ -28,7 +28,7 @@ async def read_etcd(settings: EtcdSettings, *, prefix: str) -> StoreSnapshot:
         if state.base is None:
             raise StoreError(f"etcd at {client.address} has no cluster; check the address")
         offset, first = state.base.offset, settings.root + prefix
-        answer = await read_range(client, first.encode(), (end_of(first) or "\0").encode())
+        answer = await read_range(client, first.encode(), (end_of(first) or "\0").encode(), largest_page=LARGE_PAGE)
     except EtcdError as error:
         raise unreachable(client, error) from error
     finally:

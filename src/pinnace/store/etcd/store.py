@@ -19,7 +19,7 @@ from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
 from pinnace.store.etcd.errors import EtcdError, GrpcError
 from pinnace.store.etcd.feed import PROGRESS_SECONDS, WatchFeed
 from pinnace.store.etcd.guards import Guards
-from pinnace.store.etcd.history import read_events, read_range
+from pinnace.store.etcd.history import LARGE_PAGE, read_events, read_range
 from pinnace.store.etcd.leases import Leases
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.transactions import ALARM_HELP, Attempt, commit, unreachable, write_failed
@@ -194,24 +194,33 @@ class EtcdStore(ViewedStore):
 
     async def _load(self) -> None:
         """Read all records at one revision. After a gap, the differences are followed as one batch."""
-        answer = await read_range(self._client, *self._keys)
-        view, before = self._view, self._view.records
-        records = {(record := self._record(one)).key: record for one in answer.found}
-        revision = answer.revision + self._base.offset
-        changes = [
-            Change(record.key, record.revision, record.value, before.get(record.key), record.created)
-            for record in records.values()
-            if (old := before.get(record.key)) is None or old.revision != record.revision
-        ]
-        changes.sort(key=lambda change: change.revision)
-        changes += [Change(key, revision, None, old, 0) for key, old in before.items() if key not in records]
+        answer = await read_range(self._client, *self._keys, largest_page=LARGE_PAGE)
+        offset, cut = self._base.offset, len(self._root)
+        records: dict[str, Record] = {}
+        for name, created, modified, value in answer.found:  # As `_record`, without its calls for each of many.
+            key = name.decode("utf-8", "surrogateescape")[cut:]
+            records[key] = Record(key, value, modified + offset, created + offset)
+        revision = answer.revision + offset
+        changes = self._differences(records, revision) if self._running is not None else []
         self._term = answer.term
+        view = self._view
         view.replace(records, revision=revision)
         view.compacted = max(view.compacted, self._base.ours)  # Nothing is known of revisions before the base.
         if self._running is not None:
             view.compacted = revision
             self._watchers.publish_gap(changes, revision)
         self._settle(revision)
+
+    def _differences(self, records: dict[str, Record], revision: int) -> Batch:
+        """Return the changes that lead from the state of the view to these records, as of a revision."""
+        before = self._view.records
+        changes = [
+            Change(record.key, record.revision, record.value, before.get(record.key), record.created)
+            for record in records.values()
+            if (old := before.get(record.key)) is None or old.revision != record.revision
+        ]
+        changes.sort(key=lambda change: change.revision)
+        return changes + [Change(key, revision, None, old, 0) for key, old in before.items() if key not in records]
 
     async def _run(self) -> None:
         """Follow etcd until the store closes."""
