@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,13 +47,15 @@ class EtcdMember:
         name: str = "m0",
         ports: tuple[int, int] | None = None,
         cluster: str = "",
+        advertised_peer: int = 0,
         flags: tuple[str, ...] = (),
         scheme: str = "http",
     ) -> None:
         self.directory = directory
         self.name = name
         self.port, self.peer_port = ports or tuple(free_ports(2))
-        self._cluster = cluster or f"{name}=http://127.0.0.1:{self.peer_port}"
+        self._advertised_peer = advertised_peer or self.peer_port
+        self._cluster = cluster or f"{name}=http://127.0.0.1:{self._advertised_peer}"
         self._flags = flags
         self._scheme = scheme
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,7 +78,7 @@ class EtcdMember:
                     f"--listen-client-urls={client}",
                     f"--advertise-client-urls={client}",
                     f"--listen-peer-urls={peer}",
-                    f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls=http://127.0.0.1:{self._advertised_peer}",
                     f"--initial-cluster={self._cluster}",
                     "--unsafe-no-fsync",
                     "--log-level=warn",
@@ -149,13 +151,17 @@ class EtcdMember:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def etcd_cluster(directory: Path, size: int = 3) -> list[EtcdMember]:
-    """Return the members of one cluster, not started."""
+def etcd_cluster(directory: Path, size: int = 3, *, advertised: Sequence[int] = ()) -> list[EtcdMember]:
+    """Return the members of one cluster, not started. `advertised`: ports where they reach each other, by proxies."""
     ports = free_ports(2 * size)
     pairs = [(f"m{at}", (ports[2 * at], ports[2 * at + 1])) for at in range(size)]
-    cluster = ",".join(f"{name}=http://127.0.0.1:{peer}" for name, (_, peer) in pairs)
+    peers = advertised or [peer for _, (_, peer) in pairs]
+    cluster = ",".join(f"{name}=http://127.0.0.1:{peer}" for (name, _), peer in zip(pairs, peers, strict=True))
     flags = ("--heartbeat-interval=50", "--election-timeout=500")
-    return [EtcdMember(directory / name, name=name, ports=pair, cluster=cluster, flags=flags) for name, pair in pairs]
+    return [
+        EtcdMember(directory / name, name=name, ports=pair, cluster=cluster, advertised_peer=peer, flags=flags)
+        for (name, pair), peer in zip(pairs, peers, strict=True)
+    ]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ class Proxy:
 
     def __init__(self, target: int, *, delay: float = 0.0) -> None:
         """`delay`: how many seconds late the answers are."""
-        self._target = target
+        self.target = target
         self._delay = delay
         self._flows = asyncio.Event()
         self._flows.set()
@@ -48,22 +48,27 @@ class Proxy:
         self._flows.set()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_cut:
-            writer.transport.abort()
-            return
         try:
+            beginning = None if self._is_cut else await self._admit(reader, writer)
+            if beginning is None:
+                raise ConnectionRefusedError
             there, sender = await self._open()
-        except OSError:
+        except (OSError, EOFError):
             writer.transport.abort()
             return
+        sender.write(beginning)
         self._writers |= {writer, sender}
         for source, sink, delay in ((reader, sender, 0.0), (there, writer, self._delay)):
             task = asyncio.create_task(self._pass_on(source, sink, delay))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+        """Return what was read to decide that a connection is passed on; None if it is refused."""
+        return b""
+
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self._target)
+        return await asyncio.open_connection("127.0.0.1", self.target)
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
         loop = asyncio.get_running_loop()
