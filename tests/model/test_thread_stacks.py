@@ -10,15 +10,17 @@ from pathlib import Path
 from pinnace.model.thread_stacks import stack_of_thread
 
 BUSY = """
-import asyncio, gc, sys, threading
+import asyncio, gc, sys, threading, weakref
 from pinnace.model.thread_stacks import stack_of_thread
 
 sys.setswitchinterval(1e-6)  # The threads change places inside nearly every call.
-main, seen, done = threading.get_ident(), [], threading.Event()
+main, done = threading.get_ident(), threading.Event()
 
 def look():
-    while not done.is_set() and len(seen) < 3000:
-        seen.append(stack_of_thread(main))
+    looks = descents = 0
+    while looks < 3000 or not descents:
+        descents += any(frame.function == "descend" for frame in stack_of_thread(main))
+        looks += 1
     done.set()
 
 def descend(depth):
@@ -26,10 +28,20 @@ def descend(depth):
         raise ValueError
     descend(depth - 1)
 
+class Watched:
+    pass
+
+watched = weakref.WeakSet()
+
+def leave(_):
+    local = Watched()
+    watched.add(local)  # Python code runs while this function, which C code has called, frees its variables.
+
 async def wait(depth):
     if depth:
         return await wait(depth - 1)
     await asyncio.sleep(0)
+    list(map(leave, range(20)))
     try:
         descend(30)
     except ValueError as error:
@@ -43,7 +55,6 @@ async def work():
 
 threading.Thread(target=look).start()
 asyncio.run(work())
-assert any(frame.function == "descend" for stack in seen for frame in stack)
 """
 
 

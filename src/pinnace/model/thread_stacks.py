@@ -1,16 +1,19 @@
 """Reads the stack of another thread while that thread runs.
 
-The frames of `sys._current_frames()` are not safe for this: while Python code walks them, the other thread may get the
-interpreter's lock and return from these functions, and Python 3.11 then reads memory that is freed. `faulthandler`
-walks the whole stack in one call that keeps the lock.
+The frames of `sys._current_frames()` are not safe for this in Python 3.11: while Python code walks them, the other
+thread may get the interpreter's lock and return from these functions, and 3.11 then reads memory that is freed. There
+`faulthandler` walks the whole stack in one call that keeps the lock. Later versions keep the frames; in them it is
+`faulthandler` that crashes, while a function that C code has called frees its local variables (seen with 3.13.0).
 """
 
 from __future__ import annotations
 
 import faulthandler
 import re
+import sys
 import tempfile
 from dataclasses import dataclass
+from types import FrameType
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x([0-9a-f]+)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.MULTILINE)
@@ -32,8 +35,30 @@ Stack = tuple[Frame, ...]
 """The innermost function first; at most a hundred."""
 
 
+_MOST_FRAMES = 100
+
+
 def stacks_of_threads() -> dict[int, Stack]:
     """Return the stack of each thread of this process by the thread's identifier."""
+    if sys.version_info >= (3, 12):
+        return {thread: _walk(frame) for thread, frame in sys._current_frames().items()}
+    return _dump()
+
+
+def stack_of_thread(thread: int) -> Stack:
+    """Return the stack of one thread; empty if it has ended."""
+    return stacks_of_threads().get(thread, ())
+
+
+def _walk(frame: FrameType | None) -> Stack:
+    found: list[Frame] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        found.append(Frame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _dump() -> dict[int, Stack]:
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file)
         file.seek(0)
@@ -41,11 +66,6 @@ def stacks_of_threads() -> dict[int, Stack]:
     heads = list(_THREAD.finditer(text))
     ends = [*(head.start() for head in heads[1:]), len(text)]
     return {int(head[1], 16): _parse(text[head.end() : end]) for head, end in zip(heads, ends, strict=True)}
-
-
-def stack_of_thread(thread: int) -> Stack:
-    """Return the stack of one thread; empty if it has ended."""
-    return stacks_of_threads().get(thread, ())
 
 
 def _parse(text: str) -> Stack:
