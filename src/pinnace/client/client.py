@@ -54,7 +54,7 @@ class Client(Reading, Writing, PodStreams):
             retries=retries or Retries(),
             user_agent=user_agent or field_manager,
         )
-        self.kinds = KindMapping(self._exchange.fetch)
+        self.kinds = KindMapping(self._exchange.read)
         self._listeners = ()
 
     async def __aenter__(self) -> Self:
@@ -109,5 +109,5 @@ class Client(Reading, Writing, PodStreams):
         twin = copy(self)
         twin._exchange = copy(self._exchange)
         twin._exchange.limiter = RateLimiter(rate, self.clock)
-        twin.kinds = KindMapping(twin._exchange.fetch)
+        twin.kinds = KindMapping(twin._exchange.read)
         return twin

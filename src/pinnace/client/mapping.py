@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from pinnace.client.exchange import decode_object
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 
@@ -17,7 +19,7 @@ KindName = Kind | str | tuple[str, str, str]
 KindLike = KindName | type[Any]
 """A name, or a class: one of the SDK's custom resources, or one of lightkube.resources."""
 
-Fetch = Callable[[str], Awaitable[Object]]
+Read = Callable[[str], Awaitable[bytes]]
 """GETs a page."""
 
 
@@ -89,8 +91,8 @@ def _kind_of_class(kind: type[Any]) -> Kind:
 class KindMapping:
     """The kinds that the server serves, loaded one group version at a time when they are needed."""
 
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
+    def __init__(self, read: Read) -> None:
+        self._read = read
         self._known: dict[Kind, ServedKind] = {}
         self._loading: dict[tuple[str, str], asyncio.Lock] = {}
 
@@ -115,8 +117,8 @@ class KindMapping:
 
         Groups whose server cannot be reached are left out.
         """
-        versions = [("", version) for version in (await self._fetch("/api")).get("versions") or ()]
-        for group in (await self._fetch("/apis")).get("groups") or ():
+        versions = [("", version) for version in decode_object(await self._read("/api")).get("versions") or ()]
+        for group in decode_object(await self._read("/apis")).get("groups") or ():
             preferred = (group.get("preferredVersion") or {}).get("version")
             served = [version["version"] for version in group.get("versions") or ()]
             served.sort(key=lambda version: version != preferred)
@@ -132,12 +134,18 @@ class KindMapping:
     async def _load(self, group: str, version: str) -> dict[Kind, ServedKind]:
         page = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            answer = await self._fetch(page)
+            answer = await self._read(page)
         except errors.NoSuchPath:
             return {}
-        loaded = {served.kind: served for served in _served_kinds(group, version, resource_rows(answer))}
+        loaded = {served.kind: served for served in _kinds_on(group, version, answer)}
         self._known.update(loaded)
         return loaded
+
+
+@lru_cache(maxsize=256)
+def _kinds_on(group: str, version: str, page: bytes) -> tuple[ServedKind, ...]:
+    """Return the kinds of a page. Clients of one server read the same pages."""
+    return tuple(_served_kinds(group, version, resource_rows(decode_object(page))))
 
 
 def resource_rows(answer: Any) -> list[Object]:

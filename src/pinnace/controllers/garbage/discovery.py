@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import orjson
 
@@ -25,7 +26,7 @@ class Discovered:
         return [served for served in self.kinds if all(verb in served.verbs for verb in verbs)]
 
 
-_Page = list[Object] | str
+_Page = tuple[Object, ...] | str
 """The rows of a group version, or why there are none."""
 
 
@@ -57,7 +58,7 @@ class Discovery:
     async def _page(self, group: str, version: str) -> _Page | None:
         page = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            return resource_rows(orjson.loads(await self._client.read(page)))
+            return _rows_on(await self._client.read(page))
         except errors.NoSuchPath:
             return None  # It was removed after the groups were read.
         except orjson.JSONDecodeError as error:
@@ -84,6 +85,12 @@ class Discovery:
                 stored.add(stored_as)
                 kinds.append(_parse_kind(group, version, row))
         return Discovered(tuple(kinds), failures)
+
+
+@lru_cache(maxsize=256)
+def _rows_on(page: bytes) -> tuple[Object, ...]:
+    """Return the rows of a page. Most pages are the same at each discovery, and in each cluster of a test."""
+    return tuple(resource_rows(orjson.loads(page)))
 
 
 async def discover(client: Client) -> Discovered:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
+from functools import lru_cache
 
 Waiter = asyncio.Future[None]
 """Resolved when a waiting request gets its seat."""
@@ -218,6 +219,7 @@ class Seat:
         self.give_back()
 
 
+@lru_cache(maxsize=1024)
 def hand_of(flow: str, *, queues: int, size: int) -> tuple[int, ...]:
     """Return the hand of queues of a flow: always the same for a flow, without repeats."""
     number = int.from_bytes(hashlib.sha256(flow.encode("utf-8", "surrogatepass")).digest()[:8], "big")
