@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.testing.envtest.suite import ApiServer, api_server, etcd, free_port, has_flag, prepare_certificates
 
+from pinnace.testing.envtest import launcher
 from pinnace.testing.envtest.folder import write_folder
 
 SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "b"}}
@@ -134,16 +135,23 @@ def test_data_survives_a_clean_restart(folder: Path, certificates: Path, tmp_pat
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--etcd-servers=http://127.0.0.1:1"], "no etcd program of pinnace listens on port 1"),
         (["--secure-port=0"], "--etcd-servers is missing"),
         (["--etcd-servers=http://localhost"], "expected an address with a port"),
     ],
-    ids=["nothing there", "no etcd", "no port"],
+    ids=["no etcd", "no port"],
 )
 def test_a_server_without_its_etcd_says_what_to_start(folder: Path, args: list[str], said: str) -> None:
     ended = subprocess.run([folder / "kube-apiserver", *args], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert said in ended.stderr
+
+
+def test_a_server_gives_up_when_no_etcd_listens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launcher, "ETCD_SECONDS", 0.0)
+    assert launcher.main(str(folder / "kube-apiserver"), ["--etcd-servers=http://127.0.0.1:1"]) == 1
+    assert "no etcd program of pinnace listens on port 1; start " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ It answers health checks before its code is loaded, so that a test suite goes on
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -77,6 +78,7 @@ def main(args: Sequence[str]) -> int:
         signal.signal(number, lambda *_: stop_early.set())
     with contextlib.ExitStack() as stack:
         launchers = [stack.enter_context(_accept_launchers(directory / f"{port}.sock")) for port in pages.ports]
+        gc.disable()  # Until the first server runs: code and schemas, which stay, would be visited again and again.
         from pinnace.testing.envtest.servers import serve  # noqa: PLC0415 - health checks are answered meanwhile.
 
         if not stop_early.is_set():

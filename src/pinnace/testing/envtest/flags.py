@@ -123,6 +123,7 @@ ETCD: Mapping[str, Flag] = {
     "quota-backend-bytes": _accepted("memory is the limit"),
     "snapshot-count": _accepted("there are no snapshots"),
     "unsafe-no-fsync": _accepted("data is written at a clean stop", is_switch=True),
+    "wal-dir": _accepted("there is no write-ahead log"),
 }
 
 

@@ -14,9 +14,13 @@ import socket
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+ETCD_SECONDS = 10.0
+"""How long to wait for etcd, which some test tools start at the same moment."""
+_POLL_SECONDS = 0.01
 _LONGEST = 1 << 20
 
 
@@ -48,8 +52,7 @@ def main(program: str, args: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     try:
         port = etcd_port(args)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(socket_directory() / f"{port}.sock"))
+        connection = _connect(str(socket_directory() / f"{port}.sock"))
     except ValueError as error:
         return _fail(str(error))
     except (FileNotFoundError, ConnectionError):
@@ -65,6 +68,22 @@ def main(program: str, args: Sequence[str]) -> int:
     request = {"program": program, "args": list(args), "environment": environment, "directory": os.getcwd()}
     connection.sendall(json.dumps(request).encode() + b"\n")
     return _follow(connection)
+
+
+def _connect(path: str) -> socket.socket:
+    """Connect to the etcd program. Raise OSError if it does not listen in time."""
+    end = time.monotonic() + ETCD_SECONDS
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+        except (FileNotFoundError, ConnectionError):
+            connection.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            return connection
 
 
 def _follow(connection: socket.socket) -> int:

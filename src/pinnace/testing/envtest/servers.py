@@ -124,6 +124,7 @@ class Servers:
             store = self._stores.of(flags.text("etcd-prefix", "/registry"))
             async with running(settings, store=store) as cluster:
                 gc.freeze()  # The objects of now stay: kinds, schemas, code.
+                gc.enable()
                 _say(writer, log=f"kube-apiserver of pinnace serves at {cluster.url}")
                 await reader.readline()  # Ends with "stop", or with the launcher itself.
         except _REFUSED as error:
