@@ -81,15 +81,16 @@ class Exchange:
         answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
         return answer.body
 
-    async def create_many(self, target: str, objects: list[Object]) -> list[errors.ApiError | None] | None:
-        """Create objects at once where the transport can; None if each needs its own request."""
+    async def write_many(self, method: str, target: str, objects: list[Object]) -> list[errors.ApiError | None] | None:
+        """Create, patch or delete objects at once where the transport can; None if each needs its own request."""
         if self.limiter is not None or not isinstance(self.transport, BatchTransport):
             return None
         if self.check_write is not None:
             self.check_write()
-        found = await self.transport.create_many(target, objects, self.headers)
+        found = await self.transport.write_many(method, target, objects, self.headers)
+        success = "201" if method == "POST" else "200"
         for error in found or ():
-            self.answers["POST", "201" if error is None else str(error.code)] += 1
+            self.answers[method, success if error is None else str(error.code)] += 1
         return found
 
     @asynccontextmanager

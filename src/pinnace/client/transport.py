@@ -79,14 +79,15 @@ class Transport(Protocol):
 
 @runtime_checkable
 class BatchTransport(Protocol):
-    """A transport that can also create several objects at once: one to a server in this process."""
+    """A transport that can also write several objects at once: one to a server in this process."""
 
-    async def create_many(
-        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    async def write_many(
+        self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
     ) -> list[ApiError | None] | None:
-        """Create objects as POSTs to `target` would; return their errors, or None if each needs its own request.
+        """Create (POST), patch (PATCH) or delete (DELETE) objects; return their errors.
 
-        The caller gives the objects away. `target` names the first where they are created below an object.
+        Return None if each needs its own request. The caller gives the objects away. `target` names the first of them,
+        unless they are created in a collection.
         """
 
 

@@ -89,7 +89,34 @@ class Writing(Addressing):
         name = objects[0]["metadata"]["name"] if subresource else ""
         path = self._path(served, name, namespace, subresource)
         options = {} if subresource else self._options("", dry_run=False)
-        return await self._exchange.create_many(target_of(path, options), list(objects))
+        return await self._exchange.write_many("POST", target_of(path, options), list(objects))
+
+    async def patch_many(
+        self, kind: KindLike, patches: Sequence[Object], *, namespace: str, subresource: str = ""
+    ) -> list[errors.ApiError | None] | None:
+        """Change objects of one namespace with strategic merge patches at once; return the error of each, or None.
+
+        Each patch has the metadata.name of its object. As `create_many`, only a server in this process can do that.
+        """
+        return await self._write_many("PATCH", kind, patches, namespace, subresource)
+
+    async def delete_many(
+        self, kind: KindLike, names: Mapping[str, str], *, namespace: str
+    ) -> list[errors.ApiError | None] | None:
+        """Delete objects of one namespace at once, by name, if each has the uid given; return the error of each.
+
+        As `create_many`, only a server in this process can do that.
+        """
+        objects = [{"metadata": {"name": name, "uid": uid}} for name, uid in names.items()]
+        return await self._write_many("DELETE", kind, objects, namespace, "")
+
+    async def _write_many(
+        self, method: str, kind: KindLike, objects: Sequence[Object], namespace: str, subresource: str
+    ) -> list[errors.ApiError | None] | None:
+        served = await self.kinds.find(kind)
+        path = self._path(served, objects[0]["metadata"]["name"], namespace, subresource)
+        options = self._options("", dry_run=False) if method == "PATCH" else {}
+        return await self._exchange.write_many(method, target_of(path, options), list(objects))
 
     @overload
     async def update(

@@ -104,13 +104,13 @@ class Unwarned:
         kept = {name: value for name, value in answer.headers.items() if name != "warning"}
         return Answer(answer.status, kept, answer.body)
 
-    async def create_many(
-        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    async def write_many(
+        self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
     ) -> list[ApiError | None] | None:
         """As a `BatchTransport`, if the inner transport is one."""
         if not isinstance(self._inner, BatchTransport):
             return None
-        return await self._inner.create_many(target, objects, headers)
+        return await self._inner.write_many(method, target, objects, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         return await self._inner.stream(target, headers, silence=silence)

@@ -24,10 +24,10 @@ class InProcessTransport:
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         return _answer_of(await self._api.request(method, target, body, headers))
 
-    async def create_many(
-        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    async def write_many(
+        self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
     ) -> list[ApiError | None] | None:
-        return await self._api.create_many(target, objects, headers)
+        return await self._api.write_many(method, target, objects, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         stream = await self._api.stream(target, headers)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from types import coroutine
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
@@ -25,8 +26,12 @@ class Begun(Generic[Result]):
         self._error: Exception | None = None
         self._waits_for: Any = None
         self.is_done = False
+        self._run(coroutine.send, None)
+
+    def _run(self, resume: Callable[[Any], Any], value: object) -> None:
+        """Run the coroutine up to its next wait or its end."""
         try:
-            self._waits_for = coroutine.send(None)
+            self._waits_for = resume(value)
             if asyncio.isfuture(self._waits_for):
                 self._waits_for._asyncio_future_blocking = False  # Others may wait for it too: `_go_on` sets it.
         except StopIteration as end:
@@ -41,6 +46,31 @@ class Begun(Generic[Result]):
         if self._error is not None:
             raise self._error
         return self._value
+
+    @property
+    def outcome(self) -> Result | Exception:
+        """The result or the exception of a coroutine that is done."""
+        return self._value if self._error is None else self._error
+
+    @coroutine
+    def advance(self) -> Generator[Any, Any, None]:
+        """Wait once, then run the coroutine up to its next wait or its end; await it afterwards for its result."""
+        if self.is_done:
+            return
+        answer: Any = None
+        try:
+            if not asyncio.isfuture(self._waits_for):
+                answer = yield self._waits_for
+            elif not self._waits_for.done():
+                self._waits_for._asyncio_future_blocking = True
+                yield self._waits_for
+        except GeneratorExit:
+            self._coroutine.close()
+            raise
+        except BaseException as error:
+            self._run(self._coroutine.throw, error)
+        else:
+            self._run(self._coroutine.send, answer)
 
     def close(self) -> None:
         """End the coroutine where it waits, if it does."""
@@ -70,3 +100,19 @@ def _go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[
         except StopIteration as end:
             result: Result = end.value
             return result
+
+
+async def run_together(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result | Exception]:
+    """Run coroutines side by side without a task each; return the result of each, or its exception."""
+    begun = [Begun(one) for one in coroutines]
+    try:
+        waiting = [one for one in begun if not one.is_done]
+        while waiting:
+            for one in waiting:
+                await one.advance()
+            waiting = [one for one in waiting if not one.is_done]
+    finally:
+        for one in begun:
+            if not one.is_done:
+                one.close()
+    return [one.outcome for one in begun]

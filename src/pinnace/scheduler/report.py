@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
@@ -13,6 +17,16 @@ from pinnace.scheduler.state.pods import Pod
 _POD = "v1/Pod"
 _LONGEST_NOTE = 1024
 _CONDITION = "PodScheduled"
+_GONE = (errors.NotFound, errors.Conflict, errors.Invalid)
+"""The answers about a pod that is gone; Invalid if another of its name is there, with another uid."""
+
+
+class FailedAttempt(NamedTuple):
+    """A pod that was refused, or failed with an error, and the reason of its condition."""
+
+    pod: Pod
+    decision: SchedulingDecision
+    reason: str
 
 
 class Reporter:
@@ -45,27 +59,53 @@ class Reporter:
 
     async def report_failure(self, pod: Pod, decision: SchedulingDecision, reason: str) -> None:
         """Record an event, and write the condition and the nominated node if they have changed."""
-        message = decision.message
-        note = message if len(message) <= _LONGEST_NOTE else message[: _LONGEST_NOTE - 4] + " ..."
-        self._manager.recorder.record(_reference(pod), "Warning", "FailedScheduling", note, component=_component(pod))
+        await self.report_failures([FailedAttempt(pod, decision, reason)])
+
+    async def report_failures(self, attempts: Sequence[FailedAttempt]) -> None:
+        """Do that for several pods: their conditions are written together where the server can."""
+        groups: dict[str, list[Object]] = {}
+        for pod, decision, reason in attempts:
+            message = decision.message
+            note = message if len(message) <= _LONGEST_NOTE else message[: _LONGEST_NOTE - 4] + " ..."
+            self._manager.recorder.record(
+                _reference(pod), "Warning", "FailedScheduling", note, component=_component(pod)
+            )
+            status = self._status_of(pod, decision, reason)
+            if status:
+                patch = {"metadata": {"name": pod.name, "uid": pod.uid}, "status": status}
+                groups.setdefault(pod.namespace, []).append(patch)
+        for namespace, patches in groups.items():
+            await self._write(patches, namespace)
+
+    def _status_of(self, pod: Pod, decision: SchedulingDecision, reason: str) -> Object:
+        """Return the part of the status of a pod that changes."""
         if pod.source is None:
-            return
+            return {}
         obj = pod.object
         patch: Object = {}
-        condition = _condition_of(obj, reason, message, to_rfc3339(self._client.clock.now()))
+        condition = _condition_of(obj, reason, decision.message, to_rfc3339(self._client.clock.now()))
         if condition is not None:
-            conditions = (obj.get("status") or {}).get("conditions") or []
-            patch["conditions"] = [*(one for one in conditions if one.get("type") != _CONDITION), condition]
+            patch["conditions"] = [condition]
         nominated = self._nominated(decision)
         if nominated is not None and nominated != ((obj.get("status") or {}).get("nominatedNodeName") or ""):
             patch["nominatedNodeName"] = nominated or None
-        if not patch:
-            return
-        body = {"metadata": {"uid": pod.uid}, "status": patch}
+        return patch
+
+    async def _write(self, patches: Sequence[Object], namespace: str) -> None:
+        found = await self._client.patch_many(_POD, patches, namespace=namespace, subresource="status")
+        if found is None:
+            found = await asyncio.gather(*(self._write_one(patch, namespace) for patch in patches))
+        for failure in found:
+            if failure is not None and not isinstance(failure, _GONE):
+                raise failure
+
+    async def _write_one(self, patch: Object, namespace: str) -> errors.ApiError | None:
+        name = patch["metadata"]["name"]
         try:
-            await self._client.patch(_POD, pod.name, body, namespace=pod.namespace, subresource="status")
-        except (errors.NotFound, errors.Conflict):
-            return  # The pod is gone.
+            await self._client.patch(_POD, name, patch, namespace=namespace, form="strategic", subresource="status")
+        except errors.ApiError as error:
+            return error
+        return None
 
     def _nominated(self, decision: SchedulingDecision) -> str | None:
         """Return the node to write to the status; empty clears it, None leaves it as it is."""

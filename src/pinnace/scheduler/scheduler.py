@@ -21,8 +21,9 @@ from pinnace.scheduler.binding import Binder
 from pinnace.scheduler.configuration import SchedulerConfiguration, build_profiles, default_configuration
 from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.extenders.extender import ExtenderBinder, ExtenderError, Extenders
+from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.observer import CycleTimes
-from pinnace.scheduler.framework.plugin import Handle, Nomination
+from pinnace.scheduler.framework.plugin import Handle, Nomination, OneSlotFilter
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.registry import PluginRegistry
@@ -30,17 +31,19 @@ from pinnace.scheduler.framework.status import PluginError
 from pinnace.scheduler.framework.verdict import EXTENDER
 from pinnace.scheduler.listener import ClusterListener
 from pinnace.scheduler.metrics import FAILED, REFUSED, SCHEDULED, ProfileTimes, SchedulerMetrics
-from pinnace.scheduler.preemption import Evictor
+from pinnace.scheduler.preemption import Evictor, Preemption, awaited_victims
 from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
-from pinnace.scheduler.report import Reporter
+from pinnace.scheduler.report import FailedAttempt, Reporter
 from pinnace.scheduler.state.cluster import ClusterState
+from pinnace.scheduler.state.pods import Pod
 from pinnace.scheduler.workers import Work, Workers
 
 _WORK = Key("", "pods")
 _NODE = "v1/Node"
+_RESOURCES = "NodeResourcesFit"
 _MOST_BINDINGS = 64
 _BATCH = 64
-"""So many pods are bound at once, at most."""
+"""So many pods are bound or reported at once, at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -69,6 +72,7 @@ class Scheduler:
             initial_backoff=configuration.initial_backoff,
             maximum_backoff=configuration.maximum_backoff,
             notify=self._wake,
+            has_room=self._has_room,
         )
         nodes = manager.cache(_NODE)
         self._extenders = Extenders(configuration.extenders, lambda name: _object_of(nodes, name))
@@ -81,6 +85,9 @@ class Scheduler:
         self._is_running = False
         self._batch: list[tuple[QueuedPod, float]] = []
         """The pods that wait to be bound together, with the times at which their attempts began."""
+        self._preemptions: list[Preemption] = []
+        self._failures: list[FailedAttempt] = []
+        """The pods whose victims wait to be evicted together, and those whose conditions wait to be written."""
         self._listener = ClusterListener(manager, self.state, self.queue)
         self._binder = Binder(client.clock, self.state, self.queue, self._reporter, self._start)
         self.state.lookups.on_change.append(self._binder.poke)
@@ -107,6 +114,14 @@ class Scheduler:
     def reject(self, uid: str, message: str) -> None:
         """Refuse a pod that a Permit plug-in holds back."""
         self._binder.reject(uid, message)
+
+    def _has_room(self, pod: Pod, node: str) -> bool:
+        """Return whether a node has the resources that a waiting pod requests."""
+        slot = self.state.nodes.slot_of.get(node, -1)
+        fit = self.profiles[pod.template.spec.get("schedulerName") or ""].plugin(_RESOURCES)
+        if slot < 0 or not isinstance(fit, OneSlotFilter):
+            return slot >= 0
+        return not fit.filter_one(Cycle(pod, self.state, self._random), slot)
 
     # The loop
 
@@ -137,7 +152,7 @@ class Scheduler:
         elif queued is not None:
             self._attempt(queued)
             await turns.pause()
-        elif self._batch:
+        elif self._batch or self._failures:
             self._flush()
         elif len(self._workers):
             await self._news.wait()  # A binding ends, or a pod comes.
@@ -214,10 +229,16 @@ class Scheduler:
         self._count_binding(queued, began)
 
     def _flush(self) -> None:
-        """Bind the pods that wait for that, in the background."""
+        """Do what waits to be done for several pods at once, in the background: bind, report, evict."""
         if self._batch:
             batch, self._batch = self._batch, []
             self._start(partial(self._bind_batch, batch, self._binder.take_batch()))
+        if self._failures:
+            failures, self._failures = self._failures, []
+            self._start(partial(self._reporter.report_failures, failures))
+        if self._preemptions:
+            preemptions, self._preemptions = self._preemptions, []
+            self._start(partial(self._evictor.evict, preemptions))
 
     async def _bind_batch(self, batch: list[tuple[QueuedPod, float]], binding: Work) -> None:
         await binding()
@@ -238,15 +259,20 @@ class Scheduler:
     def _refuse(self, queued: QueuedPod, decision: SchedulingDecision) -> None:
         assert decision.diagnosis is not None
         pod, nomination = queued.pod, decision.nomination
-        self.queue.put_unschedulable(queued, decision.diagnosis.plugins or ANY_EVENT)
+        victims = awaited_victims(decision, self.state)
+        self.queue.put_unschedulable(queued, decision.diagnosis.plugins or ANY_EVENT, victims)
         if nomination is not None:
             self.state.nominations.add(pod, nomination.node)
             pod.nominated_node = nomination.node
             self.metrics.count_preemption(len(nomination.victims))
-            self._start(partial(self._evictor.evict, pod, nomination))
+            self._preemptions.append(Preemption(pod, nomination))
+            if not victims:  # They have left while extenders were asked.
+                self.queue.activate(pod.uid)
         if decision.write is not None:
             self._start(decision.write)
-        self._start(partial(self._reporter.report_failure, pod, decision, "Unschedulable"))
+        self._failures.append(FailedAttempt(pod, decision, "Unschedulable"))
+        if len(self._failures) >= _BATCH:
+            self._flush()
 
     def _start(self, work: Work) -> None:
         self._workers.add(work)

@@ -39,7 +39,7 @@ class RequestVerbs(ReadVerbs, Protocol):
     """The verbs on objects."""
 
     def run(self, call: Call) -> Awaitable[Outcome | Answer]: ...
-    def create_many(self, call: Call, objects: list[Object]) -> Awaitable[list[errors.ApiError | None] | None]: ...
+    def write_many(self, call: Call, objects: list[Object]) -> Awaitable[list[errors.ApiError | None] | None]: ...
 
 
 class ServerApi(Protocol):
@@ -47,7 +47,7 @@ class ServerApi(Protocol):
 
     def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]: ...
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
-    def create_many(
+    def write_many(
         self, request: Request, user: User, objects: list[Object]
     ) -> Awaitable[list[errors.ApiError | None] | None]: ...
     def authenticate(self, request: Request) -> User | Awaitable[User]: ...
@@ -119,12 +119,12 @@ class Handler:
                 return answer
         return self.handle(request, user)
 
-    async def create_many(
+    async def write_many(
         self, request: Request, user: User, objects: list[Object]
     ) -> list[errors.ApiError | None] | None:
-        """Create several objects for a caller in this process, with the stages of one request; return their errors.
+        """Write several objects for a caller in this process, with the stages of one request; return their errors.
 
-        The request is the POST of the first of them. Return None if each needs a request of its own.
+        The request is that of the first of them. Return None if each needs a request of its own.
         """
         target = self._targets.parse(request)
         call = target.call
@@ -139,14 +139,15 @@ class Handler:
             if not (decision if isinstance(decision, Decision) else await decision).is_allowed:
                 return None
             with self._deadlines.limit(request, is_long_running=False):
-                found = await self._verbs.create_many(call, objects)
+                found = await self._verbs.write_many(call, objects)
         except errors.ApiError as error:
             found = [error] * len(objects)
         finally:
             target.turn.end()
         seconds = (time.perf_counter() - target.started) / len(objects)
+        success = 201 if call.verb == "create" else 200
         for result in found or ():
-            self._metrics.observe(call, 201 if result is None else result.code, seconds)
+            self._metrics.observe(call, success if result is None else result.code, seconds)
         return found
 
     def action_of(self, request: Request) -> Action:

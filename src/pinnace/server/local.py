@@ -36,7 +36,7 @@ PAUSE_SECONDS = 0.001
 
 class Answers(Protocol):
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
-    def create_many(
+    def write_many(
         self, request: Request, user: User, objects: list[Object]
     ) -> Awaitable[list[ApiError | None] | None]: ...
 
@@ -73,17 +73,17 @@ class LocalApi:
             raise TypeError(f"{method} {target} is answered with a stream: ask for it with `stream`")
         return answer
 
-    async def create_many(
-        self, target: str, objects: list[Object], headers: Mapping[str, str]
+    async def write_many(
+        self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
     ) -> list[ApiError | None] | None:
-        """Create objects as POSTs to `target` would; return their errors, or None if each needs its own request.
+        """Create (POST), patch (PATCH) or delete (DELETE) objects; return their errors.
 
-        Their names are their own; `target` has that of the first where they are created below an object. The caller
-        gives the objects away.
+        Return None if each needs its own request. Their names are their own; `target` has that of the first, unless
+        they are created in a collection. The caller gives the objects away.
         """
         path, query = split_target(target)
-        request = Request("POST", target, path, query, _head(tuple(headers.items())), b"", self._peer)
-        return await self._api.create_many(request, self._user, objects)
+        request = Request(method, target, path, query, _head(tuple(headers.items())), b"", self._peer)
+        return await self._api.write_many(request, self._user, objects)
 
     async def stream(self, target: str, headers: Mapping[str, str] | None = None) -> LocalStream | Response:
         """Return the chunks of a watch as they come, or the error response."""

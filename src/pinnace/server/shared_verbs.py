@@ -26,7 +26,7 @@ class SharedVerbs:
         """Return None: a read has to wait for the store."""
         return None
 
-    async def create_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None] | None:
+    async def write_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None] | None:
         """Return None: each write may have to be repeated after a sync."""
         return None
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Protocol
 
 from pinnace.model import errors
-from pinnace.model.begun import Begun
+from pinnace.model.begun import run_together
 from pinnace.model.objects import Object, new_uid
 from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
@@ -31,6 +31,7 @@ from pinnace.server.write.body_decoder import (
     read_existing_patch,
 )
 from pinnace.server.write.delete_options import read_delete_options
+from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.eviction import Evictions
 from pinnace.server.write.names import generate_name
 from pinnace.server.write.patches import Patches
@@ -176,35 +177,38 @@ class Verbs:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def create_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None]:
-        """Create several objects as one call would create one; return their errors. The store commits them together.
+    async def write_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None]:
+        """Create, patch or delete several objects as one call would one; return their errors.
 
-        They come from this process and are not decoded by a schema; each has a name. A call to pods/binding binds pods.
+        The store commits them together. They come from this process, are not decoded by a schema, and each has a name.
+        A call to pods/binding binds pods. Patches are strategic merge patches. To delete an object, its name and uid
+        are enough.
         """
-        begun = [Begun(self._create_one(call, obj)) for obj in objects]
-        found: list[errors.ApiError | None] = []
-        try:
-            for one in begun:
-                try:
-                    await one
-                    found.append(None)
-                except errors.ApiError as error:
-                    found.append(error)
-                except stores.StoreError as error:
-                    found.append(errors.InternalError(str(error)))
-        finally:
-            for one in begun[len(found) :]:
-                one.close()
-        return found
+        writes = {"create": self._create_one, "patch": self._patch_one, "delete": self._delete_one}
+        write = writes[call.verb]
+        outcomes = await run_together(
+            write(
+                Call(call.verb, call.resource, call.namespace, name, call.subresource, "", call.request, call.user), obj
+            )
+            for obj in objects
+            for name in (metadata_of(obj).get("name", ""),)
+        )
+        return [_error_of(outcome) for outcome in outcomes]
 
     async def _create_one(self, call: Call, obj: Object) -> None:
-        name = metadata_of(obj).get("name", "")
-        own = Call("create", call.resource, call.namespace, name, call.subresource, "", call.request, call.user)
         if call.subresource:
-            await self._subresources.binder.bind(own, obj)
+            await self._subresources.binder.bind(call, obj)
         else:
-            match_namespace(own, obj["metadata"])
-            await self._pipeline.write(own, edits.creation(obj))
+            match_namespace(call, obj["metadata"])
+            await self._pipeline.write(call, edits.creation(obj))
+
+    async def _patch_one(self, call: Call, patch: Object) -> None:
+        edit = edits.CopyingEdit(edits.patch(call, edits.STRATEGIC_PATCH, patch, _as_patched))
+        await self._pipeline.write(call, edit)
+
+    async def _delete_one(self, call: Call, obj: Object) -> None:
+        options: Object = {"preconditions": {"uid": obj["metadata"]["uid"]}}
+        await self._pipeline.delete(call, DeleteOptions.of(options), raw_options=options)
 
     async def _update(self, call: Call) -> Outcome:
         self._representations.accepted(call)
@@ -292,3 +296,17 @@ class Verbs:
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         await self._subresources.binder.bind(call, binding)
         return Outcome(201, created_status(), self._representations.accepted(call))
+
+
+def _as_patched(obj: Object) -> Object:
+    """Return a patched object as it is: parts of this process send no field of a wrong type."""
+    return obj
+
+
+def _error_of(outcome: Exception | None) -> errors.ApiError | None:
+    """Return the error of one write of a batch; raise what is not an answer to it."""
+    if outcome is None or isinstance(outcome, errors.ApiError):
+        return outcome
+    if isinstance(outcome, stores.StoreError):
+        return errors.InternalError(str(outcome))
+    raise outcome

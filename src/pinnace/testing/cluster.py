@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +21,8 @@ from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.empty_kinds import EmptyKinds
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
-from pinnace.cluster.scheduling import add_scheduler
 from pinnace.cluster.server_config_maps import TRUST, trust_of
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.simulation import simulate_nodes
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
 from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
@@ -37,11 +35,13 @@ from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 from pinnace.server.http.messages import RequestHandler
 from pinnace.store.memory import MemoryStore
+from pinnace.store.store import Change
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.faults import Faults, UnusedFault, describe
 from pinnace.testing.faulty_api import FaultyApi, is_bookkeeping
 from pinnace.testing.handler_time import HandlerTime
 from pinnace.testing.history import ObjectHistory
+from pinnace.testing.nodes import ClusterNodes, NodeSetup
 from pinnace.testing.recordings import Recording, read_recording, remove_object, store_object
 from pinnace.testing.snapshots import ADMIN, ClusterSnapshot
 from pinnace.testing.wire import Wire, certificates, open_wire
@@ -104,8 +104,7 @@ class Cluster:
         self._beginning: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
         self._sockets: list[Wire] = []
-        self._nodes: SimulatedNodes | None = None
-        self._node_setups: list[_NodeSetup] = []
+        self._nodes = ClusterNodes(self.plane)
         self._handler_time = HandlerTime(clock)
         self._is_closed = False
         self.perturbation: Perturbation | None = None
@@ -129,7 +128,7 @@ class Cluster:
             raise RuntimeError("the cluster is closed, so that it cannot be forked; fork it within its test or block")
         clock = self.clock.fork()
         twin = Cluster(self._fork_plane(clock), clock, self._settings, self._token, self._files)
-        twin._node_setups = list(self._node_setups)
+        twin._nodes.setups = list(self._nodes.setups)
         if self._wire is not None:
             await twin._use_wire()
         return twin
@@ -151,10 +150,11 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _note_change(self, changes: object) -> None:
+    def _note_change(self, changes: Sequence[Change]) -> None:
         """Begin with the first change: until then controllers have nothing to do."""
         if self._beginning is None and not self._is_closed:
             self._beginning = self._tasks.start(self._run_parts())
+        self._nodes.note_changes(changes)
 
     async def _begin(self) -> None:
         """Return when the background parts and controllers run."""
@@ -170,9 +170,7 @@ class Cluster:
         if self._settings.controllers:
             controllers = controllers_of(self.plane, self._files, clock=self.clock)
             controllers.informers.find_empty = EmptyKinds(self.plane).find
-            await self.keep(controllers.running(), name=_CONTROLLERS)
-        for setup in self._node_setups:
-            self._simulate(setup)
+            self._nodes.begin(await self.keep(controllers.running(), name=_CONTROLLERS))
 
     async def _use_wire(self) -> None:
         """Send the requests of all clients over HTTPS."""
@@ -222,28 +220,14 @@ class Cluster:
     ) -> SimulatedNodes:
         """Add simulated nodes, and a scheduler with the first call, also for 0 nodes; returns when they are ready.
 
+        The scheduler comes as well with the first Node that the test creates itself, which has no kubelet.
         Pods become ready at once; Job pods complete. `life` chooses otherwise for all nodes of the test; only the first
         call may give it.
         """
         await self._begin()
-        if not self._settings.controllers:
-            raise ValueError("simulated nodes need the built-in controllers; leave out `controllers=False`")
-        if self._nodes is not None and (life is not None or node_life is not None):
-            raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
-        setup = _NodeSetup(count, shape, life, node_life)
-        self._node_setups.append(setup)
-        nodes = self._simulate(setup)
+        nodes = self._nodes.add(NodeSetup(count, shape, life, node_life))
         await self.settle()
         return nodes
-
-    def _simulate(self, setup: _NodeSetup) -> SimulatedNodes:
-        if self._nodes is None:
-            life, node_life = setup.life, setup.node_life
-            self._nodes = simulate_nodes(self.plane, self.managers[0], (), life=life, node_life=node_life)
-            add_scheduler(self.plane, self.managers[0])
-        first = len(self._nodes.names)
-        self._nodes.add([f"node-{number}" for number in range(first, first + setup.count)], setup.shape)
-        return self._nodes
 
     async def keep(self, started: AbstractAsyncContextManager[Manager], *, name: str) -> Manager:
         """Keep a manager running until the test ends."""
@@ -296,6 +280,7 @@ class Cluster:
         Raise TimeoutError, with the controllers and objects that are busy, if that takes too long.
         """
         await self._begin()
+        self._nodes.add_scheduler()
         own_requests = is_bookkeeping.set(True)
         seconds = PATIENCE if self.perturbation is None else self.perturbation.settle_seconds
         try:
@@ -430,16 +415,6 @@ class _Kept:
     manager: Manager
     stop: asyncio.Event
     task: asyncio.Task[None]
-
-
-@dataclass(frozen=True, slots=True)
-class _NodeSetup:
-    """One call of `Cluster.add_nodes`."""
-
-    count: int
-    shape: NodeShape | None
-    life: Life | None
-    node_life: Life | None
 
 
 @asynccontextmanager

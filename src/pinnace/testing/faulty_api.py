@@ -19,6 +19,7 @@ from pinnace.testing.watch_faults import WatchStream
 
 BOOKKEEPING = b"x-pinnace-bookkeeping"
 """The header of requests by which a test waits for its cluster: no fault happens to them."""
+_BATCH_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 is_bookkeeping: ContextVar[bool] = ContextVar("is_bookkeeping", default=False)
 
 
@@ -46,15 +47,15 @@ class FaultyApi:
             return self._inner.answer(request, user)
         return self._handle(request, user)
 
-    async def create_many(
+    async def write_many(
         self, request: Request, user: User, objects: list[Object]
     ) -> list[errors.ApiError | None] | None:
-        """Create objects at once, unless a rule may be for one of them."""
+        """Write objects at once, unless a rule may be for one of them."""
         if self._faults.rules:
             return None
         client = request.headers.get(b"user-agent", b"").decode(errors="replace")
-        current_writer.set(WriteOrigin("create", user.name, client))
-        return await self._inner.create_many(request, user, objects)
+        current_writer.set(WriteOrigin(_BATCH_VERBS[request.method], user.name, client))
+        return await self._inner.write_many(request, user, objects)
 
     def authenticate(self, request: Request) -> User | Awaitable[User]:
         return self._inner.authenticate(request)

@@ -96,3 +96,42 @@ async def test_a_fault_rule_sees_every_single_request(cluster: Cluster) -> None:
 @pytest.mark.parametrize("cluster", ["over http"], indirect=True)
 async def test_over_http_each_object_needs_its_own_request(cluster: Cluster) -> None:
     assert await cluster.client.create_many("v1/Event", [event("a")], namespace="default") is None
+
+
+def condition(name: str, type: str, **metadata: str) -> Object:
+    patch = {"conditions": [{"type": type, "status": "True"}]}
+    return {"metadata": {"name": name, **metadata}, "status": patch}
+
+
+@in_process_only
+async def test_each_patch_of_a_batch_merges_or_has_its_own_error(cluster: Cluster) -> None:
+    for name in ("a", "b"):
+        await cluster.client.create(pod(name))
+    await cluster.client.patch(
+        POD, "a", condition("a", "example.com/one"), form="strategic", subresource="status", namespace="default"
+    )
+    patches = [condition("a", "example.com/two"), condition("b", "Ready", uid="another"), condition("gone", "Ready")]
+    found = await cluster.client.patch_many(POD, patches, namespace="default", subresource="status")
+    assert found is not None
+    assert [type(error).__name__ for error in found] == ["NoneType", "Invalid", "NotFound"]
+    changed = await cluster.client.get(POD, "a")
+    assert {one["type"] for one in changed["status"]["conditions"]} == {"example.com/one", "example.com/two"}
+    assert {one["subresource"] for one in changed["metadata"]["managedFields"] if "subresource" in one} == {"status"}
+    assert not (await cluster.client.get(POD, "b"))["status"].get("conditions")
+
+
+@in_process_only
+async def test_each_object_of_a_batch_is_deleted_marked_or_has_its_own_error(cluster: Cluster) -> None:
+    uids = {}
+    for name in ("a", "b", "c"):
+        made = pod(name)
+        if name == "b":
+            made["metadata"]["finalizers"] = ["example.com/held"]
+        uids[name] = (await cluster.client.create(made))["metadata"]["uid"]
+    found = await cluster.client.delete_many(POD, {**uids, "c": "another", "gone": "x"}, namespace="default")
+    assert found is not None
+    assert [type(error).__name__ for error in found] == ["NoneType", "NoneType", "Conflict", "NotFound"]
+    left = {one["metadata"]["name"]: one for one in await cluster.client.list(POD, namespace="default")}
+    assert set(left) == {"b", "c"}
+    assert "deletionTimestamp" in left["b"]["metadata"]
+    assert "deletionTimestamp" not in left["c"]["metadata"]

@@ -24,6 +24,8 @@ class QueuedPod:
     first_attempt: float | None = None
     refused_by: frozenset[str] = field(default_factory=frozenset)
     """The plug-ins that refused nodes at the last attempt; events that concern none of them do not wake the pod."""
+    has_victims: bool = False
+    """Whether the pod waits for the victims of its preemption to leave."""
     gated_by: str = ""
     """The plug-in whose PreEnqueue holds the pod back."""
     message: str = ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
@@ -14,34 +14,87 @@ from pinnace.scheduler.framework.plugin import Filters, Nomination
 from pinnace.scheduler.framework.status import Code, Refusal, unresolvable, unschedulable
 from pinnace.scheduler.plugins.budgets import Budgets
 from pinnace.scheduler.plugins.victims import Victims, select_by_filters, select_by_resources
-from pinnace.scheduler.state.arrays import Slots
+from pinnace.scheduler.state.arrays import Slots, grow
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 
+_MOST_CHANGES = 4096
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
 
-@dataclass(slots=True)
+_ORDER = 5
+"""The number of elements of `Victims.order`."""
+_UNKNOWN, _REFUSED, _CANDIDATE = 0, 1, 2
+
+
 class _KnownVictims:
     """The results of earlier attempts of one template by slot, valid until the pods of the node change."""
 
-    node_position: int = -1
-    pod_position: int = -1
-    budgets: int = -1
-    by_slot: dict[int, Victims | Refusal] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._node_position = -1
+        self._pod_position = -1
+        self._budgets = -1
+        self._by_slot: dict[int, Victims | Refusal] = {}
+        self._kinds: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self._orders: npt.NDArray[np.float64] = np.zeros((_ORDER, 0), dtype=np.float64)
+        """The elements of `Victims.order`, one row each."""
 
     def refresh(self, state: ClusterState) -> None:
-        nodes = state.nodes.log.since(self.node_position, 1024) if self.node_position >= 0 else None
-        pods = state.pod_log.since(self.pod_position, 1024) if self.pod_position >= 0 else None
+        """Forget the nodes that have changed."""
+        nodes = state.nodes.log.since(self._node_position, _MOST_CHANGES) if self._node_position >= 0 else None
+        pods = state.pod_log.since(self._pod_position, _MOST_CHANGES) if self._pod_position >= 0 else None
         version = state.lookups.version("PodDisruptionBudget")
-        if nodes is None or pods is None or version != self.budgets:
-            self.by_slot.clear()
+        if len(self._kinds) < state.size:
+            self._kinds = grow(self._kinds, 2 * state.size)
+            self._orders = grow(self._orders, 2 * state.size)
+        if nodes is None or pods is None or version != self._budgets:
+            self._by_slot.clear()
+            self._kinds[:] = _UNKNOWN
         else:
-            for slot in (*nodes, *pods):
-                self.by_slot.pop(slot, None)
-        self.node_position, self.pod_position = state.nodes.log.position, state.pod_log.position
-        self.budgets = version
+            for slot in {*nodes, *pods}:
+                self._by_slot.pop(slot, None)
+                self._kinds[slot] = _UNKNOWN
+        self._node_position, self._pod_position = state.nodes.log.position, state.pod_log.position
+        self._budgets = version
+
+    def candidates(self, slots: Slots, select: Callable[[int], Victims | Refusal]) -> Slots:
+        """Return the slots that preemption can free; `select` is called for those that are not known."""
+        for slot in slots[self._kinds[slots] == _UNKNOWN].tolist():
+            result = self._by_slot[slot] = select(slot)
+            if isinstance(result, Refusal):
+                self._kinds[slot] = _REFUSED
+            else:
+                self._kinds[slot] = _CANDIDATE
+                self._orders[:, slot] = result.order
+        found: Slots = slots[self._kinds[slots] == _CANDIDATE]
+        return found
+
+    def first_harmless(self, slots: Slots) -> int:
+        """Return the position of the first candidate that violates no budget; -1 if there is none."""
+        harmless = np.flatnonzero(self._orders[0, slots] == 0)
+        return int(harmless[0]) if len(harmless) else -1
+
+    def best(self, slots: Slots) -> tuple[int, Victims]:
+        """Return the best of the candidates, the first of equal ones."""
+        for row in self._orders:
+            if len(slots) > 1:
+                values = row[slots]
+                slots = slots[values == values.min()]
+        slot = int(slots[0])
+        victims = self._by_slot[slot]
+        assert isinstance(victims, Victims), "only candidates are asked for"
+        return slot, victims
+
+    def count_refusals(self, slots: Slots) -> Counter[str]:
+        """Count the reasons why preemption frees none of these slots; the key "" counts the slots."""
+        refusals: Counter[str] = Counter()
+        for slot in slots.tolist():
+            result = self._by_slot[slot]
+            if isinstance(result, Refusal):
+                refusals.update(result.reasons)
+                refusals[""] += 1
+        return refusals
 
 
 class DefaultPreemption:
@@ -57,10 +110,10 @@ class DefaultPreemption:
         if obstacle:
             return unschedulable(f"preemption: {obstacle}", plugin=self.name)
         potential = np.flatnonzero(diagnosis.resolvable())
-        refusals: Counter[str] = Counter()
-        found = self._find(cycle, filters, potential, refusals) if len(potential) else None
+        known = self._known_victims(cycle, filters)
+        found = self._find(cycle, filters, potential, known) if len(potential) else None
         if found is None:
-            return self._explain(cycle.state.nodes.count, refusals)
+            return self._explain(cycle.state.nodes.count, known.count_refusals(potential))
         slot, chosen = found
         return Nomination(cycle.state.nodes.names[slot], chosen.pods, chosen.violations)
 
@@ -80,45 +133,33 @@ class DefaultPreemption:
         return ""
 
     def _find(
-        self, cycle: Cycle, filters: Filters, potential: Slots, refusals: Counter[str]
+        self, cycle: Cycle, filters: Filters, potential: Slots, known: _KnownVictims
     ) -> tuple[int, Victims] | None:
         """Return the best of enough candidates, sought from a random node on; None if there is none."""
         wanted = min(max(len(potential) * self._percentage // 100, self._absolute), len(potential))
         offset = cycle.random.randrange(len(potential))
-        select = self._selector(cycle, filters)
-        best: tuple[int, Victims] | None = None
-        found = 0
-        has_harmless = False
-        for slot in _from(potential, offset, wanted):
-            result = select(slot)
-            if isinstance(result, Refusal):
-                refusals.update(result.reasons)
-                refusals[""] += 1
-                continue
-            found += 1
-            has_harmless = has_harmless or not result.violations
-            if best is None or result.order < best[1].order:
-                best = slot, result
-            if has_harmless and found >= wanted:
-                break
-        return best
-
-    def _selector(self, cycle: Cycle, filters: Filters) -> Callable[[int], Victims | Refusal]:
-        """Return a function that selects the victims of a slot; kept results are used while its pods stay the same."""
         budgets = Budgets(cycle.state.lookups)
-        if not filters.needs_only_resources(cycle):
-            return lambda slot: _select(cycle, filters, slot, budgets, by_resources=False)
-        known: _KnownVictims = cycle.template.cached.setdefault((self.name, "victims"), _KnownVictims())
-        known.refresh(cycle.state)
-        by_slot = known.by_slot
+        by_resources = filters.needs_only_resources(cycle)
 
         def select(slot: int) -> Victims | Refusal:
-            result = by_slot.get(slot)
-            if result is None:
-                result = by_slot[slot] = _select(cycle, filters, slot, budgets, by_resources=True)
-            return result
+            return _select(cycle, filters, slot, budgets, by_resources=by_resources)
 
-        return select
+        rolled = np.concatenate((potential[offset:], potential[:offset]))
+        found: Slots = rolled[:0]
+        for begin in range(0, len(rolled), wanted):  # Mostly the first are enough.
+            found = np.concatenate((found, known.candidates(rolled[begin : begin + wanted], select)))
+            if len(found) >= wanted and (harmless := known.first_harmless(found)) >= 0:
+                return known.best(found[: max(wanted, harmless + 1)])
+        return known.best(found) if len(found) else None
+
+    def _known_victims(self, cycle: Cycle, filters: Filters) -> _KnownVictims:
+        """Return the results of earlier attempts that are still valid. Filters may look at other nodes, too: none."""
+        if filters.needs_only_resources(cycle):
+            known: _KnownVictims = cycle.template.cached.setdefault((self.name, "victims"), _KnownVictims())
+        else:
+            known = _KnownVictims()
+        known.refresh(cycle.state)
+        return known
 
     def _explain(self, total: int, refusals: Counter[str]) -> Refusal:
         asked = refusals.pop("", 0)
@@ -126,13 +167,6 @@ class DefaultPreemption:
             refusals[_NOT_HELPFUL] += total - asked
         reasons = sorted(f"{count} {reason}" for reason, count in refusals.items())
         return unresolvable(f"preemption: 0/{total} nodes are available: {', '.join(reasons)}.", plugin=self.name)
-
-
-def _from(slots: Slots, offset: int, at_once: int) -> Iterator[int]:
-    """Yield the slots from a position on, round to it; mostly the first `at_once` are enough."""
-    rolled = np.concatenate((slots[offset:], slots[:offset]))
-    for begin in range(0, len(rolled), at_once):
-        yield from rolled[begin : begin + at_once].tolist()
 
 
 def _select(cycle: Cycle, filters: Filters, slot: int, budgets: Budgets, *, by_resources: bool) -> Victims | Refusal:

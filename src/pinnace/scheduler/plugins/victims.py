@@ -25,7 +25,7 @@ class Victims:
     violations: int
     order: tuple[int, int, int, int, float]
     """Compares less for the better node: fewer violated budgets, a lower highest priority, a lower sum of priorities,
-    fewer victims, a later start of the most important ones."""
+    fewer victims, a later start of the most important ones. All are exact as 64-bit floating-point numbers."""
 
 
 def victims_of(pods: Sequence[Pod], violations: int) -> Victims:

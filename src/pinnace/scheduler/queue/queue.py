@@ -11,13 +11,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.scheduler.framework.events import POD, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import POD, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.profile import Profile, registered_events
 from pinnace.scheduler.framework.queued import QueuedPod
+from pinnace.scheduler.queue.preemptors import Preemptors
 from pinnace.scheduler.state.pods import Pod, Template
 
 _log = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ LONGEST_WAIT = 300.0
 """Seconds after which an unschedulable pod is tried again even if no event has helped."""
 ANY_EVENT: frozenset[str] = frozenset(("",))
 """Stands for the plug-ins that refused a pod which any event may help."""
-Place = tuple[str, Template, frozenset[str]]
-"""Unschedulable pods that every event treats alike: profile, template, and the plug-ins that refused."""
+Place = tuple[str, Template, frozenset[str], bool]
+"""Unschedulable pods that every event treats alike: profile, template, the plug-ins that refused, and whether they wait
+for victims."""
 
 
 class SchedulingQueue:
@@ -43,12 +45,14 @@ class SchedulingQueue:
         initial_backoff: float = INITIAL_BACKOFF,
         maximum_backoff: float = MAXIMUM_BACKOFF,
         notify: Callable[[], None] = lambda: None,
+        has_room: Callable[[Pod, str], bool] = lambda pod, node: True,
     ) -> None:
-        """`notify` is called when a pod has become active."""
+        """`notify` is called when a pod has become active. `has_room` tells whether a pod may fit on a node now."""
         self._clock = clock
         self._profiles = profiles
         self._initial, self._maximum = initial_backoff, maximum_backoff
         self._notify = notify
+        self._has_room = has_room
         self._registrations: dict[str, dict[str, Sequence[EventRegistration] | None]] = {
             name: registered_events(profile) for name, profile in profiles.items()
         }
@@ -60,6 +64,7 @@ class SchedulingQueue:
         self._unschedulable: dict[Place, dict[str, QueuedPod]] = {}
         self._gated: dict[str, dict[str, QueuedPod]] = {}
         """By the plug-in that holds them back."""
+        self._preemptors = Preemptors()
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
         self._alarm_due = 0.0
@@ -159,10 +164,17 @@ class SchedulingQueue:
             queued.first_attempt = self._clock.monotonic()
         return queued
 
-    def put_unschedulable(self, queued: QueuedPod, refused_by: frozenset[str]) -> None:
-        """Let a pod wait for an event that may help against the plug-ins that have refused it."""
+    def put_unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], victims: Collection[str] = ()) -> None:
+        """Let a pod wait for an event that may help against the plug-ins that have refused it.
+
+        A pod with victims (their uids) is tried again as soon as the last of them has left, without a back-off. The
+        victims of other pods, whose place is taken, wake it only if they leave enough for both.
+        """
         if queued.pod.uid not in self._pods:
             return
+        if victims:
+            queued.has_victims = True
+            self._preemptors.add(queued.pod.uid, victims)
         queued.refused_by = refused_by
         queued.failures += 1
         queued.errors = 0
@@ -196,13 +208,20 @@ class SchedulingQueue:
         """Wake the unschedulable pods that an event may help. Pods of one template are asked about once."""
         if self._gated and event.kind != POD:  # A change of a gated pod itself comes by `update`.
             self._move_gated(event)
+        gone: Pod | None = event.old if event.kind == POD and event.action & ActionType.DELETE else None
+        is_victim = gone is not None and self._preemptors.is_victim(gone.uid)
         for place in list(self._unschedulable):
             some = self._unschedulable[place]
             first = next(iter(some.values()))
+            if is_victim and gone is not None and first.has_victims and not self._has_room(first.pod, gone.node):
+                continue
             if self._helps(first, event):
                 del self._unschedulable[place]
                 for queued in some.values():
                     self._requeue(queued)
+        if is_victim and gone is not None:
+            for uid in self._preemptors.note_gone(gone.uid):
+                self.activate(uid)
 
     def _move_gated(self, event: ClusterEvent) -> None:
         """Ask PreEnqueue again about the pods that are held back by a plug-in which is interested in an event."""
@@ -251,7 +270,16 @@ class SchedulingQueue:
     def _profile_of(self, pod: Pod) -> str:
         return pod.template.spec.get("schedulerName") or ""
 
+    def _forget_victims(self, queued: QueuedPod) -> None:
+        if queued.has_victims:
+            queued.has_victims = False
+            self._preemptors.remove(queued.pod.uid)
+
+    def _place_of(self, queued: QueuedPod) -> Place:
+        return self._profile_of(queued.pod), queued.pod.template, queued.refused_by, queued.has_victims
+
     def _activate(self, queued: QueuedPod) -> None:
+        self._forget_victims(queued)
         profile = self._profiles.get(self._profile_of(queued.pod))
         queued.gated_by = ""
         for plugin in profile.pre_enqueue if profile is not None else ():
@@ -267,11 +295,11 @@ class SchedulingQueue:
         self._notify()
 
     def _wait(self, queued: QueuedPod) -> None:
-        place = (self._profile_of(queued.pod), queued.pod.template, queued.refused_by)
-        self._unschedulable.setdefault(place, {})[queued.pod.uid] = queued
+        self._unschedulable.setdefault(self._place_of(queued), {})[queued.pod.uid] = queued
         self._set_alarm(queued.added + LONGEST_WAIT)
 
     def _back_off(self, queued: QueuedPod) -> None:
+        self._forget_victims(queued)
         due = self._due(queued)
         self._backoff[queued.pod.uid] = (due, queued)
         heapq.heappush(self._backoff_heap, (due, next(self._numbers), queued))
@@ -296,12 +324,13 @@ class SchedulingQueue:
         if queued.gated_by and self._gated.get(queued.gated_by, {}).pop(uid, None) is not None:
             queued.gated_by = ""
             return "gated"
-        place = (self._profile_of(queued.pod), queued.pod.template, queued.refused_by)
+        place = self._place_of(queued)
         some = self._unschedulable.get(place, {})
         if some.pop(uid, None) is None:
             return ""
         if not some:
             del self._unschedulable[place]
+        self._forget_victims(queued)
         return "unschedulable"
 
     # Time
