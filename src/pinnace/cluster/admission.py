@@ -20,6 +20,7 @@ from pinnace.admission.plugins.namespace_lifecycle import NamespaceLifecycle
 from pinnace.admission.plugins.node_restriction import NodeRestriction
 from pinnace.admission.plugins.owner_references import OwnerReferencesPermissionEnforcement
 from pinnace.admission.plugins.pod_security import PodSecurity
+from pinnace.admission.plugins.pod_topology_labels import PodTopologyLabels
 from pinnace.admission.plugins.priority import Priority
 from pinnace.admission.plugins.resource_quota import ResourceQuota
 from pinnace.admission.plugins.runtime_class import RuntimeClass
@@ -278,6 +279,7 @@ def build_admission(
         StorageObjectInUseProtection(),
         runtime_class,
         DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
+        *([PodTopologyLabels(objects("", "nodes"))] if foundation.is_since(35) else []),
         _mutating_policies(shared),
         _mutating_webhooks(shared),
         security.no_escalation,
