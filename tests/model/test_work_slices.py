@@ -34,6 +34,7 @@ async def test_each_turn_has_one_slice(queue: SliceQueue) -> None:
 
 async def test_a_slice_waits_for_the_end_of_a_write(queue: SliceQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_slices, "DEFERRED_SECONDS", 3600.0)
+    monkeypatch.setattr(work_slices, "LONGEST_DEFERRED_SECONDS", 3600.0)
     await queue.wait()
     queue.begin_write()
     waiting = asyncio.ensure_future(queue.wait())
@@ -48,7 +49,7 @@ async def test_a_slice_waits_for_the_end_of_a_write(queue: SliceQueue, monkeypat
 async def test_a_write_that_takes_long_does_not_stop_the_slices(
     queue: SliceQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_slices, "DEFERRED_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(work_slices, "LONGEST_DEFERRED_SECONDS", SHORT_SECONDS)
     queue.begin_write()
     async with asyncio.timeout(60):
         for _ in range(3):

@@ -49,6 +49,7 @@ from pinnace.model.tracing import is_loaded
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.server.http.server import HttpServer, tls_context
+from pinnace.server.long_work import start_threads
 from pinnace.store.encryption_keys import read_keys
 from pinnace.store.store import Store
 
@@ -118,6 +119,7 @@ async def running(
         access = _access(settings, files, token, server.port)
         before_ready(access)
         plane.health.is_ready = True
+        start_threads()
         manager = await manager_of(plane, files, settings)
         if manager is not None:
             plane.supervisor.add(manager.name, manager.run)

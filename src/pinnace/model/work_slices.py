@@ -14,13 +14,15 @@ from weakref import WeakKeyDictionary
 
 SLICE_SECONDS = 0.005
 DEFERRED_SECONDS = 0.015
-"""The time between the beginnings of two slices while the store has a write: a third of the loop's time is left."""
+"""The CPU time of the loop between the beginnings of two slices while the store has a write: slices have a third."""
+LONGEST_DEFERRED_SECONDS = 0.03
+"""The real time after which the next slice begins all the same: the loop may be idle, or the machine busy."""
 
 
 class SliceQueue:
     """Gives each piece of long work its next slice in turn. Small requests are handled in between."""
 
-    __slots__ = ("_deferred", "_is_scheduled", "_released", "_waiting", "_writes")
+    __slots__ = ("_deferred", "_is_scheduled", "_released", "_released_cpu", "_waiting", "_writes")
 
     @staticmethod
     def of_loop() -> SliceQueue:
@@ -37,6 +39,8 @@ class SliceQueue:
         self._writes = 0
         self._released = 0.0
         """The time at which the last slice began."""
+        self._released_cpu = 0.0
+        """The CPU time of the loop at that time."""
         self._deferred: asyncio.TimerHandle | None = None
         """The next slice, while it waits for writes."""
 
@@ -79,11 +83,16 @@ class SliceQueue:
 
     def _release(self, loop: asyncio.AbstractEventLoop) -> None:
         self._deferred = None
-        now = time.perf_counter()
-        if self._writes and now < self._released + DEFERRED_SECONDS:
-            self._deferred = loop.call_later(self._released + DEFERRED_SECONDS - now, self._release, loop)
-            return
-        self._released = now
+        now, cpu = time.perf_counter(), time.thread_time()
+        if self._writes:
+            left = min(
+                self._released_cpu + DEFERRED_SECONDS - cpu,
+                self._released + LONGEST_DEFERRED_SECONDS - now,
+            )
+            if left > 0:
+                self._deferred = loop.call_later(left, self._release, loop)
+                return
+        self._released, self._released_cpu = now, cpu
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():  # The client may have left, or the worker been cancelled.

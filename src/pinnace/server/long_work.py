@@ -14,6 +14,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from pinnace.server.http.compression import COMPRESSOR
+
 LONG_BYTES = 64 << 10
 """Work on more input than this takes a thread. Less takes some milliseconds, at most."""
 SWITCH_SECONDS = 0.0001
@@ -23,6 +25,13 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long-work")
+
+
+def start_threads() -> None:
+    """Start the threads of long work now: to start one, the loop waits until it runs, which takes long on a busy
+    machine."""
+    for executor in (_thread, COMPRESSOR):
+        executor.submit(int)
 
 
 async def run_beside(function: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:

@@ -34,7 +34,7 @@ MOST_RUNS = 100
 MOST_KINDS = 1000
 """The kinds of owners that are kept."""
 WORKERS = 8
-OWNERS_AT_ONCE = 500
+OWNERS_AT_ONCE = 150
 """How many owners of one object are recorded in a slice."""
 MOST_QUEUED = 1000
 """While more objects wait for a worker, no more owners are recorded: each that was not seen before is one of them."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pinnace.server.http.tls import RECORD
 
-SLICE = 2 * 1024 * 1024
+SLICE = 512 * 1024
 """The most that is written at once: about a millisecond of work."""
 LARGE = 64 * 1024
 """A larger piece is not copied to be sent with small ones, except to fill a TLS record."""
