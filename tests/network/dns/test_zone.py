@@ -47,6 +47,7 @@ def _ask(zone: Zone, name: str, kind: RecordType, *, size: int = 0, is_udp: bool
         ("db-0.db.default.svc.cluster.local", RecordType.A, {"10.244.0.5"}),
         ("10-244-0-7.db.default.svc.cluster.local", RecordType.A, {"10.244.0.7"}),
         ("10-244-0-9.default.pod.cluster.local", RecordType.A, {"10.244.0.9"}),
+        ("fd00-10-244--9.default.pod.cluster.local", RecordType.AAAA, {"fd00:10:244::9"}),
         ("_http._tcp.web.default.svc.cluster.local", RecordType.SRV, {"0 100 80 web.default.svc.cluster.local"}),
         (
             "_sql._tcp.db.default.svc.cluster.local",
@@ -86,6 +87,9 @@ def test_a_name_has_its_records(name: str, kind: RecordType, expected: set[str])
         ("9.9.9.10.in-addr.arpa", RecordType.PTR, ResponseCode.NAME_ERROR, True),
         ("example.com", RecordType.A, ResponseCode.REFUSED, False),
         ("web", RecordType.A, ResponseCode.NAME_ERROR, False),
+        ("other.default.svc", RecordType.A, ResponseCode.NAME_ERROR, False),
+        ("fd00-10-244--zz.default.pod.cluster.local", RecordType.AAAA, ResponseCode.NAME_ERROR, True),
+        ("10-244-0-9.other.pod.cluster.local", RecordType.A, ResponseCode.NAME_ERROR, True),
     ],
 )
 def test_a_negative_answer_says_what_is_missing(

@@ -83,10 +83,10 @@ class PodCluster:
             }
         )
 
-    async def run(self, pod: str, *command: str) -> tuple[int, str]:
+    async def run(self, pod: str, *command: str, namespace: str = "default") -> tuple[int, str]:
         """Run a command in a pod, and return its exit code and output."""
         for runtime in self.runtimes:
-            for sandbox in await runtime.sandboxes("default", pod):
+            for sandbox in await runtime.sandboxes(namespace, pod):
                 (container,) = [one for one in await runtime.containers(sandbox.id) if one.config.name == "main"]
                 result = await runtime.exec_sync(container.id, list(command), timeout=30)
                 return result.exit_code, result.output.decode(errors="replace").strip()
@@ -111,12 +111,12 @@ class PodCluster:
         except TimeoutError:
             raise AssertionError(f"expected {wanted!r}, found {found!r}") from None
 
-    async def until_ready(self, name: str) -> Object:
+    async def until_ready(self, name: str, *, namespace: str = "default") -> Object:
         pod: Object | None = None
         try:
             async with asyncio.timeout(60):
                 while pod is None or not is_ready(pod):
-                    pod = await self.client.get_or_none("v1/Pod", name, namespace="default")
+                    pod = await self.client.get_or_none("v1/Pod", name, namespace=namespace)
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise AssertionError(json.dumps((pod or {}).get("status"), indent=1)) from None

@@ -15,6 +15,7 @@ def test_services_work_for_an_ordinary_user() -> None:
         f"{_PODS}::test_clients_keep_their_endpoint_with_session_affinity[nftables]",
         f"{_PODS}::test_the_machine_reaches_node_ports_and_load_balancers_on_loopback[nftables]",
         f"{_PODS}::test_pods_reach_the_api_server_at_its_service_address[nftables]",
+        "network/services/test_dual_stack.py::test_a_dual_stack_service_leads_to_its_pods_over_both_families[nftables]",
         "network/nodes/test_links.py",
         "network/policy/test_pods.py",
     )

@@ -128,6 +128,22 @@ def test_a_load_balancer_with_local_traffic_has_a_health_check(spec: Object, exp
     assert index.health_checks == {}
 
 
+def test_each_family_of_a_service_leads_to_endpoints_of_its_own() -> None:
+    ports = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
+    dual = service("web", ports=ports, clusterIPs=["10.96.0.7", "fd00:10:96::7"], externalIPs=["fd00::1", "192.0.2.1"])
+    four = endpoint_slice("web", [endpoint("10.244.0.5")])
+    six = endpoint_slice("web", [endpoint("fd00:10:244::5")], "web-2", addressType="IPv6")
+    found = table_of([dual], [four, six], node="here")
+    assert {(one.address, one.port): backends.endpoints for one, backends in found.items()} == {
+        ("10.96.0.7", 80): (("10.244.0.5", 8080),),
+        ("192.0.2.1", 80): (("10.244.0.5", 8080),),
+        ("0.0.0.0", 30080): (("10.244.0.5", 8080),),
+        ("fd00:10:96::7", 80): (("fd00:10:244::5", 8080),),
+        ("fd00::1", 80): (("fd00:10:244::5", 8080),),
+        ("::", 30080): (("fd00:10:244::5", 8080),),
+    }
+
+
 def test_of_two_services_that_claim_one_address_the_first_by_name_has_it() -> None:
     index = ServiceIndex(node="here")
     for name in ("b", "a"):

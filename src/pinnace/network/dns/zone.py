@@ -92,8 +92,10 @@ class Zone:
     def _find(self, name: str, kind: int) -> DnsAnswer:
         zone = self._zone_of(name)
         if not zone:
-            # A short name ends here after all search domains: it does not exist. Other names may exist elsewhere.
-            code = ResponseCode.REFUSED if "." in name else ResponseCode.NAME_ERROR
+            # A name such as web or web.default.svc ends here after all search domains: it does not exist. Others may
+            # exist elsewhere.
+            is_own = "." not in name or name.endswith(".svc")
+            code = ResponseCode.NAME_ERROR if is_own else ResponseCode.REFUSED
             return DnsAnswer(code, is_authoritative=False)
         records, is_chain = self._follow(name, kind)
         if records:
