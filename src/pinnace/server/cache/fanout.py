@@ -44,7 +44,17 @@ class WatcherOptions(TypedDict):
 class CacheWatcher:
     """One client's watch: which objects it selects, in which representation, and the callback that takes frames."""
 
-    __slots__ = ("cancelled", "deliver", "finish", "later", "matches", "namespace", "queued", "representation")
+    __slots__ = (
+        "cancelled",
+        "deliver",
+        "finish",
+        "is_plain",
+        "later",
+        "matches",
+        "namespace",
+        "queued",
+        "representation",
+    )
 
     def __init__(self, **options: Unpack[WatcherOptions]) -> None:
         self.namespace = options["namespace"]
@@ -53,6 +63,8 @@ class CacheWatcher:
         self.deliver = options["deliver"]
         self.later = options.get("later")
         self.finish = options.get("finish", _ignore)
+        self.is_plain = self.matches is None and self.later is None
+        """Whether every event is for it, in a frame that depends on the representation alone."""
         self.queued: list[bytes] = []
         self.cancelled = False
 
@@ -110,6 +122,7 @@ class ConvertingWatcher(CacheWatcher):
         super().__init__(**options)
         self._waiting: list[CacheEvent] = []
         self._arrived = asyncio.Event()
+        self.is_plain = False
         self.is_busy = True
         """Some events have not been sent to the client."""
 
@@ -312,8 +325,15 @@ def _deliver(touched: list[CacheWatcher]) -> None:
 
 
 def _queue(interested: set[CacheWatcher], event: CacheEvent, touched: list[CacheWatcher]) -> None:
+    plain: dict[object, bytes | None] = {}  # By representation: most watchers of a resource need no call of their own.
     for watcher in interested:
-        framed = watcher.frame_of(event)
+        if watcher.is_plain:
+            name = watcher.representation.name
+            framed = plain.get(name)
+            if framed is None:
+                framed = plain[name] = watcher.frame_of(event)
+        else:
+            framed = watcher.frame_of(event)
         if framed is not None:
             if not watcher.queued:
                 touched.append(watcher)
