@@ -11,6 +11,7 @@ import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
 from tests.store.etcd.certificates import EtcdCertificates
 from tests.store.etcd.processes import EtcdMember, etcd_cluster
+from tests.store.etcd.proxy import Proxy
 
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
@@ -41,7 +42,8 @@ async def cluster_on(etcd: EtcdSettings, data: Path) -> AsyncIterator[InProcess]
 
 
 def shorten_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls to etcd fail soon, so that the test need not wait."""
+    """Let calls to etcd fail soon, and parts count as well soon, so that the test need not wait."""
+    monkeypatch.setattr("pinnace.cluster.supervisor.RECOVERY_SECONDS", SHORT)
     monkeypatch.setattr(transactions, "CALL_SECONDS", SHORT)
     monkeypatch.setattr("pinnace.store.etcd.store.CALL_SECONDS", SHORT)
     monkeypatch.setattr("pinnace.store.etcd.store._CHECK_SECONDS", SHORT)
@@ -129,6 +131,54 @@ async def test_expired_certificates_are_named_and_renewed_ones_are_used(
         await wait_until_ready(api)
         assert (await api.get(OLD)).json == made
         await api.made(CONFIG_MAPS, config_map("newer"))
+
+
+async def test_an_expired_client_certificate_is_named_and_a_renewed_one_is_used(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = EtcdCertificates(tmp_path / "pki")
+    member = certificates.member(tmp_path / "etcd")
+    member.start()
+    request.addfinalizer(member.stop)
+    async with cluster_on(certificates.settings(member), tmp_path / "data") as api:
+        made = await api.made(CONFIG_MAPS, config_map("old"))
+        shorten_deadlines(monkeypatch)
+        certificates.issue_client(is_expired=True)
+        member.stop()
+        member.start()
+        async with asyncio.timeout(60):
+            while "requires a valid client certificate" not in await reason_of(api, "etcd"):
+                await asyncio.sleep(0.05)
+        refused = await api.post(CONFIG_MAPS, config_map("new"))
+        assert refused.status == 500 and "requires a valid client certificate" in refused.message
+        assert (await api.get(OLD)).status == 500
+        certificates.issue_client()
+        await wait_until_ready(api)
+        assert (await api.get(OLD)).json == made
+        await api.made(CONFIG_MAPS, config_map("newer"))
+
+
+async def test_an_etcd_that_answers_too_late_is_named_until_it_is_faster(
+    member: EtcdMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy(member.port)
+    await proxy.start()
+    try:
+        async with cluster_on(EtcdSettings(endpoints=(("127.0.0.1", proxy.port),)), tmp_path / "data") as api:
+            made = await api.made(CONFIG_MAPS, config_map("old"))
+            shorten_deadlines(monkeypatch)
+            proxy.delay = 4 * SHORT
+            refused = await api.post(CONFIG_MAPS, config_map("late"))
+            assert refused.status == 500 and "did not answer a write in time" in refused.message
+            stale = await api.get(OLD)
+            assert stale.status == 500 and "cannot be read" in stale.message
+            assert "cannot be read" in await reason_of(api, "etcd")
+            proxy.delay = SHORT / 20
+            await wait_until_ready(api)
+            assert (await api.get(OLD)).json == made
+            await api.made(CONFIG_MAPS, config_map("new"))
+    finally:
+        await proxy.stop()
 
 
 async def test_a_user_without_permission_is_named_until_it_is_granted(

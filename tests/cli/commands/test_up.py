@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -173,7 +174,7 @@ def test_a_damaged_store_is_reported_and_left_alone(tmp_path: Path) -> None:
 def test_a_data_directory_that_is_in_use_is_reported(tmp_path: Path) -> None:
     with server(tmp_path / "run", "--data-dir", str(tmp_path / "data")):
         said = one_line(run("up", "--data-dir", str(tmp_path / "data"), "--port", "0"))
-    assert "state.db is in use by process" in said
+    assert re.search(r"state\.db is in use by process \d+ \(.*pinnace.* up .*\); stop it", said)
 
 
 def test_a_data_directory_that_cannot_be_is_reported(tmp_path: Path) -> None:

@@ -10,6 +10,12 @@ from tests.store.etcd.processes import EtcdMember
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.store.etcd.settings import EtcdSettings
 
+_LIFETIME = timedelta(days=2)
+
+
+def _issued(is_expired: bool) -> datetime | None:
+    return datetime.now(UTC) - timedelta(days=30) if is_expired else None
+
 
 class EtcdCertificates:
     """A CA, and certificates of a server and of a client, in files that can be issued again."""
@@ -19,17 +25,19 @@ class EtcdCertificates:
         self._ca = new_ca()
         directory.mkdir()
         self._write("ca", self._ca.certificate_pem)
-        user = issue(self._ca, common_name="pinnace", client=True)
+        self.issue_client()
+        self.issue_server()
+
+    def issue_client(self, *, is_expired: bool = False) -> None:
+        """Write a certificate for the client that is valid now, or was valid until some weeks ago."""
+        user = issue(self._ca, common_name="pinnace", client=True, lifetime=_LIFETIME, now=_issued(is_expired))
         self._write("client.crt", user.certificate_pem)
         self._write("client.key", user.key_pem)
-        self.issue_server()
 
     def issue_server(self, *, is_expired: bool = False) -> None:
         """Write a certificate for the server that is valid now, or was valid until some weeks ago."""
-        now = datetime.now(UTC) - timedelta(days=30) if is_expired else None
-        lifetime = timedelta(days=2)
-        names = ("127.0.0.1",)
-        own = issue(self._ca, common_name="etcd", server_names=names, client=True, lifetime=lifetime, now=now)
+        names, now = ("127.0.0.1",), _issued(is_expired)
+        own = issue(self._ca, common_name="etcd", server_names=names, client=True, lifetime=_LIFETIME, now=now)
         self._write("server.crt", own.certificate_pem)
         self._write("server.key", own.key_pem)
 

@@ -11,7 +11,7 @@ class Proxy:
     def __init__(self, target: int, *, delay: float = 0.0) -> None:
         """`delay`: how many seconds late the answers are."""
         self.target = target
-        self._delay = delay
+        self.delay = delay
         self._flows = asyncio.Event()
         self._flows.set()
         self._is_cut = False
@@ -58,8 +58,8 @@ class Proxy:
             return
         sender.write(beginning)
         self._writers |= {writer, sender}
-        for source, sink, delay in ((reader, sender, 0.0), (there, writer, self._delay)):
-            task = asyncio.create_task(self._pass_on(source, sink, delay))
+        for source, sink, is_answer in ((reader, sender, False), (there, writer, True)):
+            task = asyncio.create_task(self._pass_on(source, sink, is_answer=is_answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -70,17 +70,18 @@ class Proxy:
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.target)
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_answer: bool) -> None:
         loop = asyncio.get_running_loop()
         try:
             while data := await source.read(65536):
                 await self._flows.wait()
-                if delay:
-                    loop.call_later(delay, sink.write, data)
+                if is_answer and self.delay:
+                    loop.call_later(self.delay, sink.write, data)
                 else:
                     sink.write(data)
                     await sink.drain()
-            loop.call_later(delay, sink.close)  # After all that was read: the other side gets the end of an answer.
+            # After all that was read: the other side gets the end of an answer.
+            loop.call_later(self.delay if is_answer else 0.0, sink.close)
         except BaseException as error:
             sink.transport.abort()
             if not isinstance(error, OSError):

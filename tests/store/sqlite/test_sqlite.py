@@ -481,12 +481,12 @@ async def test_a_second_store_on_the_same_file_is_refused_and_harms_nothing(path
         assert len((await store.list("")).records) == 2
 
 
-def test_a_second_process_on_the_same_file_is_refused(path: Path) -> None:
+def test_a_second_process_on_the_same_file_is_refused_with_the_name_of_the_first(path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, killed_writer.__file__, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        with pytest.raises(Locked, match=f"in use by process {child.pid}; stop it"):
+        with pytest.raises(Locked, match=rf"in use by process {child.pid} \(.*killed_writer\.py .*\); stop it"):
             asyncio.run(SqliteStore.open(path))
         child.kill()

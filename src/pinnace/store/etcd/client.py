@@ -170,7 +170,10 @@ def _reason_of(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or error}"
+        reason = error.reason or str(error)
+        if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+            return f"it requires a valid client certificate: check --etcd-certfile and when it expires ({reason})"
+        return f"TLS failed: {reason}"
     if isinstance(error, TimeoutError):
         return "no answer"
     return str(error)

@@ -21,6 +21,7 @@ from pinnace.store.store import Locked, Removed
 _PROCESS_BYTES = 24
 _REVISION = struct.Struct("<Q")
 _BYTES = _PROCESS_BYTES + _REVISION.size
+_LONGEST_COMMAND = 200
 
 
 class Lock:
@@ -42,9 +43,7 @@ class Lock:
         except BlockingIOError:
             os.close(self._descriptor)
             owner = content[:_PROCESS_BYTES].decode(errors="replace").strip()
-            raise Locked(
-                f"{path} is in use by process {owner or '(unknown)'}; stop it, or choose another file"
-            ) from None
+            raise Locked(f"{path} is in use by process {_describe(owner)}; stop it, or choose another file") from None
         is_complete = len(content) == _BYTES
         self.acknowledged: int = _REVISION.unpack_from(content, _PROCESS_BYTES)[0] if is_complete else 0
         """The last revision that a store acknowledged to a writer of this file; 0 if that is unknown."""
@@ -112,3 +111,12 @@ class Lock:
         content = f"{os.getpid()}\n".encode().ljust(_PROCESS_BYTES) + _REVISION.pack(self.acknowledged)
         os.pwrite(self._descriptor, content, 0)
         return mmap.mmap(self._descriptor, _BYTES)
+
+
+def _describe(owner: str) -> str:
+    """Return the number of a process with its command, as far as they are known."""
+    try:
+        command = Path(f"/proc/{int(owner)}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (OSError, ValueError):
+        command = ""
+    return f"{owner or '(unknown)'}" + (f" ({command[:_LONGEST_COMMAND]})" if command else "")
