@@ -106,7 +106,17 @@ async def _run_missing_config_map(node: RealNode, name: str) -> None:
 async def _run_missing_image(node: RealNode, name: str) -> None:
     await node.create(name, ["true"], container={"image": "example.com/none:v1"})
     await node.until_pod(name, _waits("ImagePullBackOff"))
+    await _has_event(node, name, "Failed", 'Failed to pull image "example.com/none:v1": ')
     await _has_event(node, name, "Failed", "allows pulls from loopback alone")
+    await _has_event(node, name, "Failed", "Error: ErrImagePull")
+    await _has_event(node, name, "BackOff", 'Back-off pulling image "example.com/none:v1"')
+    await _has_event(node, name, "Failed", "Error: ImagePullBackOff")
+
+
+async def _run_invalid_image(node: RealNode, name: str) -> None:
+    await node.create(name, ["true"], container={"image": "Not/A:Name:x"})
+    await node.until_pod(name, _waits("InvalidImageName"))
+    await _has_event(node, name, "InspectFailed", 'Failed to apply default image tag "Not/A:Name:x": couldn\'t parse')
 
 
 async def _run_used_port(node: RealNode, name: str) -> None:
@@ -142,6 +152,7 @@ _HOSTILE: dict[str, Callable[[RealNode, str], Coroutine[Any, Any, None]]] = {
     "fork-bomb": _run_fork_bomb,
     "missing-config-map": _run_missing_config_map,
     "missing-image": _run_missing_image,
+    "invalid-image": _run_invalid_image,
     "used-port": _run_used_port,
     "deleted-early": _run_deleted_early,
     "lost-supervisor": _run_lost_supervisor,

@@ -152,12 +152,15 @@ async def test_errors_of_images_and_commands_have_kubelets_reasons(node: RealNod
     await node.create("invalid", ["true"], container={"image": "Not/A:Name:x"})
     await node.create("command", ["no-such-command"], restartPolicy="Never")
     pod = await node.until_pod("remote", _waits_for("ImagePullBackOff"))
-    assert "allows pulls from loopback alone" in _state(pod)["waiting"]["message"]
+    message = _state(pod)["waiting"]["message"]
+    assert message.startswith('Back-off pulling image "example.com/web:v1": ErrImagePull: ')
+    assert "allows pulls from loopback alone" in message
     await node.until_pod("never", _waits_for("ErrImageNeverPull"))
     await node.until_pod("invalid", _waits_for("InvalidImageName"))
     pod = await node.until_phase("command", "Failed")
     ended = _state(pod)["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
+    assert ended["startedAt"] == "1970-01-01T00:00:00Z"  # As kubelet reports a process that never started.
     assert 'exec: "no-such-command": executable file not found in $PATH' in ended["message"]
 
 

@@ -15,6 +15,7 @@ from pinnace.node.agent.termination_messages import message_mount
 from pinnace.node.agent.variables import environment_of
 from pinnace.node.images.pulls import Pulls, default_policy
 from pinnace.node.resources.amounts import container_resources
+from pinnace.node.runtime.errors import ImageFailure, InvalidImageName
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Image, Runtime, SandboxStatus
 from pinnace.reconcile.events import EventRecorder
 
@@ -75,16 +76,8 @@ class ContainerStarter:
 
     async def image(self, pod: Object, record: PodRecord, container: Object) -> Image:
         """Return the image of a container, pulled if its policy says so. Raise ImageFailure."""
-        name = container["image"]
-        policy = container.get("imagePullPolicy") or default_policy(name)
-        credentials = await self._objects.pull_credentials(pod, name)
-        events = PullEvents(self._recorder, self._objects.clock, pod, name)
-        image, was_pulled = await self._pulls.get(name, policy, credentials, events)
+        image = await self._pull(pod, container["image"], container.get("imagePullPolicy"))
         record.images[container["name"]] = next(iter(image.digests), image.id)
-        if was_pulled:
-            events.end(image)
-        else:
-            events.already_present()
         return image
 
     async def _volume_images(self, pod: Object, record: PodRecord, container: Object) -> dict[str, str]:
@@ -94,14 +87,26 @@ class ContainerStarter:
         for mount in container.get("volumeMounts") or ():
             stated = record.volumes.images.get(mount["name"])
             if stated is not None and stated.get("reference"):
-                policy = stated.get("pullPolicy") or default_policy(stated["reference"])
-                credentials = await self._objects.pull_credentials(pod, stated["reference"])
-                events = PullEvents(self._recorder, self._objects.clock, pod, stated["reference"])
-                image, was_pulled = await self._pulls.get(stated["reference"], policy, credentials, events)
-                if was_pulled:
-                    events.end(image)
-                found[mount["name"]] = image.id
+                found[mount["name"]] = (await self._pull(pod, stated["reference"], stated.get("pullPolicy"))).id
         return found
+
+    async def _pull(self, pod: Object, name: str, policy: str | None) -> Image:
+        """Return an image, with Events about its way. Raise ImageFailure."""
+        events = PullEvents(self._recorder, self._objects.clock, pod, name)
+        try:
+            credentials = await self._objects.pull_credentials(pod, name)
+            image, was_pulled = await self._pulls.get(name, policy or default_policy(name), credentials, events)
+        except ImageFailure as error:
+            if isinstance(error, InvalidImageName):
+                error.args = (f'Failed to apply default image tag "{name}": {error}',)
+            events.fail(error)
+            error.retry_seconds = self._pulls.retry_in(name)
+            raise
+        if was_pulled:
+            events.end(image)
+        else:
+            events.already_present()
+        return image
 
     async def _target(self, sandbox: SandboxStatus, container: Object) -> str:
         """The id of the running container whose processes an ephemeral container sees; empty for none."""

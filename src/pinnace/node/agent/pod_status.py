@@ -218,7 +218,7 @@ def terminated(ended: ContainerStatus) -> Object:
     state: Object = {
         "exitCode": ended.exit_code,
         "reason": ended.reason,
-        "startedAt": _time(ended.started_at) if ended.started_at else None,
+        "startedAt": _time(ended.started_at),
         "finishedAt": _time(ended.finished_at),
         "containerID": f"{SCHEME}{ended.id}",
     }

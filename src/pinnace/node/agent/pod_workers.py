@@ -57,7 +57,6 @@ class PodWorkers:
     ) -> None:
         self._node = node
         self._runtime = runtime
-        self._pulls = pulls
         self._client = client
         self._clock: AlarmClock = client.clock
         self._recorder = recorder
@@ -255,10 +254,7 @@ class PodWorkers:
             return status, _REFRESH_SECONDS
         except ImageFailure as error:
             record.waiting[name] = Waiting(error.reason, str(error))
-            self._recorder.record(
-                pod, "Warning" if error.reason != "ImagePullBackOff" else "Normal", _event(error), str(error)
-            )
-            return latest, max(1.0, self._pulls.retry_in(container["image"]))
+            return latest, max(1.0, error.retry_seconds)
         except StartFailed as error:
             self._recorder.record(pod, "Warning", "Failed", f"Error: {error}")
             return await self._latest(sandbox.id, name), 0.1
@@ -383,10 +379,6 @@ class PodWorkers:
 
 def _after(containers: list[Object], one: Object) -> list[Object]:
     return containers[containers.index(one) + 1 :]
-
-
-def _event(error: ImageFailure) -> str:
-    return {"ImagePullBackOff": "BackOff", "InvalidImageName": "InspectFailed"}.get(error.reason, "Failed")
 
 
 def _pod_name(pod: Object) -> str:

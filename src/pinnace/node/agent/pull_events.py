@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
+from pinnace.node.runtime.errors import (
+    ImageFailure,
+    ImageInspectFailed,
+    ImageNeverPull,
+    ImagePullBackOff,
+    InvalidImageName,
+)
 from pinnace.node.runtime.runtime import Image, PullProgress
 from pinnace.reconcile.events import EventRecorder
 
@@ -47,5 +56,20 @@ class PullEvents:
     def already_present(self) -> None:
         self._record("Pulled", f'Container image "{self._image}" already present on machine')
 
-    def _record(self, reason: str, message: str) -> None:
-        self._recorder.record(self._pod, "Normal", reason, message)
+    def fail(self, error: ImageFailure) -> None:
+        """Report a failure as kubelet does: what happened to the image, then the reason of the container."""
+        match error:
+            case ImagePullBackOff():
+                self._record("BackOff", f'Back-off pulling image "{self._image}"')
+            case ImageNeverPull():
+                self._record(error.reason, str(error), "Warning")
+            case InvalidImageName():
+                self._record("InspectFailed", str(error), "Warning")
+            case ImageInspectFailed():
+                self._record("InspectFailed", f'Failed to inspect image "{self._image}": {error}', "Warning")
+            case _:
+                self._record("Failed", f'Failed to pull image "{self._image}": {error}', "Warning")
+        self._record("Failed", f"Error: {error.reason}", "Warning")
+
+    def _record(self, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Normal") -> None:
+        self._recorder.record(self._pod, kind, reason, message)

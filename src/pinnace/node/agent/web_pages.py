@@ -48,7 +48,8 @@ class WebPages:
         self._directory = directory
         self._storage = storage
         self._samples: dict[str, tuple[int, int]] = {}
-        """The time and CPU time of the last sample of each container, for its present use."""
+        """The time and CPU time of the last sample of each container, for its present use; "" is the node."""
+        self._samples[""] = (time.monotonic_ns(), _busy_nanoseconds())
 
     async def page(self, method: str, target: str) -> WebPage:
         asked = urlsplit(target)
@@ -114,12 +115,9 @@ class WebPages:
         return max(0, (stats.cpu_nanoseconds - used) * 1_000_000_000 // passed) if passed > 0 else 0
 
     def _node_stats(self, now: str) -> Object:
-        ticks = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        busy = (sum(ticks) - ticks[3] - ticks[4]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-        before, used = self._samples.get("", (0, 0))
-        sampled = time.monotonic_ns()
-        self._samples[""] = (sampled, busy)
-        rate = (busy - used) * 1_000_000_000 // (sampled - before) if before and sampled > before else 0
+        before, used = self._samples[""]
+        sampled, busy = self._samples[""] = (time.monotonic_ns(), _busy_nanoseconds())
+        rate = (busy - used) * 1_000_000_000 // (sampled - before) if sampled > before else 0
         memory = {
             line.split(":")[0]: int(line.split()[1]) << 10 for line in Path("/proc/meminfo").read_text().splitlines()
         }
@@ -140,6 +138,12 @@ class WebPages:
                 "usedBytes": disk.f_frsize * (disk.f_blocks - disk.f_bfree),
             },
         }
+
+
+def _busy_nanoseconds() -> int:
+    """The CPU time of this machine since its start."""
+    ticks = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def _add_storage(pod: Object, used: PodStorage, disk: Object) -> None:

@@ -64,7 +64,7 @@ class Pulls:
         try:
             pulled = await self._images.pull(name, credentials, listener)
         except ImageFailure as error:
-            self._note_failure(name, waiting, str(error))
+            self._note_failure(name, waiting, f"{error.reason}: {error}")
             raise
         self._back_offs.pop(name, None)
         return pulled, True

@@ -50,6 +50,8 @@ class ImageFailure(RuntimeFailure):
     """An image could not be pulled, read or unpacked."""
 
     reason = "ErrImagePull"
+    retry_seconds = 0.0
+    """The time until the image may be pulled again."""
 
 
 class InvalidImageName(ImageFailure):

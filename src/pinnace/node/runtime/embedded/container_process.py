@@ -213,7 +213,8 @@ def _mount_devices(root: int, spec: messages.Message) -> None:
     linux.mount(
         "devpts", f"{dev}/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
     )
-    linux.mount("mqueue", f"{dev}/mqueue", "mqueue", _SAFE)
+    with contextlib.suppress(PermissionError):  # With hostIPC, an ordinary user may not mount the machine's queues.
+        linux.mount("mqueue", f"{dev}/mqueue", "mqueue", _SAFE)
     if spec["shm"]:
         linux.bind(spec["shm"], f"{dev}/shm")
     if spec["privileged"]:
