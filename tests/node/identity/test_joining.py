@@ -142,7 +142,10 @@ async def test_a_node_may_touch_its_own_objects_alone(token: BootstrapToken, tmp
 
 async def test_tokens_are_listed_and_deleted(token: BootstrapToken, tmp_path: Path) -> None:
     name = token.token.partition(".")[0]
-    assert name in await _pinnace("token", "list", directory=tmp_path)
+    other = (await _pinnace("token", "create", directory=tmp_path)).partition(".")[0]
+    listed = await _pinnace("token", "list", directory=tmp_path)
+    assert name in listed
+    assert other in listed
     await _pinnace("token", "delete", name, directory=tmp_path)
     assert name not in await _pinnace("token", "list", directory=tmp_path)
 

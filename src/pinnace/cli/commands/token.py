@@ -92,7 +92,7 @@ async def _create(access: Access, name: str, ttl: str) -> str:
     async with connect(access) as client:
         service_range = await _service_range(client)
         for obj in prerequisites(access.server, access.ca, service_range.partition(",")[0]):
-            with suppress(errors.AlreadyExists):
+            with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: a Service has the address of kube-dns.
                 await client.create(obj)
         await client.create(_secret(client, parts[1], parts[2], ttl))
     command = (
