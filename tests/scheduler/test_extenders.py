@@ -34,13 +34,13 @@ class Recorder:
 
     def __init__(self, **answers: Any) -> None:
         self.asked: list[tuple[str, Object]] = []
-        self._answers = answers
+        self.answers = answers
 
     async def answer(self, request: web.Request) -> web.Response:
         verb = request.match_info["verb"]
         body = await request.json()
         self.asked.append((verb, body))
-        answer = self._answers[verb]
+        answer = self.answers[verb]
         if isinstance(answer, asyncio.Event):
             await answer.wait()
         if isinstance(answer, int):
@@ -111,20 +111,39 @@ async def test_an_extender_with_a_cache_gets_names_and_may_answer_in_any_case() 
         ({"Error": "out of order"}, "out of order"),
         ({"NodeNames": ["z"]}, 'claims a filtered node "z" which is not found in the input node list'),
         (asyncio.Event(), "did not answer within 0.2 s"),
+        ([1, 2], "sent a wrong answer: expected a JSON object, found list"),
+        ({"NodeNames": 5}, "sent a wrong answer: expected a list in NodeNames, found 5"),
+        ({"NodeNames": [{"a": 1}]}, "sent a wrong answer: expected a string in NodeNames, found dict"),
+        ({"Nodes": {"items": [{}]}}, "sent a wrong answer: expected an object in metadata, found None"),
+        ({"NodeNames": ["a"], "FailedNodes": ["b"]}, "sent a wrong answer: expected an object in FailedNodes"),
+        ({"NodeNames": ["z" * 5_000_000]}, 'claims a filtered node "zzz'),
     ],
-    ids=["status", "error", "unknown node", "silence"],
+    ids=[
+        "status",
+        "error",
+        "unknown node",
+        "silence",
+        "a list",
+        "a number for names",
+        "objects for names",
+        "nodes without metadata",
+        "a list of failures",
+        "a name without end",
+    ],
 )
 @pytest.mark.parametrize("ignorable", [False, True])
 async def test_an_extender_that_fails_fails_the_pod_unless_it_is_ignorable(
     answer: Any, message: str, ignorable: bool
 ) -> None:
-    written = {"filterVerb": "filter", "httpTimeout": "200ms", "ignorable": ignorable, "nodeCacheCapable": True}
+    timeout = "200ms" if isinstance(answer, asyncio.Event) else "60s"
+    written = {"filterVerb": "filter", "httpTimeout": timeout, "ignorable": ignorable, "nodeCacheCapable": True}
     async with listening(Recorder(filter=answer)) as url, extenders({"urlPrefix": url, **written}) as called:
         if ignorable:
             assert list((await called.filter(POD, ["a"])).names) == ["a"]
         else:
-            with pytest.raises(ExtenderError, match=message.replace("(", r"\(")):
+            with pytest.raises(ExtenderError, match=message.replace("(", r"\(")) as error:
                 await called.filter(POD, ["a"])
+            assert len(str(error.value)) < 2000, "it becomes the message of a condition"
 
 
 async def test_pods_without_its_resources_are_not_sent_to_an_extender() -> None:
@@ -139,9 +158,12 @@ async def test_pods_without_its_resources_are_not_sent_to_an_extender() -> None:
         assert list((await called.filter(wanting, ["a"])).names) == []
 
 
-async def test_scores_of_an_extender_that_fails_are_left_out() -> None:
+@pytest.mark.parametrize(
+    "answer", [500, {"a": 1}, [5], [{"Host": "a", "Score": 10**40}], [{"Host": [], "Score": 1}], [{"Score": "much"}]]
+)
+async def test_scores_of_an_extender_that_fails_are_left_out(answer: Any) -> None:
     written = {"prioritizeVerb": "prioritize", "weight": 1}
-    async with listening(Recorder(prioritize=500)) as url, extenders({"urlPrefix": url, **written}) as called:
+    async with listening(Recorder(prioritize=answer)) as url, extenders({"urlPrefix": url, **written}) as called:
         assert await called.prioritize(POD, ["a"]) == {}
 
 
@@ -224,3 +246,27 @@ async def test_an_extender_that_binds_is_asked_to_bind(cluster: Cluster) -> None
         await cluster.settle()
     expected = {"PodName": "p", "PodNamespace": "default", "PodUID": created["metadata"]["uid"], "Node": "node-0"}
     assert recorder.asked == [("bind", expected)]
+
+
+@pytest.mark.parametrize("answer", ["silence", [1, 2, 3], 500], ids=["silence", "nonsense", "an error"])
+async def test_a_pod_outlives_an_extender_that_fails_and_others_go_on_meanwhile(cluster: Cluster, answer: Any) -> None:
+    recorder = Recorder(filter=asyncio.Event() if answer == "silence" else answer)
+    await cluster.add_nodes(2)
+    async with listening(recorder) as url:
+        managed = [{"name": "example.com/thing", "ignoredByScheduler": True}]
+        verbs = {"filterVerb": "filter", "nodeCacheCapable": True, "httpTimeout": "1s", "managedResources": managed}
+        await start(cluster, configuration(url, **verbs))
+        thing = {"requests": {"example.com/thing": "1"}, "limits": {"example.com/thing": "1"}}
+        for name, resources in (("managed", thing), ("plain", {})):
+            spec = {**POD["spec"], "containers": [{"name": "c", "image": "i", "resources": resources}]}
+            await cluster.client.create({**POD, "metadata": {"name": name}, "spec": spec})
+        await cluster.settle()
+        assert (await cluster.client.get("v1/Pod", "plain"))["spec"].get("nodeName")
+        failed = await cluster.client.get("v1/Pod", "managed")
+        assert [one["reason"] for one in failed["status"]["conditions"]] == ["SchedulerError"]
+        recorder.answers["filter"] = {"NodeNames": ["node-1"]}
+        for _ in range(10):  # On a busy machine a good answer may be late, too.
+            await cluster.advance(15)
+            if node := (await cluster.client.get("v1/Pod", "managed"))["spec"].get("nodeName"):
+                break
+        assert node == "node-1"

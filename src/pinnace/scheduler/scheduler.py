@@ -147,10 +147,8 @@ class Scheduler:
         if not self._reporter.has_room:
             await self._reporter.room()  # No event is lost: decisions wait until enough of them are written.
         queued = self.queue.pop() if len(self._workers) < _MOST_BINDINGS else None
-        if queued is not None and self._extenders:
-            await self._attempt_extended(queued)
-        elif queued is not None:
-            self._attempt(queued)
+        if queued is not None:
+            await self._try(queued)
             await turns.pause()
         elif self._batch or self._failures:
             self._flush()
@@ -159,6 +157,17 @@ class Scheduler:
         else:
             return False
         return True
+
+    async def _try(self, queued: QueuedPod) -> None:
+        """Attempt to schedule a pod. A failure of the scheduler itself is raised; the pod is not lost."""
+        try:
+            if self._extenders:
+                await self._attempt_extended(queued)
+            else:
+                self._attempt(queued)
+        except BaseException:
+            self.queue.put_error(queued)
+            raise
 
     def _attempt(self, queued: QueuedPod) -> None:
         if self._listener.is_gone(queued.pod):

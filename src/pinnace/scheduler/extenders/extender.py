@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import orjson
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     import aiohttp
 
 _log = logging.getLogger(__name__)
+_Parsed = TypeVar("_Parsed")
+_LONGEST_ANSWER = 128 << 20
+"""Bytes: 20,000 nodes of 5 kB are less."""
+_LONGEST_NAME = 253
 _SCALE = 100 // wire.HIGHEST_PRIORITY
 
 NodeObjects = Callable[[str], Object]
@@ -90,17 +94,18 @@ class Extenders:
         )
 
     async def _filter_with(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> wire.FilterResult:
-        result = wire.parse_filter_result(
-            await self._ask(extender, extender.filter_verb, self._args(extender, pod, names))
+        result = await self._ask(
+            extender, extender.filter_verb, self._args(extender, pod, names), wire.parse_filter_result
         )
         if result.error:
             raise ExtenderError(result.error)
         known = set(names)
         for name in result.names or ():
             if name not in known:
+                claimed = name[:_LONGEST_NAME]
                 raise ExtenderError(
-                    f'extender "{extender.url_prefix}" claims a filtered node "{name}" which is not found in the input '
-                    "node list"
+                    f'extender "{extender.url_prefix}" claims a filtered node "{claimed}" which is not found in the '
+                    "input node list"
                 )
         return result
 
@@ -116,10 +121,10 @@ class Extenders:
 
     async def _prioritize_with(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> dict[str, int]:
         try:
-            return wire.parse_priorities(
-                await self._ask(extender, extender.prioritize_verb, self._args(extender, pod, names))
+            return await self._ask(
+                extender, extender.prioritize_verb, self._args(extender, pod, names), wire.parse_priorities
             )
-        except (ExtenderError, wire.InvalidExtenderAnswer) as error:
+        except ExtenderError as error:
             _log.info("extender %s gives no scores: %s", extender.url_prefix, error)
             return {}
 
@@ -162,16 +167,14 @@ class Extenders:
                 for name, (uids, violations) in current.items()
             }
             body = {"Pod": pod, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
-        answer = wire.fold(await self._ask(extender, extender.preempt_verb, body))
+        answer = await self._ask(extender, extender.preempt_verb, body, wire.parse_meta_victims)
         kept: dict[str, tuple[list[str], int]] = {}
-        for name, item in (answer.get("nodenametometavictims") or {}).items():
-            fields = wire.fold(item)
-            uids = [wire.fold(one).get("uid", "") for one in fields.get("pods") or ()]
+        for name, (uids, violations) in answer.items():
             if not uids:
                 if extender.ignorable:
                     continue
                 raise ExtenderError(f'expected at least one victim pod on node "{name}"')
-            kept[name] = (uids, int(fields.get("numpdbviolations") or 0))
+            kept[name] = uids, violations
         return kept
 
     def binder_of(self, pod: Object) -> ExtenderSettings | None:
@@ -187,7 +190,7 @@ class Extenders:
             "PodUID": metadata.get("uid", ""),
             "Node": node,
         }
-        failure = wire.error_of(await self._ask(extender, extender.bind_verb, body))
+        failure = await self._ask(extender, extender.bind_verb, body, wire.error_of)
         if failure:
             raise ExtenderError(failure)
 
@@ -197,7 +200,10 @@ class Extenders:
         nodes = None if extender.node_cache_capable else [self._node(name) for name in names]
         return wire.arguments(pod, names, nodes)
 
-    async def _ask(self, extender: ExtenderSettings, verb: str, body: Object) -> Any:
+    async def _ask(
+        self, extender: ExtenderSettings, verb: str, body: Object, parse: Callable[[Any], _Parsed]
+    ) -> _Parsed:
+        """Return the answer of an extender. Raise ExtenderError if there is none, or none of this format."""
         import aiohttp  # noqa: PLC0415 - takes 9 MB, and few schedulers have extenders.
 
         url = f"{extender.url_prefix}/{verb}"
@@ -214,19 +220,31 @@ class Extenders:
             ) as response:
                 if response.status != 200:
                     raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
-                return orjson.loads(await response.read())
+                return parse(orjson.loads(await _read(response)))
         except TimeoutError as error:
             raise ExtenderError(f"extender {url} did not answer within {extender.timeout:g} s") from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             raise ExtenderError(f"extender {url} cannot be reached: {error}") from error
         except orjson.JSONDecodeError as error:
             raise ExtenderError(f"extender {url} did not send JSON: {error}") from error
+        except wire.InvalidExtenderAnswer as error:
+            raise ExtenderError(f"extender {url} sent a wrong answer: {error}") from error
 
     def _context(self, extender: ExtenderSettings) -> ssl.SSLContext | bool:
         known = self._contexts.get(id(extender))
         if known is None:
             known = self._contexts[id(extender)] = tls_context(extender)
         return known
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer. Raise ExtenderError if it is longer than any answer can be."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _LONGEST_ANSWER:
+            raise ExtenderError(f"extender {response.url} sent more than {_LONGEST_ANSWER >> 20} MiB")
+    return bytes(body)
 
 
 class ExtenderBinder:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pinnace.model.objects import Object
 
 HIGHEST_PRIORITY = 10
 """Extenders score from 0 to 10, plug-ins from 0 to 100."""
+_LARGEST = 2**31 - 1
+_LONGEST_REASON = 1024
 
 
 class InvalidExtenderAnswer(ValueError):
@@ -49,18 +51,30 @@ def parse_arguments(body: Any) -> tuple[Object, list[str], list[Object] | None]:
 
 
 def parse_filter_result(body: Any) -> FilterResult:
+    """Return an ExtenderFilterResult. Raise InvalidExtenderAnswer."""
     fields = fold(body)
     names: tuple[str, ...] | None = None
     if fields.get("nodenames") is not None:
-        names = tuple(fields["nodenames"])
-    elif isinstance(fields.get("nodes"), dict):
-        names = tuple(node["metadata"]["name"] for node in fields["nodes"].get("items") or ())
+        names = tuple(_text(name, "NodeNames") for name in _list(fields["nodenames"], "NodeNames"))
+    elif fields.get("nodes") is not None:
+        nodes = _list(_map(fields["nodes"], "Nodes").get("items") or [], "Nodes.items")
+        names = tuple(_node_name(node) for node in nodes)
     return FilterResult(
         names=names,
-        failed=fields.get("failednodes") or {},
-        unresolvable=fields.get("failedandunresolvablenodes") or {},
-        error=fields.get("error") or "",
+        failed=_texts(fields.get("failednodes") or {}, "FailedNodes"),
+        unresolvable=_texts(fields.get("failedandunresolvablenodes") or {}, "FailedAndUnresolvableNodes"),
+        error=_text(fields.get("error") or "", "Error")[:_LONGEST_REASON],
     )
+
+
+def parse_meta_victims(body: Any) -> dict[str, tuple[list[str], int]]:
+    """Return the uids of the victims on each node, and the violated budgets, of an ExtenderPreemptionResult."""
+    victims: dict[str, tuple[list[str], int]] = {}
+    for name, item in _map(fold(body).get("nodenametometavictims") or {}, "NodeNameToMetaVictims").items():
+        fields = fold(item)
+        uids = [_text(fold(one).get("uid") or "", "UID") for one in _list(fields.get("pods") or [], "Pods")]
+        victims[name] = uids, _integer(fields.get("numpdbviolations") or 0, "NumPDBViolations")
+    return victims
 
 
 def filter_body(result: FilterResult, nodes: Iterable[Object] | None) -> Object:
@@ -86,10 +100,7 @@ def parse_priorities(body: Any) -> dict[str, int]:
     scores = {}
     for item in body:
         fields = fold(item)
-        score = fields.get("score", 0)
-        if isinstance(score, bool) or not isinstance(score, int):
-            raise InvalidExtenderAnswer(f"expected an integer as Score of {fields.get('host')}, found {score!r}")
-        scores[str(fields.get("host", ""))] = score
+        scores[_text(fields.get("host", ""), "Host")] = _integer(fields.get("score", 0), "Score")
     return scores
 
 
@@ -107,3 +118,34 @@ def fold(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidExtenderAnswer(f"expected a JSON object, found {type(body).__name__}")
     return {name.lower(): value for name, value in body.items()}
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    return value if isinstance(value, list) else _refuse(value, name, "a list")
+
+
+def _map(value: Any, name: str) -> dict[str, Any]:
+    return value if isinstance(value, dict) else _refuse(value, name, "an object")
+
+
+def _text(value: Any, name: str) -> str:
+    return value if isinstance(value, str) else _refuse(value, name, "a string")
+
+
+def _texts(value: Any, name: str) -> dict[str, str]:
+    return {key: _text(one, name)[:_LONGEST_REASON] for key, one in _map(value, name).items()}
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
+        return _refuse(value, name, "an integer of 32 bits")
+    return value
+
+
+def _node_name(node: Any) -> str:
+    return _text(_map(_map(node, "Nodes.items").get("metadata"), "metadata").get("name"), "metadata.name")
+
+
+def _refuse(value: Any, name: str, expected: str) -> NoReturn:
+    found = type(value).__name__ if isinstance(value, dict | list | str) else repr(value)[:64]
+    raise InvalidExtenderAnswer(f"expected {expected} in {name}, found {found}")
