@@ -235,6 +235,7 @@ async def test_an_extended_resource_that_a_device_class_stands_for_is_a_claim_of
         "requestMappings": [{"containerName": "c", "resourceName": resource, "requestName": "container-0-request-0"}],
         "resourceClaimName": found["metadata"]["name"],
     }
+    assert 'scheduler_resourceclaim_creates_total{status="success"} 1' in cluster.managers[0].metrics.text()
     await cluster.client.create(extended_pod("b", resource))
     await cluster.settle()
     waiting = await cluster.client.get("v1/Pod", "b")
@@ -304,6 +305,15 @@ async def test_a_pod_is_bound_when_the_binding_conditions_of_its_device_are_true
     assert [one["message"] for one in events] == ["waiting for binding conditions for device on node node-0"]
     await report_condition(cluster, "a", "attached")
     assert await bound(cluster, "a")
+    assert waits(cluster) == {'driver="gpu.example.com",status="success"': 1}
+
+
+def waits(cluster: Cluster) -> dict[str, int]:
+    """Return the metric of waits for binding conditions: how many there were of each outcome."""
+    name = 'scheduler_dra_bindingconditions_allocations_total{profile="default-scheduler",'
+    lines = cluster.managers[0].metrics.text().splitlines()
+    found = (line.removeprefix(name).split("} ") for line in lines if line.startswith(name))
+    return {labels: int(float(value)) for labels, value in found}
 
 
 async def test_a_device_whose_binding_fails_is_deallocated_and_the_pod_tried_again(cluster: Cluster) -> None:
@@ -314,6 +324,7 @@ async def test_a_device_whose_binding_fails_is_deallocated_and_the_pod_tried_aga
     assert not await bound(cluster, "a")
     found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", "a")
     assert "devices" not in found["status"], "deallocated, then allocated anew"
+    assert waits(cluster) == {'driver="gpu.example.com",status="failure"': 1}
     await report_condition(cluster, "a", "attached")
     assert await bound(cluster, "a")
 

@@ -243,6 +243,7 @@ class Binder:
 
         def expire() -> None:
             if self._parked.pop(uid, None) is not None:
+                wait.on_timeout()
                 error = PluginError(plugin, f'running PreBind plugin "{plugin}": {wait.message}')
                 self._start(partial(self._fail, decided, error))
 

@@ -20,6 +20,7 @@ from pinnace.reconcile.turns import Turns
 from pinnace.scheduler.binding import Binder
 from pinnace.scheduler.configuration import SchedulerConfiguration, build_profiles, default_configuration
 from pinnace.scheduler.decision import SchedulingDecision, decide
+from pinnace.scheduler.devices.metrics import DeviceMetrics
 from pinnace.scheduler.extenders.extender import ExtenderBinder, ExtenderError, Extenders
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.observer import CycleTimes
@@ -64,7 +65,9 @@ class Scheduler:
         self.state = ClusterState()
         self._reporter = Reporter(manager, client)
         self.profiles: dict[str, Profile] = build_profiles(
-            configuration, Handle(client, self._reporter.report, self.state.lookups), registry
+            configuration,
+            Handle(client, self._reporter.report, self.state.lookups, DeviceMetrics(manager.metrics)),
+            registry,
         )
         self.queue = SchedulingQueue(
             client.clock,

@@ -17,6 +17,12 @@ def has_conditions(claim: Object) -> bool:
     return any(one.get("bindingConditions") for one in _results(claim))
 
 
+def drivers_of(claim: Object) -> Iterator[tuple[str, bool]]:
+    """Yield the driver of each allocated device, and whether the device has binding conditions."""
+    for one in _results(claim):
+        yield one.get("driver", ""), bool(one.get("bindingConditions"))
+
+
 def is_ready(claim: Object) -> bool:
     """Return whether all binding conditions of the allocated devices are true. Raise DeviceBindingFailed."""
     if not (claim.get("status") or {}).get("allocation"):

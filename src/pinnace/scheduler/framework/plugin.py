@@ -6,7 +6,7 @@ PostBind. The first group runs in the queue, the second decides and never waits,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
+from pinnace.model.objects import Object
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.events import EventRegistration
@@ -242,6 +243,8 @@ class WaitFor:
     seconds: float
     message: str
     """The error after that time."""
+    on_timeout: Callable[[], None] = lambda: None
+    """Called after that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,14 @@ class NoRoom:
     is_last: bool = False
 
 
+class DeviceObserver(Protocol):
+    """Counts what happens to devices."""
+
+    def count_claim(self, status: str) -> None: ...
+
+    def count_wait(self, profile: str, claims: Iterable[Object], status: str, seconds: float) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """The services of the scheduler for plug-ins. In a simulation there is no client."""
@@ -273,5 +284,6 @@ class Handle:
     """Records a normal event of a pod, with reason and message."""
     lookups: Lookups | None = None
     """The other objects of the cluster, for PreEnqueue."""
+    device_observer: DeviceObserver | None = None
     scheduler_name: str = "default-scheduler"
     options: Mapping[str, Any] = field(default_factory=dict)

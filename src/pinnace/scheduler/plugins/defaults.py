@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinnace.model.objects import Object
+from pinnace.scheduler.devices.metrics import DeviceObservation
 from pinnace.scheduler.framework.plugin import Handle, Plugin
 from pinnace.scheduler.framework.registry import Factory, PluginRegistry
 from pinnace.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -156,6 +157,7 @@ _FACTORIES: dict[str, Factory] = {
         handle.client,
         lookups=handle.lookups,
         report=handle.report,
+        observe=DeviceObservation(handle.device_observer, handle.scheduler_name),
         binding_seconds=_binding_seconds(arguments),
     ),
     "DefaultPreemption": _default_preemption,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,7 @@ from pinnace.scheduler.devices.allocation import DeviceSearch, SearchTooLong, de
 from pinnace.scheduler.devices.binding_conditions import DeviceBindingFailed, has_conditions, is_late, is_ready
 from pinnace.scheduler.devices.claim_writes import ClaimError, ClaimWriter
 from pinnace.scheduler.devices.extended_resources import UNNAMED
+from pinnace.scheduler.devices.metrics import NO_OBSERVATION, DeviceObservation
 from pinnace.scheduler.devices.pod_claims import (
     CLAIM,
     CLASS,
@@ -50,6 +51,8 @@ _REFUSALS = {
     _FORMER: unresolvable("cannot schedule extended resource claim"),
 }
 ReportEvent = Callable[[Pod, str, str], None]
+_OUTCOMES: Mapping[type, str] = {DeviceBindingFailed: "failure", TimeoutError: "timeout"}
+"""The status of a wait by the cause of its error."""
 
 
 class DynamicResources:
@@ -62,6 +65,7 @@ class DynamicResources:
         *,
         lookups: Lookups | None = None,
         report: ReportEvent | None = None,
+        observe: DeviceObservation = NO_OBSERVATION,
         binding_seconds: float = BINDING_SECONDS,
     ) -> None:
         """`report` records an event of a pod. Without a client nothing is written.
@@ -73,6 +77,7 @@ class DynamicResources:
         self._clock = client.clock if client is not None else None
         self._writer = ClaimWriter(client) if client is not None else None
         self._report = report
+        self._observe = observe
         self._binding_seconds = binding_seconds
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
@@ -255,7 +260,28 @@ class DynamicResources:
             self._report(cycle.pod, "BindingConditionsPending", text)
         keys = {Key(one["namespace"], one["name"]) for one in names}
         timeout = "device binding timeout: context deadline exceeded"
-        return WaitFor(lambda: self._is_done(cycle, keys), self._binding_seconds, timeout)
+        return self._wait(cycle, keys, timeout)
+
+    def _wait(self, cycle: Cycle, keys: set[Key], message: str) -> WaitFor:
+        """Return the wait for the devices of claims, whose end is counted."""
+        assert self._clock is not None, "only a scheduler with a client waits"
+        clock, began = self._clock, self._clock.monotonic()
+
+        def end(status: str) -> None:
+            found = (cycle.state.lookups.get(CLAIM, key.name, namespace=key.namespace) for key in keys)
+            self._observe.count_wait([one for one in found if one is not None], status, clock.monotonic() - began)
+
+        def is_done() -> bool:
+            try:
+                done = self._is_done(cycle, keys)
+            except PluginError as error:
+                end(_OUTCOMES.get(type(error.__cause__), "error"))
+                raise
+            if done:
+                end("success")
+            return done
+
+        return WaitFor(is_done, self._binding_seconds, message, lambda: end("timeout"))
 
     async def _create(self, cycle: Cycle, claims: PodClaims, assumed: AssumedClaim, node: str) -> None:
         """Create the claim for extended resources, allocate it, and tell the pod's status about it."""
@@ -264,7 +290,10 @@ class DynamicResources:
         choice = claims.choices.get(slot)
         if choice is None or choice.extended is None:
             raise ClaimError(f"extended resource claim not found for node {node}")
-        claims.created = await self._writer.create(choice.extended.claim)
+        try:
+            claims.created = await self._writer.create(choice.extended.claim)
+        finally:
+            self._observe.count_claim(is_created=claims.created is not None)
         stored = await self._writer.reserve(claims.created, cycle.pod, assumed.allocation)
         self._confirm(cycle.state.lookups, stored, assumed)
         await self._writer.report_extended(cycle.pod, stored, choice.extended.mappings)
@@ -290,7 +319,7 @@ class DynamicResources:
             except DeviceBindingFailed as error:
                 raise PluginError(self.name, str(error)) from error
             if is_late(claim, self._clock.now(), self._binding_seconds):
-                raise PluginError(self.name, f"device binding timeout: claim={key.name}")
+                raise PluginError(self.name, f"device binding timeout: claim={key.name}") from TimeoutError()
             return False
         return True
 
