@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import signal
 import struct
 import sys
 import termios
@@ -110,6 +111,17 @@ async def test_a_new_size_gets_to_the_command(ours: Pinnace, terminal: Terminal,
     assert not terminal.is_raw
 
 
+@pytest.fixture(params=["default", "ignored"])
+def interrupts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the tests do with SIGINT, which their children inherit: a shell lets its background jobs ignore it."""
+    before = signal.getsignal(signal.SIGINT)
+    if request.param == "ignored":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 async def test_an_interrupt_is_the_commands_not_ours(ours: Pinnace, terminal: Terminal, node: ProcessNode) -> None:
     script = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do read line; done"
     process = await started(ours, terminal, "exec", "-it", POD, "--", "bash", "-c", script)
