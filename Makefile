@@ -63,6 +63,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python bench/autoscaling.py
 	@$(BIN)/python -m bench.stores
 	@$(BIN)/python -m bench.watchers
+	@$(BIN)/python -m bench.separate_processes
 	@$(BIN)/python -m bench.pods
 	@$(BIN)/python bench/network.py
 	@$(BIN)/python bench/website.py
