@@ -58,6 +58,7 @@ bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators
 	@$(BIN)/python bench/request_stages.py
 	@$(BIN)/python bench/reconciling.py
 	@$(BIN)/python -m bench.take_over
+	@$(BIN)/python -m bench.testing
 	@$(BIN)/python bench/control_loops.py
 	@$(BIN)/python bench/scheduling.py
 	@$(BIN)/python bench/autoscaling.py
