@@ -135,14 +135,18 @@ class Cluster:
 
     def _fork_plane(self, clock: ManualClock) -> ControlPlane:
         """Return a control plane with the objects of now."""
-        return self.snapshot().build(self._settings, clock, self._token, self._files)
+        return self._present().build(self._settings, clock, self._token, self._files)
 
     def snapshot(self) -> ClusterSnapshot:
         """Return the objects of now. It takes a millisecond: bytes are shared."""
+        copied = self._present().store.fork()
+        return ClusterSnapshot(copied, self.plane.fanout.fork(copied))
+
+    def _present(self) -> ClusterSnapshot:
+        """Return the objects themselves, which go on to change: for a copy that is made at once."""
         store = self.plane.store
         assert isinstance(store, MemoryStore)
-        copied = store.fork()
-        return ClusterSnapshot(copied, self.plane.fanout.fork(copied))
+        return ClusterSnapshot(store, self.plane.fanout)
 
     async def __aenter__(self) -> Cluster:
         return self

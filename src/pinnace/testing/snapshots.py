@@ -19,7 +19,7 @@ ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The objects and caches of a cluster at one moment. They never change: each cluster that is built has a copy."""
+    """The objects and caches of a cluster. Each cluster that is built has a copy of them at that moment."""
 
     store: MemoryStore
     fanout: Fanout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import re
@@ -52,6 +53,7 @@ async def search(
         with _rare_collections() as collect:
             for disturbance in list(_points(expected, kinds))[:limit]:
                 outcome = await prepared.run(disturbance, expected)
+                await asyncio.sleep(0)  # The turn of the loop that has ended the run holds its objects.
                 collect()
                 result.tried.append(disturbance)
                 if differences := _differences(expected, outcome):
