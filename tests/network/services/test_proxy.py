@@ -97,6 +97,20 @@ async def test_endpoints_that_refuse_are_passed_over(bench: Bench) -> None:
         writer.close()
 
 
+async def test_a_port_of_another_process_is_opened_when_it_is_free(bench: Bench) -> None:
+    with socket.create_server((_LOOPBACK, bench.frontend.port)):
+        await bench.lead_to(await bench.serve(_echo_at_end))
+        await bench.proxy.retry()
+        assert bench.proxy.is_waiting, "the port is still in use"
+    await bench.proxy.retry()
+    assert not bench.proxy.is_waiting
+    reader, writer = await bench.connect()
+    writer.write(b"hello")
+    writer.write_eof()
+    assert await reader.read(-1) == b"hello"
+    writer.close()
+
+
 async def test_a_client_is_reset_when_every_endpoint_refuses(bench: Bench) -> None:
     await bench.lead_to(Endpoint(_LOOPBACK, free_port()))
     reader, writer = await bench.connect()

@@ -21,6 +21,7 @@ from pinnace.network.services.table import ANY_ADDRESSES, Frontend, ServiceIndex
 from pinnace.network.sockets import HostSockets, Sockets
 from pinnace.reconcile.manager import Manager
 
+_RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -74,7 +75,12 @@ class ServiceNetwork:
         try:
             await self._apply(dict(self._index.table))
             while True:
-                await self._changed.wait()
+                try:
+                    async with asyncio.timeout(_RETRY_SECONDS if self._from_host.is_waiting else None):
+                        await self._changed.wait()
+                except TimeoutError:
+                    await self._from_host.retry()
+                    continue
                 self._changed.clear()
                 await self._apply(self._index.take_changes())
         finally:

@@ -65,14 +65,17 @@ class ServiceProxy:
         self._connecting = outside
         self._clock = clock
         self._frontends: dict[Frontend, _StreamFrontend | DatagramFrontend] = {}
+        self._waiting: dict[Frontend, Backends] = {}
+        """Those whose port another process has."""
         self._tasks = Tasks()
         self._pools = {family: SocketPool(outside, self._tasks, family) for family in (IPV4, IPV6)}
         self._connections: set[_Attempt | Relay] = set()
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     async def apply(self, change: TableChange) -> None:
-        """Open, change and close listeners. A port that cannot be opened is logged and left out."""
+        """Open, change and close listeners. A port that cannot be opened is logged; see `retry`."""
         for frontend, backends in change.items():
+            self._waiting.pop(frontend, None)
             known = self._frontends.get(frontend)
             if backends is None:
                 if known is not None:
@@ -84,12 +87,29 @@ class ServiceProxy:
                     self._frontends[frontend] = await self._open(frontend, Picker(backends, self._clock))
                 except OSError as error:
                     where = f"{frontend.protocol} {frontend.address}:{frontend.port}"
-                    _log.warning("cannot listen on %s for a Service: %s", where, error.strerror or error)
+                    if error.errno == errno.EADDRINUSE:
+                        self._waiting[frontend] = backends
+                        _log.info("another node of this machine, or another program, listens on %s", where)
+                    else:
+                        _log.warning("cannot listen on %s for a Service: %s", where, error.strerror or error)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether another process has a port that a Service needs."""
+        return bool(self._waiting)
+
+    async def retry(self) -> None:
+        """Open the ports that other processes have given back: those of another node whose agent has ended."""
+        for frontend, backends in list(self._waiting.items()):
+            with contextlib.suppress(OSError):
+                self._frontends[frontend] = await self._open(frontend, Picker(backends, self._clock))
+                del self._waiting[frontend]
 
     async def close(self) -> None:
         for frontend in self._frontends.values():
             frontend.close()
         self._frontends.clear()
+        self._waiting.clear()
         for connection in list(self._connections):
             connection.close()
         await self._tasks.close()
