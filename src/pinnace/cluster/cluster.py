@@ -272,12 +272,12 @@ def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> None
 
     names = list(node_names(settings.nodes))
     if settings.stages is None:
-        simulate_nodes(plane, manager, names)
+        simulate_nodes(plane, manager, names, usage=settings.usage)
     else:
         from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415
 
         lives = load_stages(settings.stages)
-        simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes)
+        simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes, usage=settings.usage)
 
 
 def url_of(host: str, port: int) -> str:

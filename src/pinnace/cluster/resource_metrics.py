@@ -64,7 +64,8 @@ class AnnotatedUsage:
         annotations = pod["metadata"].get("annotations") or {}
         return {
             container["name"]: {
-                resource: _amount(annotations.get(f"{USAGE}{resource}", ""), container, resource) for resource in _IDLE
+                resource: amount_of(annotations.get(f"{USAGE}{resource}", ""), container, resource)
+                for resource in _IDLE
             }
             for container in pod["spec"].get("containers") or ()
         }
@@ -235,7 +236,7 @@ def _texts(usage: Mapping[str, Quantity]) -> dict[str, str]:
     return {resource: str(amount) for resource, amount in usage.items()}
 
 
-def _amount(written: str, container: Object, resource: str) -> Quantity:
+def amount_of(written: str, container: Object, resource: str) -> Quantity:
     """Return an amount, or a percentage of what the container requests. Anything else counts as idle."""
     try:
         if not written.endswith("%"):

@@ -71,6 +71,8 @@ class Settings:
     """The number of simulated nodes."""
     stages: Path | None = None
     """A file of KWOK Stages for the simulated nodes and their pods."""
+    usage: Path | None = None
+    """A file with the recorded usage of the pods on simulated nodes."""
     node: str = ""
     """The name of a node that runs pods on this machine, in a process of its own; empty for none."""
     has_egress: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from pinnace.auth.authorization.nodes import GROUP as NODES
@@ -50,13 +51,22 @@ def simulate_nodes(
     shape: NodeShape | None = None,
     life: Life | None = None,
     node_life: Life | None = None,
+    usage: Path | None = None,
 ) -> SimulatedNodes:
-    """Add simulated nodes to a manager. The lives are the stages of pods and of nodes.
+    """Add simulated nodes to a manager. The lives are the stages of pods and of nodes, `usage` a file for their pods.
 
     Each node writes its Node, its lease, statuses and the end of its pods as system:node:NAME, with the rights of a
     node.
     """
-    add_usage_source(plane.aggregation.api_services, plane.fanout, manager.client.clock, AnnotatedUsage())
+    clock = manager.client.clock
+    if usage is not None:
+        # Most simulations have no such file.
+        from pinnace.cluster.recorded_usage import RecordedUsage  # noqa: PLC0415
+        from pinnace.node.simulated.usage_files import read_usage  # noqa: PLC0415
+
+        recorded = RecordedUsage(read_usage(usage), plane.fanout, clock)
+        add_usage_source(plane.aggregation.api_services, plane.fanout, clock, recorded)
+    add_usage_source(plane.aggregation.api_services, plane.fanout, clock, AnnotatedUsage())
     transport = InProcessTransport(plane.local(PROVIDER))
     client = Client(transport, clock=manager.client.clock, field_manager="kubelet", retries=Retries(attempts=1))
     client = client.telling(manager.informers.note_write)

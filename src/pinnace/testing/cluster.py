@@ -221,15 +221,16 @@ class Cluster:
         shape: NodeShape | None = None,
         life: Life | None = None,
         node_life: Life | None = None,
+        usage: Path | None = None,
     ) -> SimulatedNodes:
         """Add simulated nodes, and a scheduler with the first call, also for 0 nodes; returns when they are ready.
 
         The scheduler comes as well with the first Node that the test creates itself, which has no kubelet.
-        Pods become ready at once; Job pods complete. `life` chooses otherwise for all nodes of the test; only the first
-        call may give it.
+        Pods become ready at once; Job pods complete. `life` chooses otherwise for all nodes of the test, and `usage` is
+        a file with the recorded usage of their pods; only the first call may give them.
         """
         await self._begin()
-        nodes = self._nodes.add(NodeSetup(count, shape, life, node_life))
+        nodes = self._nodes.add(NodeSetup(count, shape, life, node_life, usage))
         await self.settle()
         return nodes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.scheduling import add_scheduler
@@ -26,6 +27,7 @@ class NodeSetup:
     shape: NodeShape | None
     life: Life | None
     node_life: Life | None
+    usage: Path | None = None
 
 
 class ClusterNodes:
@@ -62,7 +64,7 @@ class ClusterNodes:
         """Add simulated nodes. Raise ValueError if they cannot be simulated so."""
         if self._controllers is None:
             raise ValueError("simulated nodes need the built-in controllers; leave out `controllers=False`")
-        if self._simulated is not None and (setup.life is not None or setup.node_life is not None):
+        if self._simulated is not None and (setup.life, setup.node_life, setup.usage) != (None, None, None):
             raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
         self.setups.append(setup)
         return self._simulate(setup, self._controllers)
@@ -70,8 +72,9 @@ class ClusterNodes:
     def _simulate(self, setup: NodeSetup, controllers: Manager) -> SimulatedNodes:
         nodes = self._simulated
         if nodes is None:
-            life, node_life = setup.life, setup.node_life
-            nodes = self._simulated = simulate_nodes(self._plane, controllers, (), life=life, node_life=node_life)
+            nodes = self._simulated = simulate_nodes(
+                self._plane, controllers, (), life=setup.life, node_life=setup.node_life, usage=setup.usage
+            )
             self._has_nodes = True
             self.add_scheduler()
         first = len(nodes.names)

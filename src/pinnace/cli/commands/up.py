@@ -30,6 +30,7 @@ from pinnace.cli.first_commands import first_commands
 from pinnace.cli.own_node import NodeFlag, checked_egress, own_node_name
 from pinnace.cli.progress import progress
 from pinnace.cli.sharing_flags import AdvertiseAddress, PortSharing, ShutdownDelay, advertise_address, shutdown_delay
+from pinnace.cli.simulation_flags import StagesFile, UsageFile, simulation_error
 from pinnace.cli.store_flags import with_store_flags
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
@@ -44,7 +45,7 @@ from pinnace.cluster.security import AuthorizationModeError
 from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.network.service_range import SERVICE_RANGE
-from pinnace.node.simulated.stages import InvalidStage
+from pinnace.node.simulated.stages import InvalidStage, InvalidUsage
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
@@ -134,13 +135,8 @@ def up(
             show_default=False,
         ),
     ] = None,
-    stages: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file of KWOK Stages (kwok.x-k8s.io/v1alpha1) that simulated nodes and their pods go through.",
-            show_default=False,
-        ),
-    ] = None,
+    stages: StagesFile = None,
+    usage: UsageFile = None,
     token_auth_file: Annotated[
         Path | None, typer.Option(help='Static tokens: lines of token,user,uid,"group1,group2".', show_default=False)
     ] = None,
@@ -300,6 +296,7 @@ def up(
         agents=agents,
         has_egress=checked_egress(wanted=egress),
         stages=stages,
+        usage=usage,
         auth=AuthSettings(
             token_file=token_auth_file,
             providers=providers,
@@ -330,8 +327,14 @@ def up(
         encryption_key_file=encryption_key_file,
         accept_data_loss=accept_data_loss,
     )
-    start = _checked_start(settings, has_control=control)
-    _run(_serve(start, settings, kubeconfig_path, _load_extensions(run or ()), merge=merge))
+    _run_cluster(settings, kubeconfig_path, run or (), merge=merge, has_control=control)
+
+
+def _run_cluster(
+    settings: Settings, kubeconfig_path: Path | None, files: Sequence[str], *, merge: bool, has_control: bool
+) -> None:
+    start = _checked_start(settings, has_control=has_control)
+    _run(_serve(start, settings, kubeconfig_path, _load_extensions(files), merge=merge))
 
 
 def _data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:
@@ -342,8 +345,8 @@ def _data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:
 
 def _checked_start(settings: Settings, *, has_control: bool) -> StartCluster:
     """Return how to run the cluster. Exit if the settings do not go together."""
-    if settings.stages is not None and not settings.nodes:
-        _fail("--stages is for simulated nodes, and there are none; add --nodes N")
+    if error := simulation_error(settings):
+        _fail(error)
     if has_control and (error := control_error(settings)):
         _fail(error)
     return controlled_cluster if has_control else running
@@ -411,7 +414,7 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serving)
-    except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, OSError) as error:
+    except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, InvalidUsage, OSError) as error:
         _fail(str(error))
 
 

@@ -17,6 +17,10 @@ class InvalidStage(ValueError):
     """A stage is invalid. The message names the file and the stage."""
 
 
+class InvalidUsage(ValueError):
+    """A file of recorded usage is invalid. The message names the line and says what was expected."""
+
+
 class StagePatch(NamedTuple):
     """Change the object."""
 
