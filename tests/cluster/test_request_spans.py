@@ -38,6 +38,54 @@ async def main():
 
 asyncio.run(main())
 """
+CHAIN = (
+    SCRIPT.partition("async def main")[0]
+    + """
+from pinnace.sdk import Context, Object, Operator
+
+operator = Operator("traced")
+paths = []
+
+@operator.validate("v1/ConfigMap")
+async def check(settings: Object) -> str | None:
+    return None
+
+@operator.reconcile("v1/ConfigMap")
+async def reconcile(settings: Object, ctx: Context) -> None:
+    if ctx.key.name == "a":
+        await ctx.client.read("/api/v1/namespaces/default/configmaps/a", accept="application/json")
+
+async def main():
+    async with running_cluster(settings=Settings(tracing=True, controllers=False)) as cluster:
+        await cluster.run(operator)
+        await cluster.settle()
+        exporter.clear()
+        await cluster.client.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
+        )
+        await cluster.settle()
+    spans = exporter.get_finished_spans()
+    by_id = {one.context.span_id: one for one in spans}
+    read = next(one for one in spans if one.name == "GET /api/v1/namespaces/default/configmaps/a")
+    for last in (read, next(one for one in spans if one.name.startswith("webhook /validate"))):
+        line = [last.name.partition(" /")[0]]
+        while last.parent is not None:
+            last = by_id[last.parent.span_id]
+            line.insert(0, last.name.partition(" /")[0])
+        print(" > ".join(line))
+
+asyncio.run(main())
+"""
+)
+
+
+def test_one_trace_leads_from_a_write_to_its_webhook_its_reconcile_and_the_reads_of_that() -> None:
+    paths = {"PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", CHAIN], env=paths, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == [
+        "POST > store put > watch ConfigMap > reconcile traced-configmap > GET",
+        "POST > admission validate > webhook > webhook",
+    ], ran.stdout + ran.stderr
 
 
 def test_a_write_is_one_trace_from_the_request_to_the_store() -> None:

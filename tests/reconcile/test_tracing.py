@@ -47,6 +47,11 @@ def spans() -> InMemorySpanExporter:
     return exporter
 
 
+@pytest.fixture(autouse=True)
+def fresh(spans: InMemorySpanExporter) -> None:
+    spans.clear()
+
+
 async def fail_for_bad(key: Key) -> None:
     if key.name == "bad":
         raise RuntimeError("no such luck")
@@ -61,8 +66,13 @@ async def test_every_reconcile_is_a_span_and_a_failure_is_recorded_on_it(
         await client.create(config_map("good"))
         await client.create(config_map("bad"))
         await manager.settle()
-    found = {str((one.attributes or {})["object"]): one for one in spans.get_finished_spans()}
-    assert {one.name for one in found.values()} == {"reconcile traced"}
+    finished = spans.get_finished_spans()
+    found = {str((one.attributes or {})["object"]): one for one in finished if one.name == "reconcile traced"}
+    watched = next(one for one in finished if (one.attributes or {}).get("object") == "default/good")
+    assert (watched.name, (watched.attributes or {})["event"]) == ("watch ConfigMap", "added")
+    for name in ("queue traced", "reconcile traced"):
+        (child,) = [one for one in finished if one.name == name and (one.attributes or {}).get("object") == "good"]
+        assert child.parent is not None and child.parent.span_id == watched.context.span_id
     assert dict(found["good"].attributes or {}) == {"controller": "traced", "namespace": "default", "object": "good"}
     assert found["good"].status.is_ok
     (event,) = found["bad"].events

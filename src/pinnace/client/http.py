@@ -16,6 +16,7 @@ from pinnace.client.credentials import Identity
 from pinnace.client.kubeconfig import Access
 from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream, Untrusted
 from pinnace.model.tls import client_tls
+from pinnace.model.tracing import active_tracer, trace_headers
 
 if TYPE_CHECKING:
     import aiohttp
@@ -126,6 +127,8 @@ class HttpTransport:
 
     def _headers(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
         sent = [*headers.items(), *self._access.headers]
+        if active_tracer() is not None:
+            sent += trace_headers().items()
         if self._identity is not None and self._identity.authorization:
             sent.append(("Authorization", self._identity.authorization))
         return sent

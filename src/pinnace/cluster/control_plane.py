@@ -159,7 +159,7 @@ def build_on(
         audit=audit,
     )
     if settings.tracing:
-        trace_server(api, admission, webhooks, foundation.store)
+        trace_server(api, api.fast_reads, admission, webhooks, foundation.store)
     addresses.connect(LocalApi(api, SYSTEM))
     _add_gauges(metrics, foundation, aggregation, flows, audit)
     return ControlPlane(

@@ -6,21 +6,23 @@ requests take the same path as ever.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from pinnace.model.tracing import continued_trace, span
+from pinnace.model.tracing import TRACE_HEADERS, continued_trace, record_span, remember_write, span
 from pinnace.model.webhooks import WebhookEndpoint
 from pinnace.server.http.messages import Answer, Request
 
 Method = Callable[..., Any]
-_TRACE = (b"traceparent", b"tracestate")
+_TRACE = tuple(name.encode() for name in TRACE_HEADERS)
 
 
-def trace_server(handler: object, admission: object, webhooks: object, store: object) -> None:
-    """Open spans around the work of these parts of one server."""
+def trace_server(handler: object, reads: object, admission: object, webhooks: object, store: object) -> None:
+    """Open spans around the work of these parts of one server. `reads` answers plain reads at once."""
     _wrap(handler, "handle", _traced_request)
+    _wrap(reads, "answer", _traced_read)
     for step in ("mutate", "validate"):
         _wrap(admission, step, partial(_traced_admission, f"admission {step}"))
     _wrap(webhooks, "post", _traced_webhook)
@@ -34,9 +36,9 @@ def _wrap(part: object, method: str, wrap: Callable[[Method], Method]) -> None:
 
 def _traced_request(handle: Method) -> Method:
     async def traced(request: Request, user: Any) -> Answer:
-        headers = {name.decode(): request.headers[name].decode("latin-1") for name in _TRACE if name in request.headers}
         attributes = {"http.request.method": request.method, "url.path": request.path}
-        with continued_trace(headers), span(f"{request.method} {request.path}", **attributes) as current:
+        name = f"{request.method} {request.path}"
+        with continued_trace(_trace_headers_of(request)), span(name, **attributes) as current:
             answer: Answer = await handle(request, user)
             status = getattr(answer, "status", None)
             if current is not None and status is not None:
@@ -44,6 +46,27 @@ def _traced_request(handle: Method) -> Method:
             return answer
 
     return traced
+
+
+def _traced_read(answer_at_once: Method) -> Method:
+    def traced(request: Request, user: Any) -> Answer | None:
+        began = time.perf_counter()
+        answer: Answer | None = answer_at_once(request, user)
+        if answer is not None:  # Otherwise it is no plain read, and `handle` is its span.
+            attributes = {"http.request.method": request.method, "url.path": request.path}
+            record_span(
+                f"{request.method} {request.path}",
+                attributes | {"http.response.status_code": getattr(answer, "status", 0)},
+                began=time.perf_counter() - began,
+                headers=_trace_headers_of(request),
+            )
+        return answer
+
+    return traced
+
+
+def _trace_headers_of(request: Request) -> dict[str, str]:
+    return {name.decode(): request.headers[name].decode("latin-1") for name in _TRACE if name in request.headers}
 
 
 def _traced_admission(name: str, step: Method) -> Method:
@@ -67,6 +90,9 @@ def _traced_webhook(post: Method) -> Method:
 def _traced_write(name: str, write: Method) -> Method:
     async def traced(key: str, *arguments: Any, **options: Any) -> Any:
         with span(name, key=key):
-            return await write(key, *arguments, **options)
+            revision = await write(key, *arguments, **options)
+            if isinstance(revision, int):
+                remember_write(str(revision))
+            return revision
 
     return traced

@@ -14,6 +14,7 @@ import orjson
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
 from pinnace.model.tls import client_tls
+from pinnace.model.tracing import trace_headers
 from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class HttpsWebhookClient:
             async with self._session.post(
                 URL(f"{url}?timeout={seconds:g}s", encoded=True),
                 data=orjson.dumps(review),
-                headers=_HEADERS | {"user-agent": agent} | ({"host": host} if host else {}),
+                headers=_HEADERS | {"user-agent": agent} | ({"host": host} if host else {}) | trace_headers(),
                 ssl=_trust(endpoint.bundle),
                 server_hostname=host or None,
                 allow_redirects=False,

@@ -32,7 +32,7 @@ from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.model import errors
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object
-from pinnace.model.tracing import span
+from pinnace.model.tracing import active_tracer
 from pinnace.reconcile import metrics as names
 from pinnace.reconcile.events import EventRecorder, EventType
 from pinnace.reconcile.exclusion import Exclusion
@@ -43,6 +43,7 @@ from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES, Closed, Queue
+from pinnace.reconcile.spans import trace_reconcile
 from pinnace.reconcile.turns import Turns
 
 LOW = -100
@@ -358,16 +359,18 @@ class Controller:
                 queue.done(key)
 
     async def _reconcile_once(self, key: Key) -> None:
-        assert self._services is not None
-        clock, metrics = self._services.client.clock, self._services.metrics
         if self._limiter is not None and self._must_wait(key, self._limiter):
             return
+        assert self._services is not None
+        clock, metrics = self._services.client.clock, self._services.metrics
         reasons = self._current[key] = self.history.take(key)
         began, start = clock.now(), clock.monotonic()
         failure = ""
         try:
-            with span(f"reconcile {self.name}", controller=self.name, namespace=key.namespace, object=key.name):
+            if active_tracer() is None:
                 result = await self._reconcile(key)
+            else:
+                result = await trace_reconcile(self.name, key, reasons, self.queue.waited(key), self._reconcile)
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
             outcome = self._failed(key, error, failure)
@@ -464,11 +467,10 @@ class Controller:
 
     def _log_terminating(self, key: Key, error: Exception) -> None:
         # The object is deleted next, which ends the retries. An Event would be denied as well.
-        is_logged = key.namespace in self._terminating
+        level = logging.DEBUG if key.namespace in self._terminating else logging.INFO
         self._terminating[key.namespace] = None
         if len(self._terminating) > _MOST_TERMINATING:
             del self._terminating[next(iter(self._terminating))]
-        level = logging.DEBUG if is_logged else logging.INFO
         _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error, extra=self._fields(key, error))
 
     def _record(self, key: Key, message: str, *, type: EventType = "Warning", reason: str = "ReconcileFailed") -> None:

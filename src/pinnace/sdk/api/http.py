@@ -14,6 +14,7 @@ from aiohttp import web
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object
+from pinnace.model.tracing import active_tracer, continued_trace, span
 from pinnace.sdk.api.callers import Caller, Callers, RequestInfo
 from pinnace.sdk.api.collection import Collection, CollectionChange, CollectionEntry, CollectionWatcher
 from pinnace.sdk.api.computed import ComputedApi
@@ -68,6 +69,12 @@ class ApiApplication:
         self._computed_places = frozenset(computed.versions if computed is not None else ())
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if active_tracer() is None:
+            return await self._answer(request)
+        with continued_trace(request.headers), span(f"{request.method} {request.path}"):
+            return await self._answer(request)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
             asked = parse_request(request.method, request.path, request.query)
             caller = await self._callers.identify(_certificate(request), list(request.headers.items()))

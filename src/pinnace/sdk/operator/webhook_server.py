@@ -22,6 +22,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
+from pinnace.model.tracing import continued_trace, span
 from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
 from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.handlers.handlers import LocalAdmission
@@ -170,7 +171,8 @@ def _page(review: Review, metrics: Metrics) -> Page:
         except ValueError as error:
             return web.Response(status=400, text=f"not a review: {error}")
         try:
-            answer = await review(body)
+            with continued_trace(request.headers), span(f"webhook {request.path}"):
+                answer = await review(body)
         except Exception as error:
             # The server applies the failure policy; the traceback is for the operator's author.
             _log.exception("%s failed", request.path)
