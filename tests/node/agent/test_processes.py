@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 from tests.node.namespaces import need_namespaces
@@ -177,6 +178,20 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     assert 500_000 <= pod["containers"][0]["rootfs"]["usedBytes"] <= pod["ephemeral-storage"]["usedBytes"] < 1 << 20
     assert pod["containers"][0]["logs"]["usedBytes"] >= 0
     assert 'pod="measured"' in kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/resource")
+    page = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics")
+    samples = {
+        (one.name, *one.labels.values()): one.value
+        for family in text_string_to_metric_families(page)
+        for one in family.samples
+    }
+    assert samples["kubelet_running_pods",] >= 1
+    assert samples["kubelet_running_containers", "running"] >= 1
+    assert samples["kubelet_started_pods_total",] >= 1
+    assert samples["kubelet_started_containers_total", "container"] >= 1
+    assert samples["kubelet_runtime_operations_total", "run_podsandbox"] >= 1
+    assert samples["kubelet_pod_start_duration_seconds_count",] >= 1
+    assert samples["kubelet_node_name", NODE] == 1
+    assert any(name == "workqueue_adds_total" for name, *_ in samples)
     assert kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/healthz") == "ok"
 
 

@@ -23,6 +23,7 @@ from pinnace.network.service_range import IPV6_CLUSTER_NETWORK, dns_address_of
 from pinnace.network.services.network import ServiceNetwork
 from pinnace.node.agent.agent import AgentSettings, NodeAgent
 from pinnace.node.agent.connection import AgentConnection
+from pinnace.node.agent.kubelet_metrics import KubeletMetrics
 from pinnace.node.agent.socket_messages import SOCKET
 from pinnace.node.agent.socket_server import AgentSocket
 from pinnace.node.agent.web_pages import WebPages
@@ -98,6 +99,7 @@ async def run_node(
     manager = Manager(client, name="kubelet")
     storage = StorageMeter(runtime, client.clock, settings.agent.pods)
     pages = WebPages(runtime, client.clock, settings.agent.name, directory, storage)
+    pages.metrics = KubeletMetrics(manager.metrics, runtime, client.clock, settings.agent.name).text
     connection = AgentConnection(runtime, client.clock, pages)
     own = replace(settings.agent, pod_cidrs=settings.pod_networks)
     if listen is not None:

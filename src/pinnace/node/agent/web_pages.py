@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ class WebPage:
 
 
 class WebPages:
-    """Kubelet's paths /healthz, /stats/summary and /metrics/resource."""
+    """Kubelet's paths /healthz, /stats/summary, /metrics and /metrics/resource."""
 
     def __init__(self, runtime: Runtime, clock: AlarmClock, node: str, directory: Path, storage: StorageMeter) -> None:
         self._runtime = runtime
@@ -50,6 +50,8 @@ class WebPages:
         self._samples: dict[str, tuple[int, int]] = {}
         """The time and CPU time of the last sample of each container, for its present use; "" is the node."""
         self._samples[""] = (time.monotonic_ns(), _busy_nanoseconds())
+        self.metrics: Callable[[], Awaitable[str]] | None = None
+        """Returns the page /metrics. Set by its owner."""
 
     async def page(self, method: str, target: str) -> WebPage:
         asked = urlsplit(target)
@@ -62,6 +64,8 @@ class WebPages:
             case "/stats/summary":
                 summary = await (self._summary() if is_short else self._summary_with_disks())
                 return WebPage(200, _JSON, json.dumps(summary).encode())
+            case "/metrics" if self.metrics is not None:
+                return WebPage(200, _TEXT, (await self.metrics()).encode())
             case "/metrics/resource":
                 return WebPage(200, _TEXT, _metrics(await self._summary()).encode())
         return WebPage(404, _TEXT, b"404 page not found\n")
