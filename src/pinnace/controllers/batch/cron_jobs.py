@@ -12,6 +12,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.batch.cron_times import MANY, NeverRuns, Timetable
 from pinnace.controllers.batch.job_facts import BY_OWNER, JOB, JobFacts, index_jobs_by_owner, job_facts
+from pinnace.controllers.metric_names import CRON_JOB_SKEW, ControllerMetrics
 from pinnace.controllers.workloads.pod_control import FAILURES, EventSource
 from pinnace.kinds.batch.cron_schedule import InvalidSchedule, check_time_zone, parse_schedule, time_zone
 from pinnace.model import errors
@@ -47,6 +48,7 @@ class CronJobs:
         self._jobs = manager.cache(JOB)
         self._jobs.add_encoded_index(BY_OWNER, index_jobs_by_owner)
         self._events = EventSource(manager.recorder, COMPONENT)
+        self._metrics = ControllerMetrics(manager.metrics, CRON_JOB_SKEW)
         self.controller = Controller("cronjob", self._reconcile, workers=10)
         self.controller.for_(CRON_JOB)
         self.controller.watches_encoded(JOB, _cron_job_of)
@@ -223,6 +225,7 @@ class CronJobs:
             if not is_namespace_terminating(error):
                 self._events.warning(cron_job, "FailedCreate", f"Error creating job: {error}")
             raise
+        self._metrics.observe(CRON_JOB_SKEW, (self._clock.now() - scheduled).total_seconds())
         self._events.normal(cron_job, "SuccessfulCreate", f"Created job {name}")
         return created
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.batch.job_facts import JOB, JobFacts, job_facts
+from pinnace.controllers.metric_names import TTL_DELETION_SECONDS, ControllerMetrics
 from pinnace.model import errors
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller, Result
@@ -23,6 +24,7 @@ class FinishedJobs:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._jobs = manager.cache(JOB)
+        self._metrics = ControllerMetrics(manager.metrics, TTL_DELETION_SECONDS)
         self.controller = Controller("ttl-after-finished", self._reconcile, workers=5)
         self.controller.watches_encoded(JOB, _find_expiring)
 
@@ -51,6 +53,7 @@ class FinishedJobs:
             )
         except (errors.NotFound, errors.Conflict):
             return None  # The watch delivers the change.
+        self._metrics.observe(TTL_DELETION_SECONDS, -left)
         return None
 
 

@@ -23,6 +23,7 @@ from pinnace.controllers.batch.job_tracking import (
     set_suspended,
 )
 from pinnace.controllers.batch.job_view import COMPLETED, JobView, Verdict
+from pinnace.controllers.metric_names import JOB_SYNC_SECONDS, JOB_SYNCS, JOBS_FINISHED, ControllerMetrics
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.ownership import Dependents
 from pinnace.controllers.workloads.pod_control import POD, EventSource, PodControl, first_failure, slow_start
@@ -55,6 +56,7 @@ class Jobs:
         self._pods = Dependents(self._pod_cache, job_pod, index_pods)
         self._events = EventSource(manager.recorder, COMPONENT)
         self._control = PodControl(client, self._events)
+        self._metrics = ControllerMetrics(manager.metrics, JOB_SYNCS, JOB_SYNC_SECONDS, JOBS_FINISHED)
         self._backoffs: dict[Key, tuple[str, PodBackoff]] = {}
         self._adoptable: dict[str, set[Key]] = {}
         backoff = retries.Backoff(first=1.0, longest=60.0)
@@ -155,8 +157,11 @@ class Jobs:
         if snapshot is None or facts is None or facts.is_finished or facts.is_foreign:
             self._backoffs.pop(key, None)
             return None
+        job = snapshot.object
+        labels = {"completion_mode": _mode_of(job), "action": "reconciling"}
         try:
-            return await self._sync(key, snapshot.object)
+            with self._metrics.syncing(JOB_SYNCS, JOB_SYNC_SECONDS, self._clock, **labels):
+                return await self._sync(key, job)
         except errors.Conflict:
             return Result(requeue_after=BATCH_SECONDS)  # Another client has written; the watch delivers the change.
 
@@ -309,6 +314,9 @@ class Jobs:
         return await self._client.update_status({**job, "status": wanted})
 
     def _record_end(self, job: Object, verdict: Verdict) -> None:
+        result = "succeeded" if verdict.is_success else "failed"
+        labels = {"completion_mode": _mode_of(job), "result": result, "reason": verdict.reason}
+        self._metrics.count(JOBS_FINISHED, **labels)
         if not verdict.is_success:
             self._events.warning(job, verdict.reason, verdict.message)
             return
@@ -317,6 +325,10 @@ class Jobs:
             message = "Too many succeeded pods running after completion count reached"
             self._events.warning(job, "TooManySucceededPods", message)
         self._events.normal(job, "Completed", "Job completed")
+
+
+def _mode_of(job: Object) -> str:
+    return str(job["spec"].get("completionMode") or "NonIndexed")
 
 
 def _differ_in_readiness(before: PodFacts, after: PodFacts) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.metric_names import TAINT_DELETIONS, ControllerMetrics
 from pinnace.controllers.nodes.pod_disruption import disrupt
 from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_of, toleration_seconds
 from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of, pod_or_none
@@ -23,6 +24,7 @@ class TaintEviction:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
+        self._metrics = ControllerMetrics(manager.metrics, TAINT_DELETIONS)
         self._pods = manager.cache(POD)
         index_by_node(self._pods)
         self._tainted: dict[str, list[Object]] = {}
@@ -97,6 +99,7 @@ class TaintEviction:
         self._record(key, f"Marking for deletion Pod {key}")
         message = "Taint manager: deleting due to NoExecute taint"
         await disrupt(self._client, key, pod, reason="DeletionByTaintManager", message=message)
+        self._metrics.count(TAINT_DELETIONS)
 
     def _record(self, key: Key, message: str) -> None:
         about = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": key.name, "namespace": key.namespace}}

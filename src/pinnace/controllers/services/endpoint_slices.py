@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.status_errors import is_namespace_terminating
+from pinnace.controllers.metric_names import ENDPOINT_SLICE_SYNCS, ControllerMetrics
 from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_or_none
 from pinnace.controllers.services.addresses import (
     IPV4,
@@ -49,6 +50,7 @@ class EndpointSlices:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
+        self._metrics = ControllerMetrics(manager.metrics, ENDPOINT_SLICE_SYNCS)
         self._selection = ServicePods(manager)
         index_by_node(self._selection.pods)
         self._slices = manager.cache(SLICE)
@@ -108,6 +110,10 @@ class EndpointSlices:
     # Reconcile
 
     async def _reconcile(self, key: Key) -> None:
+        with self._metrics.syncing(ENDPOINT_SLICE_SYNCS, "", self._client.clock):
+            await self._sync(key)
+
+    async def _sync(self, key: Key) -> None:
         service = self._selection.services.get(key)
         if service is None:
             self._members.forget(key)
