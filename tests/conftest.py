@@ -56,6 +56,14 @@ def freeze() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests record as the property `figure`: the processes of xdist have no terminal."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "figure":
+                terminalreporter.write_line(str(text))
+
+
 @pytest.fixture
 def stall_gate() -> StallGate:
     return GATE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def _commands() -> list[str]:
     return [line for line in lines if not line.startswith("port-forward")]
 
 
-def test_the_readme_leads_to_a_running_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_leads_to_a_running_pod(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     need_namespaces()
     if not os.access("/usr/bin/python3", os.X_OK):
         pytest.skip("the image `python` is this machine's /usr/bin/python3, which is missing")
@@ -39,5 +40,4 @@ def test_the_readme_leads_to_a_running_pod(tmp_path: Path, capsys: pytest.Captur
         code = server.stop()
     assert said[-1] == "web\n"
     assert code == 0
-    with capsys.disabled():
-        print(f"\nfrom an empty directory to a pod that runs and answers exec: {seconds:.1f} s")
+    record_property("figure", f"from an empty directory to a pod that runs and answers exec: {seconds:.1f} s")

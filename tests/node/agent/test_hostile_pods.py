@@ -76,8 +76,10 @@ async def _run_crash_loop(node: RealNode, name: str) -> None:
 
 
 async def _run_hung_probe(node: RealNode, name: str) -> None:
-    probe = {"exec": {"command": ["sleep", "1000"]}, "timeoutSeconds": 1, "periodSeconds": 1, "failureThreshold": 1}
-    await node.create(name, "sleep 1000", container={"livenessProbe": probe}, terminationGracePeriodSeconds=0)
+    """The process ignores the signal, too: the grace period of the probe ends it, not that of the pod."""
+    probe: Object = {"exec": {"command": ["sleep", "1000"]}, "timeoutSeconds": 1, "periodSeconds": 1}
+    probe |= {"failureThreshold": 1, "terminationGracePeriodSeconds": 1}
+    await node.create(name, ["sleep", "1000"], container={"livenessProbe": probe}, terminationGracePeriodSeconds=300)
     await node.until_pod(name, lambda pod: _restarts(pod) >= 1)
     await _has_event(node, name, "Unhealthy", "timed out")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.node.images.conftest import LocalRegistry
 from tests.node.images.image_files import BuiltImage, digest, entry, index_of, layer
+from tests.node.images.local_registry import LocalRegistry
 
 from pinnace.model.clock import SystemClock
 from pinnace.node.images import registries
@@ -300,9 +300,11 @@ async def test_a_failed_pull_waits_longer_each_time(images: Images) -> None:
     for _ in range(7):
         with pytest.raises(ImageFailure, match="is refused"):
             await pulls.get("example.com/web:v1", "Always")
-        with pytest.raises(ImagePullBackOff, match="Back-off pulling image"):
+        with pytest.raises(ImagePullBackOff, match="Back-off pulling image") as raised:
             await pulls.get("example.com/web:v1", "Always")
-        waits.append(pulls.retry_in("example.com/web:v1"))
+        waits.append(raised.value.retry_seconds)
+        with pytest.raises(ImageFailure, match="is refused"):
+            await pulls.get("example.com/web:v1", "Always", pod=f"other-{len(waits)}")
         await clock.advance(waits[-1])
     assert waits == [10, 20, 40, 80, 160, 300, 300]
 

@@ -95,12 +95,13 @@ class ContainerStarter:
         events = PullEvents(self._recorder, self._objects.clock, pod, name)
         try:
             credentials = await self._objects.pull_credentials(pod, name)
-            image, was_pulled = await self._pulls.get(name, policy or default_policy(name), credentials, events)
+            image, was_pulled = await self._pulls.get(
+                name, policy or default_policy(name), credentials, events, pod=pod["metadata"]["uid"]
+            )
         except ImageFailure as error:
             if isinstance(error, InvalidImageName):
                 error.args = (f'Failed to apply default image tag "{name}": {error}',)
             events.fail(error)
-            error.retry_seconds = self._pulls.retry_in(name)
             raise
         if was_pulled:
             events.end(image)

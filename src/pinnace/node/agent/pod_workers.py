@@ -57,6 +57,7 @@ class PodWorkers:
     ) -> None:
         self._node = node
         self._runtime = runtime
+        self._pulls = pulls
         self._client = client
         self._clock: AlarmClock = client.clock
         self._recorder = recorder
@@ -370,6 +371,7 @@ class PodWorkers:
                     await self._ends.stop_containers(record.pod, sandbox, grace)
                 await self._runtime.remove_sandbox(sandbox.id)
         self._objects.forget(uid)
+        self._pulls.forget(uid)
         await asyncio.to_thread(remove_tree, self._node.pods / uid)
 
     async def _latest(self, sandbox: str, name: str) -> ContainerStatus | None:

@@ -36,12 +36,16 @@ class PullListener(PullObserver, Protocol):
 
 
 class Pulls:
-    """Gets the images of containers. After a failure the same image waits 10 s, then twice as long, up to 5 minutes."""
+    """Gets the images of containers.
+
+    After a failure the same image waits 10 s for the same pod, then twice as long, up to 5 minutes. Another pod may
+    have the right credentials: it does not wait.
+    """
 
     def __init__(self, images: ImageService, clock: AlarmClock) -> None:
         self._images = images
         self._clock = clock
-        self._back_offs: dict[str, _BackOff] = {}
+        self._back_offs: dict[tuple[str, str], _BackOff] = {}
 
     async def get(
         self,
@@ -49,31 +53,34 @@ class Pulls:
         policy: str,
         credentials: Sequence[RegistryCredentials] = (),
         listener: PullListener | None = None,
+        *,
+        pod: str = "",
     ) -> tuple[Image, bool]:
-        """Return the image, and whether it was pulled. Raise ImageFailure with kubelet's reason."""
+        """Return the image, and whether it was pulled. Raise ImageFailure with kubelet's reason.
+
+        `pod` is the uid of the pod that needs it.
+        """
         present = await self._images.find(name)
         if present is not None and (policy != "Always" or present.id.startswith("host:")):
             return present, False
         if policy == "Never":
             raise ImageNeverPull(f'Container image "{name}" is not present with pull policy of Never')
-        waiting = self._back_offs.get(name)
-        if waiting is not None and self._clock.monotonic() < waiting.until:
-            raise ImagePullBackOff(f'Back-off pulling image "{name}": {waiting.message}')
+        waiting = self._back_offs.get((pod, name))
+        if waiting is not None and (left := waiting.until - self._clock.monotonic()) > 0:
+            raise ImagePullBackOff(f'Back-off pulling image "{name}": {waiting.message}', retry_seconds=left)
         if listener is not None:
             listener.begin()
         try:
             pulled = await self._images.pull(name, credentials, listener)
         except ImageFailure as error:
-            self._note_failure(name, waiting, f"{error.reason}: {error}")
+            error.retry_seconds = min(waiting.seconds * 2, _MOST_SECONDS) if waiting is not None else _FIRST_SECONDS
+            until = self._clock.monotonic() + error.retry_seconds
+            self._back_offs[pod, name] = _BackOff(error.retry_seconds, until, f"{error.reason}: {error}")
             raise
-        self._back_offs.pop(name, None)
+        self._back_offs.pop((pod, name), None)
         return pulled, True
 
-    def retry_in(self, name: str) -> float:
-        """The seconds until the image may be pulled again."""
-        waiting = self._back_offs.get(name)
-        return max(0.0, waiting.until - self._clock.monotonic()) if waiting is not None else 0.0
-
-    def _note_failure(self, name: str, waiting: _BackOff | None, message: str) -> None:
-        seconds = min(waiting.seconds * 2, _MOST_SECONDS) if waiting is not None else _FIRST_SECONDS
-        self._back_offs[name] = _BackOff(seconds, self._clock.monotonic() + seconds, message)
+    def forget(self, pod: str) -> None:
+        """Forget the failures of a pod that is gone."""
+        for key in [key for key in self._back_offs if key[0] == pod]:
+            del self._back_offs[key]

@@ -50,8 +50,11 @@ class ImageFailure(RuntimeFailure):
     """An image could not be pulled, read or unpacked."""
 
     reason = "ErrImagePull"
-    retry_seconds = 0.0
-    """The time until the image may be pulled again."""
+
+    def __init__(self, message: str, *, retry_seconds: float = 0.0) -> None:
+        """`retry_seconds`: the time until the image may be pulled again."""
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
 
 
 class InvalidImageName(ImageFailure):
