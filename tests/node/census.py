@@ -43,15 +43,18 @@ def census(runtime: Path, files: Path | None = None) -> Counts:
 
 
 async def until_as(before: Counts, runtime: Path, files: Path | None = None) -> None:
-    """Wait until everything is as before; fail with the difference."""
+    """Wait until nothing is left that was not there before; fail with the rest."""
+
+    def left() -> Counts:
+        after = census(runtime, files)
+        return {kind: extra for kind in before if (extra := after[kind] - before[kind])}
+
     try:
         async with asyncio.timeout(60):
-            while census(runtime, files) != before:
+            while left():
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        after = census(runtime, files)
-        left = {kind: (after[kind] - before[kind], before[kind] - after[kind]) for kind in before}
-        raise AssertionError(f"left behind: { {kind: pair for kind, pair in left.items() if any(pair)} }") from None
+        raise AssertionError(f"left behind: {left()}") from None
 
 
 def supervisor_of(runtime: Path, sandbox: str) -> int:

@@ -180,7 +180,7 @@ async def _come_and_go(node: RealNode) -> None:
 async def test_hostile_pods_disturb_no_other_and_leave_nothing_behind(node: RealNode) -> None:
     runtime = node.directory / "runtime"
     await _come_and_go(node)
-    await node.create("neighbour", "sleep 1000")
+    await node.create("neighbour", ["sleep", "1000"])
     known = (await node.until_ready("neighbour"))["status"]["containerStatuses"]
     before = census(runtime, node.directory)
     async with asyncio.TaskGroup() as group:
