@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from ipaddress import IPv6Address
 from typing import Any
 
+import pytest
 from tests.network.services.conftest import PodCluster, run_pod_cluster
 
 from pinnace.model.objects import Object
+from pinnace.network.families import has_ipv6
 
 _CONNECT = """
 import socket, sys
@@ -30,6 +33,41 @@ async def _apply(pods: PodCluster, **spec: Any) -> None:
         "spec": spec,
     }
     await pods.client.apply(policy)
+
+
+_LINK_LOCAL = """
+import socket, sys
+if sys.argv[1] == "serve":
+    with socket.create_server(("::", 9000), family=socket.AF_INET6) as server:
+        while True: server.accept()[0].close()
+try:
+    place = socket.getaddrinfo(sys.argv[1] + "%eth0", 9000, type=socket.SOCK_STREAM)[0][4]
+    opened = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    opened.settimeout(2); opened.connect(place); print("yes")
+except OSError as error:
+    print("no", error)
+"""
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+async def test_no_pod_reaches_another_past_the_node_and_its_policies() -> None:
+    """Each interface has a link-local IPv6 address, which needs no route."""
+    async with run_pod_cluster() as pods:
+        await asyncio.gather(pods.start_client(), pods.create_pod("server", ["python3", "-c", _LINK_LOCAL, "serve"]))
+        await pods.until_ready("server")
+
+        async def address() -> str:
+            lines = (await pods.run("server", "cat", "/proc/net/if_inet6"))[1].splitlines()
+            (found,) = [line.split()[0] for line in lines if line.startswith("fe80")] or [""]
+            return str(IPv6Address(int(found, 16))) if found else ""
+
+        async def is_served() -> bool:
+            own = await address()
+            return bool(own) and (await pods.run("server", "python3", "-c", _LINK_LOCAL, own))[1].endswith("yes")
+
+        await pods.until(is_served)
+        _, output = await pods.run("client", "python3", "-c", _LINK_LOCAL, await address())
+        assert output.startswith("no"), output
 
 
 async def test_policies_decide_who_reaches_a_pod() -> None:

@@ -25,6 +25,7 @@ _REQUEST, _ACK, _DUMP, _EXCLUSIVE, _CREATE = 0x1, 0x4, 0x300, 0x200, 0x400
 _ERROR, _DONE = 2, 3
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_PID = 1, 3, 4, 10, 18, 19
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
+_INFO_SLAVE_KIND, _INFO_SLAVE_DATA, _PORT_ISOLATED = 4, 5, 33
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _WITHOUT_CHECK = 0x2
 """An IPv6 address is usable at once, without asking its neighbours whether they have it too."""
@@ -80,6 +81,12 @@ class Netlink:
             + _attribute(_IFLA_LINKINFO, kind)
         )
         self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, here)
+
+    def isolate(self, name: str) -> None:
+        """Keep the port of a bridge from sending frames to other isolated ports: they meet in the node alone."""
+        data = _attribute(_INFO_SLAVE_DATA, _attribute(_PORT_ISOLATED, b"\1"))
+        info = _attribute(_IFLA_LINKINFO, _attribute(_INFO_SLAVE_KIND, b"bridge") + data)
+        self._ask(_RTM_NEWLINK, 0, _link(index=self.index_of(name)) + info)
 
     def add_pair(self, name: str, peer: str) -> None:
         """Make a veth pair whose ends are both here. The first end has an address that is the same on all nodes."""

@@ -296,6 +296,8 @@ class ForkServer:
                 if request["addresses"]:
                     assert self._netlink is not None
                     self._netlink.add_veth(request["veth"], "eth0", peer_pid=pid, bridge=BRIDGE)
+                    # Link-local IPv6 addresses would lead from pod to pod past the node and its network policies.
+                    self._netlink.isolate(request["veth"])
                 messages.send(channel, {"error": ""})
         except OSError as error:
             with contextlib.suppress(OSError):
