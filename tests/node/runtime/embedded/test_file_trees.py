@@ -5,19 +5,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.node.runtime.embedded.conftest import Pods
+from tests.node.runtime.embedded.conftest import Pods, until
 
 from pinnace.node.runtime.embedded.file_trees import remove_files, sizes_below
 
 _BIG = 1 << 20
 
 
+async def _until_done(pods: Pods, container: str) -> None:
+    """Wait until a container has printed `done`."""
+    log = Path((await pods.runtime.container(container)).log_file)
+
+    async def is_done() -> bool:
+        return log.exists() and "done" in log.read_text()
+
+    await until(is_done)
+
+
 async def _layer_bytes(pods: Pods, command: str) -> int:
     """Run a command, and return the size of the changes that it makes in its image."""
     container = await pods.start(f"{command}; echo done; sleep 1000")
-    log = Path((await pods.runtime.container(container)).log_file)
-    while "done" not in (log.read_text() if log.exists() else ""):
-        await pods.runtime.exec_sync(container, ["true"], timeout=60)
+    await _until_done(pods, container)
     return (await pods.runtime.disk_usage(str(pods.directory / "none"), [container])).layers[container]
 
 
@@ -45,9 +53,7 @@ async def test_a_deep_tree_is_measured_and_removed(pods: Pods) -> None:
         "print('done', flush=True); import time; time.sleep(1000)"
     )
     container = await pods.start(["python3", "-c", deep], sandbox)
-    log = Path((await pods.runtime.container(container)).log_file)
-    while "done" not in (log.read_text() if log.exists() else ""):
-        await pods.runtime.exec_sync(container, ["true"], timeout=60)
+    await _until_done(pods, container)
     assert (await pods.runtime.disk_usage("/nonexistent", [container])).layers[container] >= _BIG
     await pods.runtime.remove_sandbox(sandbox)
     assert not (pods.directory / "pods" / sandbox).exists()
