@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ from functools import partial
 from importlib import import_module
 from ipaddress import ip_network
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from OpenSSL import SSL
 
@@ -53,7 +55,14 @@ from pinnace.server.long_work import start_threads
 from pinnace.store.encryption_keys import read_keys
 from pinnace.store.store import Store
 
+if TYPE_CHECKING:
+    from pinnace.node.simulated.nodes import SimulatedNodes
+
+log = logging.getLogger(__name__)
+
 STOP_SECONDS = 5.0
+REGISTER_SECONDS = 60.0
+"""How long a start waits for its simulated nodes."""
 
 
 class CannotListen(OSError):
@@ -117,14 +126,15 @@ async def running(
         _watch_stalls(plane)
         plane.supervisor.add("memory-trim", MemoryTrim().run)
         access = _access(settings, files, token, server.port)
-        before_ready(access)
-        plane.health.is_ready = True
+        if not settings.nodes:  # Then nothing that clients wait for is left to do.
+            before_ready(access)
+            plane.health.is_ready = True
         start_threads()
-        manager = await manager_of(plane, files, settings)
-        if manager is not None:
-            plane.supervisor.add(manager.name, manager.run)
-            if settings.scheduler:
-                plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
+        nodes = await _start_manager(plane, files, settings)
+        if nodes is not None:
+            await _register(nodes, needs_ranges=settings.controllers)
+            before_ready(access)
+            plane.health.is_ready = True
         _serve_usage(plane)
         if settings.node:
             add_nodes(plane, settings, directory, access, files)
@@ -246,38 +256,57 @@ async def _listen(
     return server
 
 
-async def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
-    """Return the manager of the configured controllers, scheduler and simulated nodes; None for none of them."""
+async def _start_manager(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> SimulatedNodes | None:
+    """Start the controllers, the scheduler and the simulated nodes, as configured; return the nodes."""
     if not settings.controllers and not settings.nodes and not settings.scheduler:
         return None
+    manager = await _manager_of(plane, files, settings)
+    nodes = _simulate(plane, manager, settings) if settings.nodes else None
+    plane.supervisor.add(manager.name, manager.run)
+    if settings.scheduler:
+        plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
+    return nodes
+
+
+async def _register(nodes: SimulatedNodes, *, needs_ranges: bool) -> None:
+    """Wait for the nodes to be registered. Another server, or a policy that refuses nodes, must not hold up the API."""
+    registration = nodes.registration
+    try:
+        async with asyncio.timeout(REGISTER_SECONDS):
+            await registration.complete(needs_ranges=needs_ranges)
+    except TimeoutError:
+        missing = registration.missing(needs_ranges=needs_ranges)
+        log.warning("%d simulated nodes are not registered after %.0f s", missing, REGISTER_SECONDS)
+
+
+async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager:
     if settings.controllers:
         # In a thread: the server is ready, and eighty modules take a while to load.
         await asyncio.to_thread(import_module, "pinnace.cluster.controllers")
         from pinnace.cluster.controllers import controllers_of  # noqa: PLC0415
 
-        manager = controllers_of(plane, files, leads=plane.store.is_shared)
+        manager = controllers_of(
+            plane, files, leads=plane.store.is_shared, service_ranges=settings.service_ranges
+        )
     else:
         client = in_process_client(plane.local(), field_manager="kubelet")
         leader = LeaderElection(client, SCHEDULER, namespace="kube-system") if plane.store.is_shared else None
         manager = Manager(client, name="kubelet", leader=leader, supervise=plane.supervisor.keep)
-    if settings.nodes:
-        _simulate(plane, manager, settings)
     return manager
 
 
-def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> None:
+def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> SimulatedNodes:
     # Most clusters simulate no nodes, and few have a file of stages.
     from pinnace.cluster.simulation import simulate_nodes  # noqa: PLC0415
     from pinnace.node.simulated.machines import node_names  # noqa: PLC0415
 
     names = list(node_names(settings.nodes))
     if settings.stages is None:
-        simulate_nodes(plane, manager, names, usage=settings.usage)
-    else:
-        from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415
+        return simulate_nodes(plane, manager, names, usage=settings.usage)
+    from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415
 
-        lives = load_stages(settings.stages)
-        simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes, usage=settings.usage)
+    lives = load_stages(settings.stages)
+    return simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes, usage=settings.usage)
 
 
 def url_of(host: str, port: int) -> str:

@@ -123,9 +123,19 @@ class Context:
     """Everything besides its own client that a controller may need."""
 
     def __init__(
-        self, manager: Manager, *, clock: AlarmClock, files: CertificateFiles | None = None, is_in_server: bool = False
+        self,
+        manager: Manager,
+        *,
+        clock: AlarmClock,
+        files: CertificateFiles | None = None,
+        is_in_server: bool = False,
+        service_ranges: Sequence[str] = (),
     ) -> None:
-        """`files` are the cluster's certificates and keys; None where the process does not have them."""
+        """`files` are the cluster's certificates and keys; None where the process does not have them.
+
+        `service_ranges` are the addresses of Services, as far as the process knows them: no pod gets one.
+        """
+        self.service_ranges = service_ranges
         self.is_in_server = is_in_server
         self.manager = manager
         self.clock = clock
@@ -291,7 +301,11 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ),
     # nodes
     ControllerRow("node-lifecycle-controller", "node-controller", _plain(NodeLifecycle)),
-    ControllerRow("node-ipam-controller", "node-controller", _plain(NodeIpam)),
+    ControllerRow(
+        "node-ipam-controller",
+        "node-controller",
+        lambda context, client: NodeIpam(context.manager, client, reserved=context.service_ranges),
+    ),
     ControllerRow(
         "resourceclaim-controller",
         "resource-claim-controller",
@@ -360,6 +374,7 @@ def controllers_of(
     transport_of: Callable[[User], Transport] | None = None,
     only: Collection[str] = (),
     leads: bool = False,
+    service_ranges: Sequence[str] = (),
 ) -> Manager:
     """Return a manager with the built-in controllers, ready to run.
 
@@ -389,6 +404,6 @@ def controllers_of(
         user = User(service_account_name(SYSTEM_NAMESPACE, account), service_account_groups(SYSTEM_NAMESPACE))
         return client_of(user).telling(manager.informers.note_write)
 
-    context = Context(manager, clock=clock or SystemClock(), files=files, is_in_server=True)
+    context = Context(manager, clock=clock or SystemClock(), files=files, is_in_server=True, service_ranges=service_ranges)
     add_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager

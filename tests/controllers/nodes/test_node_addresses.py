@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 from tests.controllers.objects import NODE, node
 from tests.controllers.world import World
 from tests.server.in_process import control_plane
 
 from pinnace.cluster.in_process import in_process_client
-from pinnace.controllers.nodes.ipam import NodeIpam
+from pinnace.controllers.nodes.ipam import CLUSTER_CIDR, NODE_PREFIX, WIDEST_PREFIX, NodeIpam
+from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.reconcile.manager import Manager
 from pinnace.testing.clock import ManualClock
 
@@ -46,3 +49,26 @@ async def test_a_small_cluster_keeps_secrets_for_no_time(world: World) -> None:
     await world.settle()
     found = await world.client.get(NODE, "n1")
     assert found["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0"
+
+
+async def test_the_default_range_grows_with_the_number_of_nodes(clock: ManualClock) -> None:
+    async with control_plane(clock=clock) as api:
+        manager = Manager(in_process_client(api.plane.local(), clock=clock))
+        reserved = ("10.245.0.0/17", "fd00::/108")
+        manager.add(NodeIpam(manager, manager.client, reserved=reserved).controller)
+        async with manager.running():
+            for number in range(400):
+                await manager.client.create(node(f"n{number}"))
+            await manager.settle()
+            ranges = [ip_network(one["spec"]["podCIDR"]) for one in await manager.client.list(NODE)]
+    assert len(set(ranges)) == 400
+    first = [one for one in ranges if one.subnet_of(ip_network("10.244.0.0/16"))]
+    assert len(first) == 256, "the range of small clusters is used up first"
+    assert all(one.subnet_of(ip_network("10.244.0.0/14")) for one in ranges)
+    assert not any(one.overlaps(ip_network("10.245.0.0/17")) for one in ranges), "these are addresses of Services"
+
+
+def test_the_default_range_never_grows_into_that_of_services() -> None:
+    widest = ip_network(CLUSTER_CIDR).supernet(new_prefix=WIDEST_PREFIX)
+    assert not widest.overlaps(ip_network(SERVICE_RANGE))
+    assert 2 ** (NODE_PREFIX - WIDEST_PREFIX) >= 10_000, "as many simulated nodes can be asked for"

@@ -447,7 +447,15 @@ async def _serve(
 
     async with AsyncExitStack() as stack:
         with progress("starting the cluster"):
-            cluster = await stack.enter_async_context(start(settings, before_ready=write_kubeconfigs))
+            starting = asyncio.ensure_future(stack.enter_async_context(start(settings, before_ready=write_kubeconfigs)))
+            stopped = asyncio.ensure_future(stop.wait())  # Many simulated nodes take seconds to be registered.
+            await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait((starting,))
+                return
+            cluster = starting.result()
         gc.freeze()  # So do the controllers, which are loaded last.
         seconds = time.monotonic() - STARTED
         print(f"pinnace {__version__} is ready at {cluster.url} ({seconds:.2f} s). Ctrl-C stops it.")

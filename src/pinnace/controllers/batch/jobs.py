@@ -25,6 +25,7 @@ from pinnace.controllers.batch.job_tracking import (
 from pinnace.controllers.batch.job_view import COMPLETED, JobView, Verdict
 from pinnace.controllers.metric_names import JOB_SYNC_SECONDS, JOB_SYNCS, JOBS_FINISHED, ControllerMetrics
 from pinnace.controllers.workloads.adoption import Adoption
+from pinnace.controllers.workloads.batching import batch_seconds
 from pinnace.controllers.workloads.ownership import Dependents
 from pinnace.controllers.workloads.pod_control import POD, EventSource, PodControl, first_failure, slow_start
 from pinnace.controllers.workloads.pod_facts import PodFacts, index_pods, pod_facts
@@ -59,6 +60,7 @@ class Jobs:
         self._metrics = ControllerMetrics(manager.metrics, JOB_SYNCS, JOB_SYNC_SECONDS, JOBS_FINISHED)
         self._backoffs: dict[Key, tuple[str, PodBackoff]] = {}
         self._adoptable: dict[str, set[Key]] = {}
+        self._sizes: dict[Key, int] = {}
         backoff = retries.Backoff(first=1.0, longest=60.0)
         self.controller = Controller("job", self._reconcile, workers=10, backoff=backoff)
         self.controller.for_(JOB)
@@ -82,11 +84,10 @@ class Jobs:
     def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
         before = old.derive(pod_facts) if old is not None else None
         after = new.derive(pod_facts) if new is not None else None
-        seconds = (
-            BATCH_SECONDS if before is not None and after is not None and _differ_in_readiness(before, after) else 0
-        )
+        is_minor = before is not None and after is not None and _differ_in_readiness(before, after)
         jobs = {key for pod in (before, after) if pod is not None for key in self._jobs_of(pod)}
         for key in jobs:
+            seconds = BATCH_SECONDS if is_minor else batch_seconds(self._sizes.get(key, 0))
             self.controller.enqueue(key, "pod changed", after=seconds)
         if new is not None and after is not None and self._may_be_orphan(new, after):
             self._orphans.enqueue(new.key, "pod changed")
@@ -156,6 +157,7 @@ class Jobs:
         facts = snapshot.derive(job_facts) if snapshot is not None else None
         if snapshot is None or facts is None or facts.is_finished or facts.is_foreign:
             self._backoffs.pop(key, None)
+            self._sizes.pop(key, None)
             return None
         job = snapshot.object
         labels = {"completion_mode": _mode_of(job), "action": "reconciling"}
@@ -167,6 +169,7 @@ class Jobs:
 
     async def _sync(self, key: Key, job: Object) -> Result | None:
         pods = await self._claim(job)
+        self._sizes[key] = len(pods)
         now = self._clock.now()
         view = JobView(job, pods, self._backoff_of(key, job), now)
         status = open_status(job)

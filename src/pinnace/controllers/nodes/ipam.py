@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
@@ -13,19 +14,33 @@ from pinnace.reconcile.manager import Manager
 NODE = "v1/Node"
 CLUSTER_CIDR = "10.244.0.0/16"
 NODE_PREFIX = 24
+WIDEST_PREFIX = 9
+"""The default range may grow to 10.128.0.0/9, which has room for 32,768 nodes."""
 _COMPONENT = "cidrAllocator"
 
 
 class NodeIpam:
-    """One worker allocates the ranges in order. Ranges that nodes already have are reserved first."""
+    """One worker allocates the ranges in order. Ranges that nodes already have are reserved first.
+
+    Without a chosen range of the cluster, the default one is doubled whenever it is full.
+    """
 
     def __init__(
-        self, manager: Manager, client: Client, *, cidr: str = CLUSTER_CIDR, prefix: int = NODE_PREFIX
+        self,
+        manager: Manager,
+        client: Client,
+        *,
+        cidr: str = "",
+        prefix: int = NODE_PREFIX,
+        reserved: Sequence[str] = (),
     ) -> None:
+        """`cidr` is the range of the cluster, `prefix` the size of a node's range. `reserved` are those of Services."""
         self._client = client
         self._recorder = manager.recorder
-        self._network = ip_network(cidr)
+        self._network = ip_network(cidr or CLUSTER_CIDR)
+        self._may_grow = not cidr
         self._prefix = prefix
+        self._reserved = [ip_network(one) for one in reserved]
         self._nodes = manager.cache(NODE)
         self._taken: dict[str, str] = {}
         """The node of each range."""
@@ -73,17 +88,42 @@ class NodeIpam:
         self._waiting.discard(key)
 
     def _free(self) -> str | None:
-        count = 2 ** (self._prefix - self._network.prefixlen)
+        """Return a range that no node has; None if there is none."""
         if self._is_full:
             return None
+        found = self._find_free()
+        while found is None and self._grow():
+            found = self._find_free()
+        self._is_full = found is None
+        return found
+
+    def _find_free(self) -> str | None:
+        count = 2 ** (self._prefix - self._network.prefixlen)
         size = 2 ** (self._network.max_prefixlen - self._prefix)
         for _ in range(count):
             cidr = f"{self._network[self._next * size]}/{self._prefix}"
             self._next = (self._next + 1) % count
-            if cidr not in self._taken:
+            if cidr not in self._taken and not self._is_reserved(cidr):
                 return cidr
-        self._is_full = True
         return None
+
+    def _is_reserved(self, cidr: str) -> bool:
+        network = ip_network(cidr)
+        return any(_overlap(network, one) for one in self._reserved)
+
+    def _grow(self) -> bool:
+        """Double the range of the cluster; return False if it must not grow. The ranges of all nodes stay in it."""
+        if not self._may_grow or self._network.prefixlen <= WIDEST_PREFIX:
+            return False
+        before, self._network = self._network, self._network.supernet()
+        size = 2 ** (self._network.max_prefixlen - self._prefix)
+        is_lower_half = before.network_address == self._network.network_address
+        self._next = int(before.num_addresses) // size if is_lower_half else 0
+        return True
+
+
+def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
+    return one.version == other.version and one.overlaps(other)
 
 
 def _cidrs_of(node: Object) -> list[str]:

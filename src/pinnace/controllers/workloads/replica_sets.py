@@ -9,6 +9,7 @@ from functools import partial
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.adoption import Adoption
+from pinnace.controllers.workloads.batching import batch_seconds
 from pinnace.controllers.workloads.deletion_order import pods_to_delete, restarts_of
 from pinnace.controllers.workloads.ownership import Dependents, age, index_owned, owned_of
 from pinnace.controllers.workloads.pod_control import (
@@ -36,11 +37,6 @@ REPLICA_SET = "apps/v1/ReplicaSet"
 BURST = 500
 """The most pods that one reconcile creates or deletes: other objects are reconciled in between."""
 _FAILURE = "ReplicaFailure"
-_UNBATCHED = 100
-"""Up to so many pods, each change is reconciled at once. A reconcile reads all pods of a set: in a large one, changes
-wait for others, or each would cost as much as all."""
-_BATCHED_FOR_A_SECOND = 4000
-"""The size from which changes wait for a whole second. Sets of a few hundred pods wait for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +100,7 @@ class ReplicaSets:
     def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
         priority = 0 if self._pod_informer.is_synced else LOW
         for key in {key for pod in (new, old) if pod is not None for key in self._sets_of(pod)}:
-            size = self._sizes.get(key, 0)
-            seconds = min(1.0, (size / _BATCHED_FOR_A_SECOND) ** 2) if size > _UNBATCHED else 0.0
+            seconds = batch_seconds(self._sizes.get(key, 0))
             self.controller.enqueue(key, "pod changed", after=seconds, priority=priority)
 
     def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:

@@ -27,6 +27,7 @@ from pinnace.node.simulated.machines import (
     node_object,
     ready_status,
 )
+from pinnace.node.simulated.registration import Registration
 from pinnace.node.simulated.stage_runner import StageRunner
 from pinnace.node.simulated.stages import Life, decode_head
 from pinnace.reconcile.controller import Controller, Result
@@ -92,6 +93,7 @@ class SimulatedNodes:
         self._machines: dict[str, _Machine] = {}
         self._stopped: set[str] = set()
         self._shapes: dict[str, NodeShape] = {}
+        self._registration = Registration()
         self._turns = 0
         self._connections = connections
         self._node_addresses = AddressPool(NODE_NETWORK)
@@ -122,7 +124,13 @@ class SimulatedNodes:
         """Create these nodes unless they exist, and simulate them."""
         for name in names:
             self._shapes[name] = shape or NodeShape()
+            self._registration.expect(name)
             self._nodes.enqueue(Key("", name), "start")
+
+    @property
+    def registration(self) -> Registration:
+        """Return which nodes of `add` are not registered yet."""
+        return self._registration
 
     def stop(self, name: str) -> None:
         """Simulate a machine that has died: no renewals, and its pods stay as they are."""
@@ -159,6 +167,8 @@ class SimulatedNodes:
             self._node_stages.enqueue(latest.key, "changed")
         elif not is_ready(node):
             self._nodes.enqueue(latest.key, "not ready")
+            return
+        self._registration.note(name, has_range="podCIDR" in node["spec"])
 
     def _node_of_node(self, node: Object) -> str:
         return self._running(node["metadata"]["name"])
