@@ -17,7 +17,7 @@ import orjson
 from pinnace.client.rates import RateLimiter
 from pinnace.client.retries import Retries
 from pinnace.client.status_errors import error_of
-from pinnace.client.transport import Answer, BatchTransport, ConnectionLost, Stream, Transport
+from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport, batch_transport
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
@@ -83,11 +83,12 @@ class Exchange:
 
     async def write_many(self, method: str, target: str, objects: list[Object]) -> list[errors.ApiError | None] | None:
         """Create, patch or delete objects at once where the transport can; None if each needs its own request."""
-        if self.limiter is not None or not isinstance(self.transport, BatchTransport):
+        batches = batch_transport(self.transport)
+        if self.limiter is not None or batches is None:
             return None
         if self.check_write is not None:
             self.check_write()
-        found = await self.transport.write_many(method, target, objects, self.headers)
+        found = await batches.write_many(method, target, objects, self.headers)
         success = "201" if method == "POST" else "200"
         for error in found or ():
             self.answers[method, success if error is None else str(error.code)] += 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 from pinnace.model.errors import ApiError
 from pinnace.model.objects import Object
@@ -89,6 +90,16 @@ class BatchTransport(Protocol):
         Return None if each needs its own request. The caller gives the objects away. `target` names the first of them,
         unless they are created in a collection.
         """
+
+
+def batch_transport(transport: Transport) -> BatchTransport | None:
+    """Return a transport that can create several objects at once; None if this one cannot."""
+    return cast("BatchTransport", transport) if _takes_batches(type(transport)) else None
+
+
+@cache
+def _takes_batches(kind: type) -> bool:
+    return issubclass(kind, BatchTransport)  # Once for each type: a check of a Protocol costs as much as a read.
 
 
 @runtime_checkable

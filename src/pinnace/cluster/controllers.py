@@ -15,7 +15,7 @@ from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
-from pinnace.client.transport import Answer, BatchTransport, Stream, Transport
+from pinnace.client.transport import Answer, Stream, Transport, batch_transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.supervisor import Supervisor
 from pinnace.controllers.autoscaling.horizontal import HorizontalPodAutoscalers
@@ -108,9 +108,8 @@ class Unwarned:
         self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
     ) -> list[ApiError | None] | None:
         """As a `BatchTransport`, if the inner transport is one."""
-        if not isinstance(self._inner, BatchTransport):
-            return None
-        return await self._inner.write_many(method, target, objects, headers)
+        batches = batch_transport(self._inner)
+        return None if batches is None else await batches.write_many(method, target, objects, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         return await self._inner.stream(target, headers, silence=silence)

@@ -29,8 +29,6 @@ _BURST = 25.0
 _PER_SECOND = 1 / 300
 _WAITING = 1000
 """So many events wait at most: the next ones are lost, unless their source waits for `room`."""
-_LANES = 4
-"""So many events are written at once: one after the other would allow one per commit of the server."""
 _AT_ONCE = 64
 """So many new events are created together, at most."""
 _LONGEST = 1024
@@ -82,7 +80,7 @@ class EventRecorder:
         self._client = client
         self._component = component
         self._instance = f"{component}-{socket.gethostname()}-{os.getpid()}"
-        self._lanes: list[asyncio.Queue[tuple[_EventKey, Object]]] = [asyncio.Queue() for _ in range(_LANES)]
+        self._recorded: asyncio.Queue[tuple[_EventKey, Object]] = asyncio.Queue()
         self._waiting = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -111,8 +109,7 @@ class EventRecorder:
         self._waiting += 1
         if self._waiting >= _WAITING // 2:
             self._has_room.clear()
-        # Events of one object stay in order: they share a lane.
-        self._lanes[hash(event_key.uid) % _LANES].put_nowait((event_key, _reference(obj)))
+        self._recorded.put_nowait((event_key, _reference(obj)))
 
     @property
     def has_room(self) -> bool:
@@ -125,20 +122,16 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write the recorded events, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for lane in self._lanes:
-                group.create_task(self._run_lane(lane))
-
-    async def _run_lane(self, lane: asyncio.Queue[tuple[_EventKey, Object]]) -> None:
+        recorded = self._recorded
         while True:
-            batch = [await lane.get()]
-            while len(batch) < _AT_ONCE and not lane.empty():
-                batch.append(lane.get_nowait())
+            batch = [await recorded.get()]
+            while len(batch) < _AT_ONCE and not recorded.empty():
+                batch.append(recorded.get_nowait())
             try:
                 await self._write_all(batch)
             finally:
                 for _ in batch:
-                    lane.task_done()
+                    recorded.task_done()
                 self._waiting -= len(batch)
                 if self._waiting < _WAITING // 2:
                     self._has_room.set()
@@ -167,8 +160,7 @@ class EventRecorder:
 
     async def idle(self) -> None:
         """Return when all recorded events are written."""
-        for lane in self._lanes:
-            await lane.join()
+        await self._recorded.join()
 
     def _is_allowed(self, about: str) -> bool:
         now = self._client.clock.monotonic()
@@ -232,7 +224,7 @@ class EventRecorder:
                 return found
         except _LOSSES as error:
             return [error] * len(events)
-        return [await self._create_one(event) for event in events]
+        return await asyncio.gather(*map(self._create_one, events))
 
     async def _create_one(self, event: Object) -> Exception | None:
         try:

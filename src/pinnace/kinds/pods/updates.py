@@ -25,13 +25,17 @@ _MAY_CHANGE = (
 _REQUIREMENT = GoStruct("Key='' Operator='' Values")
 _TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
 _LONGEST_DEADLINE = 2**31 - 1
+_VALIDATED_METADATA = ("labels", "annotations")
+"""The metadata that the rules of pods depend on. All other metadata is validated for every kind."""
 _ONLY_RESOURCES = "only cpu and memory resources are mutable"
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     """Return every error of a change through the pod's main URL."""
-    errs = validate_pod(new)
     spec, before = new["spec"], old["spec"]
+    if spec == before and all(new["metadata"].get(name) == old["metadata"].get(name) for name in _VALIDATED_METADATA):
+        return []  # Most changes are of a finalizer or an owner, and the rest was validated when it was stored.
+    errs = validate_pod(new)
     validate_annotation_change(new, old, errs)
     for field in ("containers", "initContainers"):
         containers = spec.get(field) or []

@@ -72,9 +72,18 @@ class BodyDecoder:
         return body.obj
 
     def patched(
-        self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, oddities: tuple[str, ...] = ()
+        self,
+        call: Call,
+        wanted: Object,
+        shown: Any,
+        kind: Kind | None = None,
+        oddities: tuple[str, ...] = (),
+        live: Object | None = None,
     ) -> Object:
-        """Decode the result of a patch as its kind. `format_value` is quoted in errors instead of the result."""
+        """Decode the result of a patch as its kind. `shown` is quoted in errors instead of the result.
+
+        `live` is the object before, if the result may share parts with it: those are decoded already.
+        """
         kind = kind or kind_of(call)
         is_custom = call.resource.custom is not None and kind == call.resource.kind
         validation = strictness(call)
@@ -84,7 +93,8 @@ class BodyDecoder:
             if shown is None and not is_custom:
                 self._check_still(kind, wanted)
             self.modernize(call, wanted)
-            unknown = self.decoder_of(kind)(wanted)
+            decode = self.decoder_of(kind)
+            unknown = decode(wanted) if live is None or is_custom else _decode_changed(decode, wanted, live)
             if unknown or oddities:
                 errs = [*oddities, *(f'unknown field "{path}"' for path in unknown)]
                 if validation == "Strict":
@@ -145,6 +155,19 @@ def metadata_of(obj: Object) -> Object:
     if not isinstance(metadata, dict):
         raise errors.BadRequest("metadata must be an object")
     return metadata
+
+
+def _decode_changed(decode: Decoder, wanted: Object, live: Object) -> list[str]:
+    """Decode the parts that are not those of the object before, in place; return the paths of unknown fields."""
+    changed = {name: part for name, part in wanted.items() if part is not live.get(name)}
+    names = list(changed)
+    unknown = decode(changed)
+    for name in names:  # Each in its place: the order of fields is that of the stored bytes.
+        if name in changed:
+            wanted[name] = changed[name]
+        else:
+            del wanted[name]
+    return unknown
 
 
 def check_kind(applied: Object, kind: Kind) -> None:

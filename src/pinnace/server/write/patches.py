@@ -43,9 +43,11 @@ class Patches:
         refuse_force(call)
         document, oddities = read_patch(call.request.body, content_type)
 
-        def decode(wanted: Object) -> Object:
+        def decode(wanted: Object, live: Object) -> Object:
             quoted = document if content_type == edits.STRATEGIC_PATCH else None
-            decoded = self._decoder.patched(call, wanted, quoted, oddities=oddities)
+            known = live if call.resource.kind == call.resource.stored else None
+            decoded = self._decoder.patched(call, wanted, quoted, oddities=oddities, live=known)
+            decoded = edits.separate(decoded, live)
             metadata = metadata_of(decoded)
             match_name(call, metadata)
             match_namespace(call, metadata)
