@@ -6,10 +6,10 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -17,9 +17,18 @@ import orjson
 from pinnace.client.rates import RateLimiter
 from pinnace.client.retries import Retries
 from pinnace.client.status_errors import error_of
-from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport, batch_transport
+from pinnace.client.transport import (
+    Answer,
+    ConnectionLost,
+    EventStream,
+    Stream,
+    Transport,
+    batch_transport,
+    watch_transport,
+)
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Object
 
 JSON = "application/json"
@@ -30,6 +39,7 @@ _LOST = "<error>"
 _log = logging.getLogger(__name__)
 
 Parameters = Mapping[str, str | int | bool | None]
+Opened = TypeVar("Opened")
 
 
 def target_of(path: str, parameters: Parameters) -> str:
@@ -97,18 +107,38 @@ class Exchange:
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
         """Open one connection within a block. It is not retried: the caller knows where to resume."""
+        stream = await self._open(self.transport.stream(target, {**self.headers, "accept": accept}, silence=silence))
         try:
-            stream = await self.transport.stream(target, {**self.headers, "accept": accept}, silence=silence)
+            yield stream
+        finally:
+            await stream.close()
+
+    @asynccontextmanager
+    async def watch(self, target: str, *, accept: str, silence: float) -> AsyncIterator[EventStream]:
+        """Like `stream`, for a watch: a server in this process need not encode its events."""
+        watches = watch_transport(self.transport)
+        headers = {**self.headers, "accept": accept}
+        stream = await (
+            self._open(self.transport.stream(target, headers, silence=silence))
+            if watches is None
+            else self._open(watches.watch(target, headers))
+        )
+        try:
+            yield stream
+        finally:
+            await stream.close()
+
+    async def _open(self, opening: Awaitable[Opened | Answer]) -> Opened:
+        """Count the answer to a request for a stream; raise the error that it stands for."""
+        try:
+            stream = await opening
         except ConnectionLost:
             self.answers["GET", _LOST] += 1
             raise
         self.answers["GET", str(stream.status) if isinstance(stream, Answer) else "200"] += 1
         if isinstance(stream, Answer):
             raise error_of(stream)
-        try:
-            yield stream
-        finally:
-            await stream.close()
+        return stream
 
     async def _send(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         sent = {**self.headers, **headers}
@@ -167,8 +197,22 @@ def no_object(body: bytes, error: Exception) -> errors.Unavailable:
 
 async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
     """Yield the complete lines of a stream, whatever its chunks. A last line without its end was truncated: skip it."""
+    async for line in parts_of(stream):
+        assert isinstance(line, bytes), "a Stream has no events beside its lines"
+        yield line
+
+
+async def parts_of(stream: EventStream) -> AsyncGenerator[bytes | ObjectEvent, None]:
+    """Yield the complete lines of a watch, and its events that are none."""
     begun: list[bytes] = []
+    events = 0
     async for chunk in stream:
+        if isinstance(chunk, ObjectEvent):
+            yield chunk
+            events += 1
+            if events % 64 == 0:
+                await asyncio.sleep(0)  # After a burst all events are there: let other tasks run.
+            continue
         *whole, rest = chunk.split(b"\n")
         if whole:
             begun.append(whole[0])

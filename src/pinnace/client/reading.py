@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pinnace.client.addressing import Addressing
-from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, target_of
+from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, parts_of, target_of
 from pinnace.client.following import Event, Followed, follow
 from pinnace.client.mapping import KindName, ServedKind, kind_from
-from pinnace.client.snapshots import DecodeError, ListMetadata, Snapshot, decode_event, decode_list, read_snapshot
+from pinnace.client.snapshots import (
+    DecodeError,
+    ListMetadata,
+    Snapshot,
+    decode_event,
+    decode_list,
+    read_snapshot,
+    shared_snapshot,
+)
 from pinnace.client.status_errors import error_of_status
 from pinnace.client.typed import Resource, Unfit, typed, typed_list
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Kind, Object
 
 SILENCE = 90.0
@@ -263,10 +272,13 @@ class Reading(Addressing):
         accept = _METADATA_ONLY if selection.get("metadata_only") else JSON
         namespaces: dict[str, str] = {}
         async with (
-            self._exchange.stream(target, accept=accept, silence=SILENCE) as stream,
-            aclosing(lines_of(stream)) as lines,
+            self._exchange.watch(target, accept=accept, silence=SILENCE) as stream,
+            aclosing(parts_of(stream)) as parts,
         ):
-            async for line in lines:
+            async for line in parts:
+                if isinstance(line, ObjectEvent):
+                    yield Event(line.type, shared_snapshot(line, namespaces))
+                    continue
                 try:
                     event = decode_event(line)
                     snapshot = read_snapshot(event.object, served.kind, namespaces)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 import orjson
 
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Key, Kind, Object
 
 Derived = TypeVar("Derived")
@@ -103,6 +104,12 @@ def snapshot_of(obj: Object) -> Snapshot:
     metadata = obj["metadata"]
     key = Key(metadata.get("namespace", ""), metadata.get("name", ""))
     return Snapshot(b"" + orjson.dumps(obj), key, metadata.get("resourceVersion", ""))
+
+
+def shared_snapshot(event: ObjectEvent, namespaces: dict[str, str]) -> Snapshot:
+    """Return the snapshot of an event of a server in this process. Both share the bytes."""
+    namespace, _, name = event.key.rpartition("/")
+    return Snapshot(event.body, Key(namespaces.setdefault(namespace, namespace), name), str(event.revision))
 
 
 def read_snapshot(raw: msgspec.Raw, kind: Kind, namespaces: dict[str, str]) -> Snapshot:

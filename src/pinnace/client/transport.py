@@ -8,6 +8,7 @@ from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
 from pinnace.model.errors import ApiError
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Object
 
 
@@ -43,6 +44,15 @@ class Stream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield its bytes in arbitrary chunks until the answer ends. Raise ConnectionLost if it is truncated."""
+
+    async def close(self) -> None: ...
+
+
+class EventStream(Protocol):
+    """A watch: chunks of lines, or events that were never encoded as lines. Close it when done."""
+
+    def __aiter__(self) -> AsyncIterator[bytes | ObjectEvent]:
+        """Yield until the watch ends. Raise ConnectionLost if it is truncated."""
 
     async def close(self) -> None: ...
 
@@ -90,6 +100,19 @@ class BatchTransport(Protocol):
         Return None if each needs its own request. The caller gives the objects away. `target` names the first of them,
         unless they are created in a collection.
         """
+
+
+@runtime_checkable
+class WatchTransport(Protocol):
+    """A transport that can also watch objects without encoding each event: one to a server in this process."""
+
+    async def watch(self, target: str, headers: Mapping[str, str]) -> EventStream | Answer:
+        """Watch; return an answer instead if the server rejects the request."""
+
+
+def watch_transport(transport: Transport) -> WatchTransport | None:
+    """Return a transport that can watch objects without encoding them; None if this one cannot."""
+    return transport if isinstance(transport, WatchTransport) else None
 
 
 def batch_transport(transport: Transport) -> BatchTransport | None:

@@ -285,9 +285,7 @@ async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Se
         await asyncio.to_thread(import_module, "pinnace.cluster.controllers")
         from pinnace.cluster.controllers import controllers_of  # noqa: PLC0415
 
-        manager = controllers_of(
-            plane, files, leads=plane.store.is_shared, service_ranges=settings.service_ranges
-        )
+        manager = controllers_of(plane, files, leads=plane.store.is_shared, service_ranges=settings.service_ranges)
     else:
         client = in_process_client(plane.local(), field_manager="kubelet")
         leader = LeaderElection(client, SCHEDULER, namespace="kube-system") if plane.store.is_shared else None

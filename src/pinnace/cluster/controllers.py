@@ -14,8 +14,9 @@ from pinnace.auth.certificates.authority import CertificateFiles, load_pair
 from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
+from pinnace.client.reading import SILENCE
 from pinnace.client.retries import Retries
-from pinnace.client.transport import Answer, Stream, Transport, batch_transport
+from pinnace.client.transport import Answer, EventStream, Stream, Transport, batch_transport, watch_transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.supervisor import Supervisor
 from pinnace.controllers.autoscaling.horizontal import HorizontalPodAutoscalers
@@ -110,6 +111,13 @@ class Unwarned:
         """As a `BatchTransport`, if the inner transport is one."""
         batches = batch_transport(self._inner)
         return None if batches is None else await batches.write_many(method, target, objects, headers)
+
+    async def watch(self, target: str, headers: Mapping[str, str]) -> EventStream | Answer:
+        """As a `WatchTransport`, if the inner transport is one."""
+        watches = watch_transport(self._inner)
+        return await (
+            self.stream(target, headers, silence=SILENCE) if watches is None else watches.watch(target, headers)
+        )
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         return await self._inner.stream(target, headers, silence=silence)
@@ -403,6 +411,8 @@ def controllers_of(
         user = User(service_account_name(SYSTEM_NAMESPACE, account), service_account_groups(SYSTEM_NAMESPACE))
         return client_of(user).telling(manager.informers.note_write)
 
-    context = Context(manager, clock=clock or SystemClock(), files=files, is_in_server=True, service_ranges=service_ranges)
+    context = Context(
+        manager, clock=clock or SystemClock(), files=files, is_in_server=True, service_ranges=service_ranges
+    )
     add_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager

@@ -7,12 +7,13 @@ import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from pinnace.client.client import Client
-from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream
+from pinnace.client.transport import Answer, ConnectionLost, EventStream, Socket, Stream
 from pinnace.model.clock import AlarmClock
 from pinnace.model.errors import ApiError
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Object
 from pinnace.server.http.messages import Headers, Response
-from pinnace.server.local import LocalApi, LocalConnection, LocalStream
+from pinnace.server.local import LocalApi, LocalConnection, LocalStream, LocalWatch
 
 
 class InProcessTransport:
@@ -32,6 +33,10 @@ class InProcessTransport:
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         stream = await self._api.stream(target, headers)
         return _answer_of(stream) if isinstance(stream, Response) else _InProcessStream(stream)
+
+    async def watch(self, target: str, headers: Mapping[str, str]) -> EventStream | Answer:
+        watch = await self._api.watch(target, headers)
+        return _answer_of(watch) if isinstance(watch, Response) else _InProcessWatch(watch)
 
     async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
         asked = {
@@ -89,6 +94,21 @@ class _InProcessStream:
 
     async def close(self) -> None:
         await self._stream.close()
+
+
+class _InProcessWatch:
+    def __init__(self, watch: LocalWatch) -> None:
+        self._watch = watch
+
+    async def __aiter__(self) -> AsyncIterator[bytes | ObjectEvent]:
+        try:
+            async for part in self._watch.parts():
+                yield part
+        except OSError as error:
+            raise ConnectionLost(str(error), was_sent=True) from error
+
+    async def close(self) -> None:
+        await self._watch.close()
 
 
 def in_process_client(

@@ -193,7 +193,10 @@ class Informer:
                 del self._own[new.key]
                 cached = self.cache.snapshot(new.key)
                 if cached is not None and cached.version == new.version:
-                    new = cached  # The own write itself: its facts and index entries are known already.
+                    # The own write itself: its facts and index entries are known already. In the server's process the
+                    # watch shares its bytes with the server.
+                    cached.body = new.body
+                    new = cached
                 else:
                     self.cache.put(new)
             else:

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.errors import ApiError
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
 from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
@@ -94,6 +95,15 @@ class LocalApi:
             raise TypeError(f"GET {target} takes over a connection, and there is none here")
         return LocalStream(answer)
 
+    async def watch(self, target: str, headers: Mapping[str, str]) -> LocalWatch | Response:
+        """Return the events of a watch as they come, or the error response."""
+        answer = await self._answer("GET", target, b"", headers)
+        if isinstance(answer, Response):
+            return answer
+        if not isinstance(answer, StreamingResponse):
+            raise TypeError(f"GET {target} is no watch")
+        return LocalWatch(answer)
+
     async def upgrade(self, target: str, headers: Mapping[str, str]) -> LocalConnection | Response:
         """Return the connection after an upgrade to another protocol, or the error response."""
         answer = await self._answer("GET", target, b"", headers, upgrade=True)
@@ -172,7 +182,7 @@ class LocalStream:
 
     def __init__(self, stream: StreamingResponse) -> None:
         self.status = stream.status
-        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._chunks: asyncio.Queue[bytes | ObjectEvent | None] = asyncio.Queue()
         self._callbacks: list[Callable[[], None]] = []
         self._buffered = 0
         self._taken = asyncio.Event()
@@ -193,11 +203,18 @@ class LocalStream:
         self.finish()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (chunk := await self._chunks.get()) is not None:
-            self._buffered -= len(chunk)
-            self._taken.set()
+        async for chunk in self.parts():
+            assert isinstance(chunk, bytes), "only a LocalWatch has events that are not framed"
             yield chunk
             del chunk  # It may be large, and the next one may be long in coming.
+
+    async def parts(self) -> AsyncGenerator[bytes | ObjectEvent, None]:
+        """Yield chunks, and the events of a `LocalWatch`."""
+        while (part := await self._chunks.get()) is not None:
+            self._buffered -= len(part.body) if isinstance(part, ObjectEvent) else len(part)
+            self._taken.set()
+            yield part
+            del part
         if self._error is not None:
             raise ConnectionResetError(f"the stream broke off: {self._error}") from self._error
 
@@ -244,3 +261,12 @@ class LocalStream:
         """End the stream and wait for the task that fills it."""
         self.finish()
         await self._tasks.close()
+
+
+class LocalWatch(LocalStream):
+    """A watch whose reader takes cached objects. Iterate over its `parts`."""
+
+    def write_object(self, event: ObjectEvent) -> None:
+        if not self._closed:
+            self._buffered += len(event.body)
+            self._chunks.put_nowait(event)

@@ -13,6 +13,7 @@ from typing import NotRequired, TypedDict, Unpack
 import orjson
 
 from pinnace.model import errors
+from pinnace.model.object_events import ObjectEvent
 from pinnace.server.cache.representations import Representation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache
 from pinnace.server.http.messages import frame
@@ -87,7 +88,7 @@ class CacheWatcher:
             old = old.at(event.revision)
         return self._frame(event, "DELETED", old)
 
-    def _frame(self, event: CacheEvent, kind: str, entry: CachedObject) -> bytes:
+    def _frame(self, event: CacheEvent, kind: str, entry: CachedObject) -> bytes | None:
         shared = (kind, self.representation.name)
         if event.frames is None:
             event.frames = {}
@@ -111,6 +112,21 @@ class CacheWatcher:
             return False
         self.representation, self.later = self.later, None
         return True
+
+
+class ObjectWatcher(CacheWatcher):
+    """A watcher in this process that takes cached objects: nothing is framed for it."""
+
+    __slots__ = ("_take",)
+
+    def __init__(self, take: Callable[[ObjectEvent], None], **options: Unpack[WatcherOptions]) -> None:
+        super().__init__(**options)
+        self._take = take
+
+    def _frame(self, event: CacheEvent, kind: str, entry: CachedObject) -> bytes | None:
+        """Hand the event over at once; there is no frame to deliver."""
+        self._take(ObjectEvent(kind, event.key, entry.revision, entry.body))
+        return None
 
 
 class ConvertingWatcher(CacheWatcher):

@@ -94,6 +94,11 @@ class ObjectRepresentation:
     def moment(self) -> object:
         return None
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether an object is sent as it is stored."""
+        return self._is_stored
+
     def encode_object(self, entry: CachedObject) -> bytes:
         if self._resource.custom is not None:
             return encode_served(entry, self._resource, self._resource.custom)

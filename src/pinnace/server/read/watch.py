@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import orjson
 
 from pinnace.model import errors
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Object
 from pinnace.model.work_slices import SliceQueue
-from pinnace.server.cache.fanout import CacheWatcher, ConvertingWatcher, Fanout, event_line
-from pinnace.server.cache.representations import Representation, TableRepresentation
+from pinnace.server.cache.fanout import (
+    CacheWatcher,
+    ConvertingWatcher,
+    Fanout,
+    ObjectWatcher,
+    WatcherOptions,
+    event_line,
+)
+from pinnace.server.cache.representations import ObjectRepresentation, Representation, TableRepresentation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, restamp, stamp
 from pinnace.server.http.messages import ResponseStream, frame
 from pinnace.server.read.options import WatchOptions, too_large_revision
@@ -28,6 +37,13 @@ MOST_AT_ONCE = 256
 """More initial objects are sent in slices, no faster than the client reads."""
 CHUNK = 256 * 1024
 """The size of these slices."""
+
+
+@runtime_checkable
+class ObjectSink(Protocol):
+    """A stream whose reader, in this process, also takes events that are not framed."""
+
+    def write_object(self, event: ObjectEvent) -> None: ...
 
 
 class WatchLimits(NamedTuple):
@@ -63,19 +79,27 @@ class Watch:
         self._seen = 0
         self._began = 0
         """The revision before the first change that is sent."""
-        self._watcher = (
-            ConvertingWatcher if representation.needs_preparation or chosen.prepare is not None else CacheWatcher
-        )(
+
+    def _make_watcher(self, stream: ResponseStream) -> CacheWatcher:
+        representation, chosen = self._representation, self._chosen
+        options = WatcherOptions(
             namespace=chosen.namespace,
             matches=chosen.matches,
             representation=representation,
             later=representation.without_headers() if isinstance(representation, TableRepresentation) else None,
             deliver=self._deliver,
-            finish=lambda: self._stream.finish(),
+            finish=stream.finish,
         )
+        if representation.needs_preparation or chosen.prepare is not None:
+            return ConvertingWatcher(**options)
+        is_stored = isinstance(representation, ObjectRepresentation) and representation.is_stored
+        if is_stored and isinstance(stream, ObjectSink):
+            return ObjectWatcher(partial(self._deliver_object, stream.write_object), **options)
+        return CacheWatcher(**options)
 
     def start(self, stream: ResponseStream) -> Awaitable[None] | None:
         self._stream = stream
+        self._watcher = self._make_watcher(stream)
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._limits.total
         stream.on_close(self._end)
@@ -264,6 +288,12 @@ class Watch:
     def _fail(self, error: errors.ApiError) -> None:
         self._stream.write(frame(event_line("ERROR", orjson.dumps(error.status))))
         self._stream.finish()
+
+    def _deliver_object(self, write: Callable[[ObjectEvent], None], event: ObjectEvent) -> None:
+        write(event)
+        if self._stream.buffered > self._allowed:
+            self._stream.finish()
+            self._end()
 
     def _deliver(self, chunk: bytes) -> None:
         self._stream.write(chunk)
