@@ -21,6 +21,8 @@ from pinnace.store.view import StoreView, cut
 from pinnace.store.viewed import ViewedStore
 
 _REVISION = attrgetter("revision")
+HISTORY_BYTES = 64 << 20
+"""The values that the history keeps at most. Its oldest quarter is compacted when it grows larger."""
 
 
 class MemoryStore(ViewedStore):
@@ -28,9 +30,11 @@ class MemoryStore(ViewedStore):
 
     is_shared = False
 
-    def __init__(self, view: StoreView | None = None) -> None:
+    def __init__(self, view: StoreView | None = None, *, history_bytes: int = HISTORY_BYTES) -> None:
         super().__init__(view or StoreView({}, revision=0, compacted=0), self._history)
         self._log: Batch = []
+        self._log_bytes = 0
+        self._most_bytes = history_bytes
         self._closed = False
 
     @classmethod
@@ -74,8 +78,13 @@ class MemoryStore(ViewedStore):
         self._check_open()
         revision = min(revision, self._view.revision)
         if revision > self._view.compacted:
-            self._view.compacted = revision
-            del self._log[: bisect_right(self._log, revision, key=_REVISION)]
+            self._forget(bisect_right(self._log, revision, key=_REVISION), revision)
+
+    def _forget(self, count: int, revision: int) -> None:
+        """Forget the first changes of the history, which reach up to a revision."""
+        self._view.compacted = revision
+        self._log_bytes -= sum(map(_size, self._log[:count]))
+        del self._log[:count]
 
     async def check_read(self) -> None:
         """As `Store.check_read`."""
@@ -106,6 +115,10 @@ class MemoryStore(ViewedStore):
     def _commit(self, change: Change) -> None:
         self._view.revision = change.revision
         self._log.append(change)
+        self._log_bytes += _size(change)
+        if self._log_bytes > self._most_bytes:
+            count = len(self._log) // 4 + 1
+            self._forget(count, self._log[count - 1].revision)
         self._watchers.publish([change])
 
     def _since(self, revision: int) -> Batch:
@@ -113,3 +126,8 @@ class MemoryStore(ViewedStore):
 
     async def _history(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
         return [change for change in self._since(after) if change.key.startswith(prefix)], until
+
+
+def _size(change: Change) -> int:
+    """Return the bytes of the value that a change replaces: the new value is kept anyway, as long as it is current."""
+    return len(change.previous.value) if change.previous is not None else 0
