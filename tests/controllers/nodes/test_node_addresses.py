@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from ipaddress import IPv4Network
 
 from tests.controllers.objects import NODE, node
 from tests.controllers.world import World
@@ -60,15 +60,15 @@ async def test_the_default_range_grows_with_the_number_of_nodes(clock: ManualClo
             for number in range(400):
                 await manager.client.create(node(f"n{number}"))
             await manager.settle()
-            ranges = [ip_network(one["spec"]["podCIDR"]) for one in await manager.client.list(NODE)]
+            ranges = [IPv4Network(one["spec"]["podCIDR"]) for one in await manager.client.list(NODE)]
     assert len(set(ranges)) == 400
-    first = [one for one in ranges if one.subnet_of(ip_network("10.244.0.0/16"))]
+    first = [one for one in ranges if one.subnet_of(IPv4Network("10.244.0.0/16"))]
     assert len(first) == 256, "the range of small clusters is used up first"
-    assert all(one.subnet_of(ip_network("10.244.0.0/14")) for one in ranges)
-    assert not any(one.overlaps(ip_network("10.245.0.0/17")) for one in ranges), "these are addresses of Services"
+    assert all(one.subnet_of(IPv4Network("10.244.0.0/14")) for one in ranges)
+    assert not any(one.overlaps(IPv4Network("10.245.0.0/17")) for one in ranges), "these are addresses of Services"
 
 
 def test_the_default_range_never_grows_into_that_of_services() -> None:
-    widest = ip_network(CLUSTER_CIDR).supernet(new_prefix=WIDEST_PREFIX)
-    assert not widest.overlaps(ip_network(SERVICE_RANGE))
+    widest = IPv4Network(CLUSTER_CIDR).supernet(new_prefix=WIDEST_PREFIX)
+    assert not widest.overlaps(IPv4Network(SERVICE_RANGE))
     assert 2 ** (NODE_PREFIX - WIDEST_PREFIX) >= 10_000, "as many simulated nodes can be asked for"

@@ -101,7 +101,7 @@ def separate(wanted: Object, live: Object) -> Object:
     separated = dict(wanted)
     for name in ("metadata", "spec", "status"):
         part = separated.get(name)
-        if isinstance(part, dict) and part is live.get(name):
+        if part is live.get(name) and isinstance(part, dict):
             separated[name] = dict(part)
     return separated
 
