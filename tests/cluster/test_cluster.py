@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
+from pinnace.cluster import cluster as clusters
 from pinnace.cluster.cluster import CannotListen, RunningCluster, running
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
@@ -56,6 +57,33 @@ async def test_work_before_readiness_is_done_when_the_cluster_is_ready() -> None
     async with running(Settings(), before_ready=told.append) as cluster:
         assert told == [cluster.access]
         assert (await InProcess(cluster.plane).get("/readyz")).body == b"ok"
+
+
+async def test_a_cluster_is_ready_once_its_simulated_nodes_are() -> None:
+    told: list[ClusterAccess] = []
+    async with running(Settings(nodes=10), before_ready=told.append) as cluster:
+        nodes = (await InProcess(cluster.plane).get("/api/v1/nodes")).json["items"]
+        assert told == [cluster.access]
+        assert (await InProcess(cluster.plane).get("/readyz")).body == b"ok"
+    assert len(nodes) == 10
+    assert len({node["spec"]["podCIDR"] for node in nodes}) == 10
+    assert all(
+        {"type": "Ready", "status": "True"}.items() <= node["status"]["conditions"][-1].items() for node in nodes
+    )
+
+
+async def test_simulated_nodes_without_controllers_need_no_range_of_addresses() -> None:
+    async with running(Settings(nodes=2, controllers=False)) as cluster:
+        assert len((await InProcess(cluster.plane).get("/api/v1/nodes")).json["items"]) == 2
+
+
+async def test_a_cluster_starts_although_its_simulated_nodes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(clusters, "REGISTER_SECONDS", 0.0)
+    async with running(Settings(nodes=3)) as cluster:
+        assert (await InProcess(cluster.plane).get("/readyz")).body == b"ok"
+    assert "3 simulated nodes are not registered" in caplog.text
 
 
 async def test_a_cluster_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
+STOP_POD_SECONDS = 0.5
+"""How long the containers of a simulated pod take to stop: clients see the pod with its deletionTimestamp meanwhile."""
 REGISTER_SECONDS = 60.0
 """How long a start waits for its simulated nodes."""
 
@@ -296,11 +298,13 @@ async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Se
 def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> SimulatedNodes:
     # Most clusters simulate no nodes, and few have a file of stages.
     from pinnace.cluster.simulation import simulate_nodes  # noqa: PLC0415
+    from pinnace.node.simulated.fast import FastLife, Pace  # noqa: PLC0415
     from pinnace.node.simulated.machines import node_names  # noqa: PLC0415
 
     names = list(node_names(settings.nodes))
     if settings.stages is None:
-        return simulate_nodes(plane, manager, names, usage=settings.usage)
+        life = FastLife(Pace(delete=STOP_POD_SECONDS))
+        return simulate_nodes(plane, manager, names, life=life, usage=settings.usage)
     from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415
 
     lives = load_stages(settings.stages)
