@@ -65,6 +65,16 @@ def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path, kubeconfig
     assert not server.kubeconfig.exists()
 
 
+def test_a_server_that_is_stopped_while_it_registers_nodes_exits_well(tmp_path: Path) -> None:
+    port = free_port()
+    server = ServerProcess.start(tmp_path, "--ephemeral", "--nodes", "5000", port=port)
+    while "HTTP Error" not in (said := _readiness(f"https://127.0.0.1:{port}")):
+        assert not server.ends_within(0.01), said
+    assert server.stop() == 0
+    assert "Traceback" not in server.log.read_text()
+    assert "is ready" not in server.log.read_text()
+
+
 def test_a_server_that_is_reported_to_stop_ends_its_watches_and_exits_well(tmp_path: Path) -> None:
     server = ServerProcess.start(tmp_path, "--ephemeral")
     content = yaml.safe_load(server.await_kubeconfig().read_text())
