@@ -34,7 +34,7 @@ from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
 LEASE_SECONDS = 40
-RENEW_SECONDS = 20.0
+RENEW_SECONDS = 25.0
 """Half of the time after which a node without renewals counts as unknown."""
 _LEASES_PER_TURN = 25
 _LEASE = "coordination.k8s.io/v1/Lease"
