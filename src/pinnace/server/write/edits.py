@@ -80,7 +80,8 @@ def patch(call: Call, content_type: str, document: Any, decode: DecodePatched) -
         return wanted
 
     resource = call.resource
-    return CopyingEdit(edit) if (resource.stored.group, resource.plural) in _COPIED_KINDS else edit
+    is_copied = resource.kind == resource.stored and (resource.group, resource.plural) in _COPIED_KINDS
+    return CopyingEdit(edit) if is_copied else edit
 
 
 _COPIED_KINDS = frozenset(
