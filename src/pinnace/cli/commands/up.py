@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import sys
 import time
 from collections.abc import Coroutine, Sequence
@@ -31,6 +30,7 @@ from pinnace.cli.own_node import NodeFlag, checked_egress, own_node_name
 from pinnace.cli.progress import progress
 from pinnace.cli.sharing_flags import AdvertiseAddress, PortSharing, ShutdownDelay, advertise_address, shutdown_delay
 from pinnace.cli.simulation_flags import StagesFile, UsageFile, simulation_error
+from pinnace.cli.stop_signals import StartStopped, StopSignals
 from pinnace.cli.store_flags import with_store_flags
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
@@ -414,6 +414,8 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serving)
+    except StartStopped:
+        return
     except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, InvalidUsage, OSError) as error:
         _fail(str(error))
 
@@ -426,10 +428,7 @@ async def _serve(
     *,
     merge: bool,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    signals = StopSignals()
     paths = []
     if settings.data_dir is not None:
         paths.append(settings.data_dir / "kubeconfig")
@@ -446,22 +445,15 @@ async def _serve(
             kubeconfig.write(path, access)
 
     async with AsyncExitStack() as stack:
-        with progress("starting the cluster"):
-            starting = asyncio.ensure_future(stack.enter_async_context(start(settings, before_ready=write_kubeconfigs)))
-            stopped = asyncio.ensure_future(stop.wait())  # Many simulated nodes take seconds to be registered.
-            await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if not starting.done():
-                starting.cancel()
-                await asyncio.wait((starting,))
-                return
-            cluster = starting.result()
+        # Many simulated nodes take seconds to be registered.
+        with progress("starting the cluster"), signals.ending_start():
+            cluster = await stack.enter_async_context(start(settings, before_ready=write_kubeconfigs))
         gc.freeze()  # So do the controllers, which are loaded last.
         seconds = time.monotonic() - STARTED
         print(f"pinnace {__version__} is ready at {cluster.url} ({seconds:.2f} s). Ctrl-C stops it.")
         print(first_commands(settings, paths[-1] if paths else None, is_merged=merge), flush=True)
         await _run_extensions(stack, cluster.access, extensions)
-        await stop.wait()
+        await signals.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
 
 

@@ -27,7 +27,7 @@ from pinnace.node.simulated.machines import (
     node_object,
     ready_status,
 )
-from pinnace.node.simulated.registration import Registration
+from pinnace.node.simulated.registration import SimulatedRegistration
 from pinnace.node.simulated.stage_runner import StageRunner
 from pinnace.node.simulated.stages import Life, decode_head
 from pinnace.reconcile.controller import Controller, Result
@@ -93,7 +93,7 @@ class SimulatedNodes:
         self._machines: dict[str, _Machine] = {}
         self._stopped: set[str] = set()
         self._shapes: dict[str, NodeShape] = {}
-        self._registration = Registration()
+        self._registration = SimulatedRegistration()
         self._turns = 0
         self._connections = connections
         self._node_addresses = AddressPool(NODE_NETWORK)
@@ -128,7 +128,7 @@ class SimulatedNodes:
             self._nodes.enqueue(Key("", name), "start")
 
     @property
-    def registration(self) -> Registration:
+    def registration(self) -> SimulatedRegistration:
         """Return which nodes of `add` are not registered yet."""
         return self._registration
 

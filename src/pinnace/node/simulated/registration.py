@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Registration:
+class SimulatedRegistration:
     """The nodes that were added and are not ready yet, and those without a range of pod addresses."""
 
     def __init__(self) -> None:

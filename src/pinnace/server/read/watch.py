@@ -40,7 +40,7 @@ CHUNK = 256 * 1024
 
 
 @runtime_checkable
-class ObjectSink(Protocol):
+class ObjectStream(Protocol):
     """A stream whose reader, in this process, also takes events that are not framed."""
 
     def write_object(self, event: ObjectEvent) -> None: ...
@@ -93,7 +93,7 @@ class Watch:
         if representation.needs_preparation or chosen.prepare is not None:
             return ConvertingWatcher(**options)
         is_stored = isinstance(representation, ObjectRepresentation) and representation.is_stored
-        if is_stored and isinstance(stream, ObjectSink):
+        if is_stored and isinstance(stream, ObjectStream):
             return ObjectWatcher(partial(self._deliver_object, stream.write_object), **options)
         return CacheWatcher(**options)
 
