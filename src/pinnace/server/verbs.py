@@ -181,8 +181,8 @@ class Verbs:
         """Create, patch or delete several objects as one call would one; return their errors.
 
         The store commits them together. They come from this process, are not decoded by a schema, and each has a name.
-        A call to pods/binding binds pods. Patches are strategic merge patches. To delete an object, its name and uid
-        are enough.
+        A call to pods/binding binds pods. Patches are strategic merge patches, in which parts of this process send no
+        field of a wrong type. To delete an object, its name and uid are enough.
         """
         writes = {"create": self._create_one, "patch": self._patch_one, "delete": self._delete_one}
         write = writes[call.verb]
@@ -203,7 +203,7 @@ class Verbs:
             await self._pipeline.write(call, edits.creation(obj))
 
     async def _patch_one(self, call: Call, patch: Object) -> None:
-        edit = edits.CopyingEdit(edits.patch(call, edits.STRATEGIC_PATCH, patch, _as_patched))
+        edit = edits.CopyingEdit(edits.patch(call, edits.STRATEGIC_PATCH, patch, edits.separate))
         await self._pipeline.write(call, edit)
 
     async def _delete_one(self, call: Call, obj: Object) -> None:
@@ -296,11 +296,6 @@ class Verbs:
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         await self._subresources.binder.bind(call, binding)
         return Outcome(201, created_status(), self._representations.accepted(call))
-
-
-def _as_patched(obj: Object) -> Object:
-    """Return a patched object as it is: parts of this process send no field of a wrong type."""
-    return obj
 
 
 def _error_of(outcome: Exception | None) -> errors.ApiError | None:
