@@ -35,7 +35,8 @@ async def make_pod(api: InProcess) -> Object:
     made["metadata"]["labels"] = {"app": "web"}
     await api.made(PODS, made)
     reply = await api.patch(f"{POD}/status", {"status": {"phase": "Running", "podIP": "10.0.0.1"}}, MERGE)
-    return reply.json
+    patched: Object = reply.json
+    return patched
 
 
 @pytest.mark.parametrize(
