@@ -56,7 +56,6 @@ _MOST_TERMINATING = 100
 _MOST_REASONS = 20
 _MOST_NAMED = 10
 _OUTCOMES = ("success", "requeue_after", "error")
-_OWNERS = b'"ownerReferences"'
 _log = logging.getLogger(__name__)
 
 
@@ -201,8 +200,8 @@ class Controller:
         return self
 
     def _controllers_of(self, snapshot: Snapshot) -> Iterable[Key]:
-        if self._own_kind is None or not self._own or self._own[0].namespaced is None or _OWNERS not in snapshot.body:
-            return  # It has no owner, or the owners are not listed yet: each will enqueue its own key.
+        if self._own_kind is None or not self._own or self._own[0].namespaced is None:
+            return  # The owners are not listed yet: each will enqueue its own key.
         for owner in snapshot.metadata.get("ownerReferences") or ():
             if owner.get("controller") and is_of_kind(owner, self._own_kind):
                 yield Key(snapshot.key.namespace if self._own[0].namespaced else "", owner["name"])
