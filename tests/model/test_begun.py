@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinnace.model.begun import Begun
+from pinnace.model.begun import Begun, run_together
 
 
 async def test_a_coroutine_without_a_wait_has_ended_when_it_is_begun() -> None:
@@ -76,3 +76,41 @@ async def test_a_closed_coroutine_cleans_up() -> None:
 
     Begun(work()).close()
     assert ended == ["closed"]
+
+
+async def test_coroutines_that_wait_several_times_wait_side_by_side() -> None:
+    running: set[int] = set()
+    most = 0
+
+    async def work(number: int) -> int:
+        nonlocal most
+        await asyncio.sleep(0)
+        running.add(number)
+        most = max(most, len(running))
+        await asyncio.sleep(0.001)
+        running.remove(number)
+        if number == 1:
+            raise ValueError("no")
+        return number
+
+    found = await run_together(work(number) for number in range(3))
+    assert most == 3, "a wait of one is no wait for the next"
+    assert [found[0], found[2]] == [0, 2]
+    assert isinstance(found[1], ValueError)
+
+
+async def test_coroutines_of_a_cancelled_run_are_closed() -> None:
+    ended: list[int] = []
+
+    async def work(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    task = asyncio.create_task(run_together(work(number) for number in range(3)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(ended) == [0, 1, 2]
