@@ -58,6 +58,14 @@ async def test_a_write_that_takes_long_does_not_stop_the_slices(
     assert queue.is_idle
 
 
+async def test_slices_are_shorter_while_there_is_a_write(queue: SliceQueue) -> None:
+    usual = queue.slice_seconds
+    queue.begin_write()
+    assert queue.slice_seconds < usual
+    queue.end_write()
+    assert queue.slice_seconds == usual
+
+
 async def test_a_callback_gets_a_slice_of_its_own(queue: SliceQueue) -> None:
     called = asyncio.Event()
     queue.call(called.set)

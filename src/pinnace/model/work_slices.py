@@ -1,7 +1,7 @@
 """Cuts long work into slices: large answers, and workers of controllers that find everything in memory.
 
 A turn of the event loop has one slice of such work, however many requests and workers wait. A write needs several
-turns: while the store has one, slices are rare, so that a write takes some milliseconds and not some slices.
+turns: while there is one, slices are rare and short, so that a write takes some milliseconds and not some slices.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 SLICE_SECONDS = 0.005
-DEFERRED_SECONDS = 0.015
-"""The CPU time of the loop between the beginnings of two slices while the store has a write: slices have a third."""
+SHORT_SLICE_SECONDS = 0.003
+"""The length of a slice that begins while there is a write."""
+DEFERRED_SECONDS = 0.012
+"""The CPU time of the loop between the beginnings of two slices while the store has a write: slices have a quarter."""
 LONGEST_DEFERRED_SECONDS = 0.03
 """The real time after which the next slice begins all the same: the loop may be idle, or the machine busy."""
 
@@ -45,7 +47,7 @@ class SliceQueue:
         """The next slice, while it waits for writes."""
 
     def begin_write(self) -> None:
-        """Defer slices until `end_write`: the store has a write."""
+        """Defer slices until `end_write`: a small write has arrived, or the store has one."""
         self._writes += 1
 
     def end_write(self) -> None:
@@ -55,6 +57,11 @@ class SliceQueue:
             self._deferred = None
             loop = asyncio.get_running_loop()
             loop.call_soon(self._release, loop)
+
+    @property
+    def slice_seconds(self) -> float:
+        """The length of a slice that begins now."""
+        return SHORT_SLICE_SECONDS if self._writes else SLICE_SECONDS
 
     @property
     def is_idle(self) -> bool:
@@ -119,4 +126,4 @@ class Slices:
         """Return at once within a slice. At its end, and before the first, wait for the next."""
         if time.perf_counter() >= self._end:
             await self._queue.wait()
-            self._end = time.perf_counter() + SLICE_SECONDS
+            self._end = time.perf_counter() + self._queue.slice_seconds

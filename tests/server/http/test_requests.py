@@ -21,6 +21,8 @@ from tests.server.raw_http import (
 )
 
 from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.model.work_slices import SliceQueue
+from pinnace.server.http.response_queue import LARGE
 from pinnace.server.http.server import Request, Response
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
@@ -36,6 +38,27 @@ async def test_a_request_is_answered_and_the_connection_is_kept() -> None:
             assert reply.headers[b"content-type"] == b"text/plain"
             assert reply.headers[b"date"].endswith(b"GMT")
             assert b"connection" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "is_small"), [("PATCH", 3, True), ("PATCH", LARGE, False), ("GET", 0, False)]
+)
+async def test_a_small_write_defers_long_work_until_it_is_answered(method: str, size: int, is_small: bool) -> None:
+    slices = SliceQueue.of_loop()
+    usual, seen = slices.slice_seconds, []
+
+    async def answer() -> Response:
+        await asyncio.sleep(0)
+        seen.append(slices.slice_seconds)
+        return Response(200)
+
+    async with serving(lambda request: answer()) as served:
+        client = await served.connect()
+        await client.send(
+            b"%b / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (method.encode(), size) + bytes(size)
+        )
+        await client.reply()
+    assert (seen[0] < usual, slices.slice_seconds) == (is_small, usual)
 
 
 async def test_a_request_is_seen_as_it_was_sent() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pinnace.server.http.connection import Connection, ServerContext, StatusLines
+from pinnace.server.http.connection import Connection, ServerContext
 from pinnace.server.http.header_cache import HeaderCache
 from pinnace.server.http.response_queue import LargeResponseQueue
 from pinnace.server.http.response_stream import WriteCoalescer
 from pinnace.server.http.server import Limits, Request, Response
+from pinnace.server.http.status_lines import StatusLines
 
 LIMITS = Limits()
 BODY = b"x" * 10_000_000

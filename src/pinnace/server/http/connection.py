@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from email.utils import formatdate
+from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pinnace.model.work_slices import SliceQueue
 from pinnace.server.http.header_cache import HeaderCache
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import (
@@ -26,11 +25,11 @@ from pinnace.server.http.messages import (
     Takeover,
     failure,
     header_block,
-    status_line,
 )
 from pinnace.server.http.request_parser import NEVER, RequestParser
 from pinnace.server.http.response_queue import LARGE, LargeResponseQueue, OutputQueue
 from pinnace.server.http.response_stream import ChunkedStream, WriteCoalescer
+from pinnace.server.http.status_lines import StatusLines
 
 BURST = 32
 """Pipelined requests answered before other connections get their turn."""
@@ -39,27 +38,6 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ANSWERS = (Response, StreamingResponse, Takeover)
 
 log = logging.getLogger(__name__)
-
-
-class StatusLines:
-    """The first two lines of responses, status and date, made once per second."""
-
-    __slots__ = ("_lines", "_until")
-
-    def __init__(self) -> None:
-        self._lines: dict[int, bytes] = {}
-        self._until = 0.0
-
-    def of(self, status: int) -> bytes:
-        now = time.time()
-        if now >= self._until or now < self._until - 1:
-            self._until = float(int(now) + 1)
-            self._lines.clear()
-        lines = self._lines.get(status)
-        if lines is None:
-            date = formatdate(now, usegmt=True).encode()
-            lines = self._lines[status] = b"%bDate: %b\r\n" % (status_line(status), date)
-        return lines
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +57,7 @@ class ServerContext:
     """Starts the timer that checks the deadlines of all connections."""
     is_watched: bool = False
     """Whether the timer runs: it stops when there is no connection."""
+    slices: SliceQueue = field(default_factory=SliceQueue.of_loop)
     is_draining: bool = False  # Each answer closes its connection.
     stopping: bool = False
 
@@ -261,11 +240,15 @@ class Connection(asyncio.Protocol):
                 self._advance_soon()
         else:
             self._busy = True
-            self._task = self._context.spawn(self._answer_later(request, answer, keep, chunks))
+            is_small_write = request.method != "GET" and len(request.body) < LARGE
+            if is_small_write:
+                self._context.slices.begin_write()
+            self._task = self._context.spawn(self._answer_later(request, answer, keep, chunks, is_small_write))
 
     async def _answer_later(
-        self, request: Request, pending: Answer | Awaitable[Answer], keep: bool, chunks: bool
+        self, request: Request, pending: Answer | Awaitable[Answer], keep: bool, chunks: bool, is_small_write: bool
     ) -> None:
+        """Answer a request that takes several turns of the loop. A small write is not delayed by long work."""
         task = self._task
         try:
             try:
@@ -276,6 +259,9 @@ class Connection(asyncio.Protocol):
                     )
             except Exception as error:
                 answer = _failure_response(request, error)
+            finally:
+                if is_small_write:
+                    self._context.slices.end_write()
             if self._closing:
                 return
             if isinstance(answer, Takeover):

@@ -6,7 +6,7 @@ import asyncio
 
 from OpenSSL.SSL import Context
 
-from pinnace.server.http.connection import Connection, ServerContext, StatusLines
+from pinnace.server.http.connection import Connection, ServerContext
 from pinnace.server.http.header_cache import HeaderCache
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.listener import Listener, listening_sockets
@@ -28,6 +28,7 @@ from pinnace.server.http.messages import (
 )
 from pinnace.server.http.response_queue import LargeResponseQueue
 from pinnace.server.http.response_stream import WriteCoalescer
+from pinnace.server.http.status_lines import StatusLines
 from pinnace.server.http.tls import tls_context
 
 __all__ = [
