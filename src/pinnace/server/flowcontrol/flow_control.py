@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User, split_service_account
 from pinnace.model.objects import Object
+from pinnace.schema.text_cache import LONGEST
 from pinnace.server.flowcontrol.metrics import FlowCounts
 from pinnace.server.flowcontrol.priority_levels import PriorityLevel, Seat, SeatPool, hand_of
 from pinnace.server.flowcontrol.work_estimates import ONE_SEAT, WorkEstimate, WorkEstimator
@@ -270,9 +271,11 @@ class FlowControl:
         pool.offer()
 
     def _learn(self, flow_key: tuple[object, ...], user: User, action: Action) -> _Flow:
-        if len(self._flows) >= _MOST_KNOWN:
-            self._flows.clear()
-        flow = self._flows[flow_key] = self._classify(user, action)
+        flow = self._classify(user, action)
+        if len(user.name) + len(action.namespace) + len(action.path) <= LONGEST:
+            if len(self._flows) >= _MOST_KNOWN:
+                self._flows.clear()
+            self._flows[flow_key] = flow
         return flow
 
     def _classify(self, user: User, action: Action) -> _Flow:
@@ -282,6 +285,7 @@ class FlowControl:
                 continue
             by = (spec.get("distinguisherMethod") or {}).get("type")
             distinguished = user.name if by == "ByUser" else action.namespace if by == "ByNamespace" else ""
+            distinguished = distinguished[:LONGEST]  # No name is longer, and `hand_of` keeps it.
             name, level = schema["metadata"]["name"], _level_name(schema)
             headers = header_block(
                 [
