@@ -46,6 +46,14 @@ async def test_the_correct_twin_gives_no_report(name: str, bare: Cluster) -> Non
     assert not result.unstable
 
 
+@pytest.mark.parametrize("name", ["old number of shards", "closed in the past"])
+async def test_users_who_have_to_wait_for_the_operator_do_not_make_a_missed_state_a_bug(
+    name: str, bare: Cluster
+) -> None:
+    result = await search(scenario(name, correct=True), base=bare, kinds=["missed-state"])
+    assert result.findings == [], str(result)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("name", BUGS)
 async def test_the_correct_twin_stands_every_disturbance(name: str, bare: Cluster) -> None:

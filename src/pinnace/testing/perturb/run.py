@@ -36,6 +36,8 @@ class RunOutcome:
     timeline: str = ""
     error: str = ""
     was_disturbed: bool = False
+    has_verdict: bool = True
+    """False if the users could not go on because the operator was behind on purpose: that is no fault of its own."""
 
 
 @dataclass(eq=False)
@@ -60,7 +62,9 @@ class PerturbedRun:
     _busy: int = 0
     _skipped: Replica | None = None
     _settles: int = 0
-    _missed_at: int = 0
+    _is_settling: bool = False
+    _missed_in: int = 0
+    """The step of the users whose events are missed. A step ends with `cluster.settle()`."""
     _had_time: bool = False
     _earliest: Answers | None = None
     """The state after the first step."""
@@ -82,7 +86,7 @@ class PerturbedRun:
         """Run the scenario to its end and return the end state."""
         cluster = self.cluster
         cluster.perturbation = self
-        error = ""
+        error, has_verdict = "", True
         try:
             self._replica = await self._start_replica()
             self._agent = self._replica.agent
@@ -95,12 +99,14 @@ class PerturbedRun:
             state = await self._await_end()
         except (Exception, TimeoutError) as failure:
             error = f"{type(failure).__name__}: {failure}"
+            has_verdict = self._skipped is None or not isinstance(failure, errors.ApiError | AssertionError)
             state = await self._state()
         finally:
             cluster.perturbation = None
             await self._tasks.close()
             await self._launcher.close()
-        return RunOutcome(state, self.writes, self.events, cluster.history.timeline(), error, self.was_disturbed)
+        timeline = cluster.history.timeline()
+        return RunOutcome(state, self.writes, self.events, timeline, error, self.was_disturbed, has_verdict)
 
     async def _await_end(self) -> State:
         """Return the end state. A program gets some real time to reach the expected one, an operator virtual time."""
@@ -155,11 +161,13 @@ class PerturbedRun:
     async def before_settle(self) -> None:
         """Called at the start of each `cluster.settle()`: a step of the users is done."""
         self._settles += 1
-        if self._skipped is not None and self._settles > self._missed_at + 1:
-            self._lift_missed()
+        self._is_settling = True
+        if self._skipped is not None and self._settles > self._missed_in:
+            self._lift_missed()  # The users have taken their next step: it now sees the state after that one.
 
     def after_settle(self) -> None:
         """Called at the end of each `cluster.settle()`: the next step begins with this state."""
+        self._is_settling = False
         kind = self.disturbance.kind if self.disturbance is not None else None
         if kind == "stale-restart" and not self.was_disturbed:
             self._frozen = self.cluster.faults.freeze()
@@ -245,7 +253,8 @@ class PerturbedRun:
         if planned is None or planned.kind != "missed-state" or planned.point != self.events:
             return True
         self.was_disturbed = True
-        self._skipped, self._missed_at = self._replica, self._settles
+        self._skipped = self._replica
+        self._missed_in = self._settles if self._is_settling else self._settles + 1
         return False
 
     def _lift_missed(self) -> None:

@@ -138,6 +138,8 @@ def _points(expected: RunOutcome, kinds: Sequence[DisturbanceKind]) -> Iterator[
 
 
 def _differences(expected: RunOutcome, found: RunOutcome) -> list[str]:
+    if not found.has_verdict:
+        return []
     differences = compare(expected.state, found.state)
     return [*([found.error] if found.error else []), *differences]
 
