@@ -35,6 +35,7 @@ async def test_each_turn_has_one_slice(queue: SliceQueue) -> None:
 async def test_a_slice_waits_for_the_end_of_a_write(queue: SliceQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_slices, "DEFERRED_SECONDS", 3600.0)
     monkeypatch.setattr(work_slices, "LONGEST_DEFERRED_SECONDS", 3600.0)
+    monkeypatch.setattr(work_slices, "DEFERRING_SECONDS", 3600.0)
     await queue.wait()
     queue.begin_write()
     waiting = asyncio.ensure_future(queue.wait())
@@ -58,7 +59,22 @@ async def test_a_write_that_takes_long_does_not_stop_the_slices(
     assert queue.is_idle
 
 
-async def test_slices_are_shorter_while_there_is_a_write(queue: SliceQueue) -> None:
+async def test_a_write_that_waits_for_others_defers_no_slices(
+    queue: SliceQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_slices, "DEFERRED_SECONDS", 3600.0)
+    monkeypatch.setattr(work_slices, "LONGEST_DEFERRED_SECONDS", 3600.0)
+    monkeypatch.setattr(work_slices, "DEFERRING_SECONDS", 0.0)
+    usual = queue.slice_seconds
+    queue.begin_write()
+    async with asyncio.timeout(60):
+        await queue.wait()
+        await queue.wait()
+    assert queue.slice_seconds == usual
+
+
+async def test_slices_are_shorter_while_there_is_a_write(queue: SliceQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_slices, "DEFERRING_SECONDS", 3600.0)
     usual = queue.slice_seconds
     queue.begin_write()
     assert queue.slice_seconds < usual

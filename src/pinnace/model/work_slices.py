@@ -19,12 +19,14 @@ DEFERRED_SECONDS = 0.012
 """The CPU time of the loop between the beginnings of two slices while the store has a write: slices have a quarter."""
 LONGEST_DEFERRED_SECONDS = 0.03
 """The real time after which the next slice begins all the same: the loop may be idle, or the machine busy."""
+DEFERRING_SECONDS = 0.1
+"""How long a write defers slices. One that takes longer waits for a webhook or a disk, and needs few turns."""
 
 
 class SliceQueue:
     """Gives each piece of long work its next slice in turn. Small requests are handled in between."""
 
-    __slots__ = ("_deferred", "_is_scheduled", "_released", "_released_cpu", "_waiting", "_writes")
+    __slots__ = ("_begun", "_deferred", "_is_scheduled", "_released", "_released_cpu", "_waiting", "_writes")
 
     @staticmethod
     def of_loop() -> SliceQueue:
@@ -39,6 +41,8 @@ class SliceQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self._writes = 0
+        self._begun = 0.0
+        """The time at which the last write began."""
         self._released = 0.0
         """The time at which the last slice began."""
         self._released_cpu = 0.0
@@ -49,6 +53,7 @@ class SliceQueue:
     def begin_write(self) -> None:
         """Defer slices until `end_write`: a small write has arrived, or the store has one."""
         self._writes += 1
+        self._begun = time.perf_counter()
 
     def end_write(self) -> None:
         self._writes -= 1
@@ -61,7 +66,7 @@ class SliceQueue:
     @property
     def slice_seconds(self) -> float:
         """The length of a slice that begins now."""
-        return SHORT_SLICE_SECONDS if self._writes else SLICE_SECONDS
+        return SHORT_SLICE_SECONDS if self._has_write(time.perf_counter()) else SLICE_SECONDS
 
     @property
     def is_idle(self) -> bool:
@@ -79,6 +84,9 @@ class SliceQueue:
         """Call back when the next slice is the caller's."""
         self._queue_up().add_done_callback(lambda _: callback())
 
+    def _has_write(self, now: float) -> bool:
+        return self._writes > 0 and now < self._begun + DEFERRING_SECONDS
+
     def _queue_up(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
@@ -91,7 +99,7 @@ class SliceQueue:
     def _release(self, loop: asyncio.AbstractEventLoop) -> None:
         self._deferred = None
         now, cpu = time.perf_counter(), time.thread_time()
-        if self._writes:
+        if self._has_write(now):
             left = min(
                 self._released_cpu + DEFERRED_SECONDS - cpu,
                 self._released + LONGEST_DEFERRED_SECONDS - now,
