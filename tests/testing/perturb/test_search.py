@@ -52,6 +52,8 @@ async def test_users_who_have_to_wait_for_the_operator_do_not_make_a_missed_stat
 ) -> None:
     result = await search(scenario(name, correct=True), base=bare, kinds=["missed-state"])
     assert result.findings == [], str(result)
+    assert all(str(one) in str(result) for one in result.without_verdict)
+    assert bool(result.without_verdict) == ("without a verdict" in str(result))
 
 
 @pytest.mark.soak

@@ -76,6 +76,8 @@ class SearchResult:
     seconds: float = 0.0
     unstable: list[str] = field(default_factory=list)
     """The differences between two undisturbed runs: such an operator is not deterministic, and is not disturbed."""
+    without_verdict: list[Disturbance] = field(default_factory=list)
+    """The disturbances under which the users could not go on, so that they show nothing about the operator."""
 
     @property
     def smallest(self) -> TimingBug | None:
@@ -89,6 +91,9 @@ class SearchResult:
             return "\n".join([*lines, "Name what may differ with `ignore`, or remove its cause, and search again."])
         rate = len(self.tried) / self.seconds if self.seconds else 0.0
         head = f"{self.scenario}: {len(self.tried)} disturbances, {len(self.findings)} findings, {rate:.0f} per second"
+        if self.without_verdict:
+            names = ", ".join(map(str, self.without_verdict))
+            head += f"\nwithout a verdict, since a step of the users failed while the operator was held back: {names}"
         if self.smallest is None:
             return head
         others = sorted(str(one.disturbance) for one in self.findings if one is not self.smallest)

@@ -56,6 +56,8 @@ async def search(
                 await asyncio.sleep(0)  # The turn of the loop that has ended the run holds its objects.
                 collect()
                 result.tried.append(disturbance)
+                if not outcome.has_verdict:
+                    result.without_verdict.append(disturbance)
                 if differences := _differences(expected, outcome):
                     result.findings.append(_finding(scenario, disturbance, differences, outcome))
         result.seconds = time.perf_counter() - began
