@@ -30,7 +30,7 @@ test: $(VENV)/.dev ## Run every test. ARGS="-k watch" passes arguments on to pyt
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: $(VENV)/.dev ## Run the tests that take long: fuzzing of clients, every dimension of the complexity test.
-	@$(BIN)/python -m pytest --numprocesses auto --dist load -m soak $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist load --timeout 3600 -m soak $(ARGS)
 
 check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the owners of tasks.
 	@$(MAKE) --no-print-directory --jobs 2 check-pyright check-types check-style

@@ -30,17 +30,24 @@ async def get(client: Client, path: str, **query: str) -> Any:
 
 
 async def values(cluster: Cluster, path: str, **query: str) -> dict[str, str]:
-    """The values that a request for a custom metric returns, by object."""
-    found = await get(cluster.client, path, **query)
+    """The values that a request for a custom metric returns, by object. Time passes while the client tries again."""
+    asking = asyncio.ensure_future(get(cluster.client, path, **query))
+    await _advance_until_done(cluster, asking, step=1)
+    found = await asking
     return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
 
 
 async def error(cluster: Cluster, path: str, *, step: float = 1, **query: str) -> tuple[int, str]:
     """The code and the message of an error. The client waits and tries again: time passes until it gives up."""
     asking = asyncio.ensure_future(get(cluster.client, path, **query))
-    while not asking.done():
-        await asyncio.wait((asking,), timeout=0.05)
-        await cluster.clock.advance(step)
+    await _advance_until_done(cluster, asking, step)
     refused = asking.exception()
     assert isinstance(refused, errors.ApiError), f"{path} was answered"
     return refused.code, refused.message
+
+
+async def _advance_until_done(cluster: Cluster, asking: asyncio.Future[Any], step: float) -> None:
+    while not asking.done():
+        done, _ = await asyncio.wait((asking,), timeout=0.05)
+        if not done:
+            await cluster.clock.advance(step)
