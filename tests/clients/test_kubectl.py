@@ -334,7 +334,11 @@ def test_events_are_shown_with_the_object_they_are_about(kubectl: Kubectl) -> No
         "count": 1,
     }
     kubectl("create -f -", stdin=as_yaml(event))
-    assert kubectl("get events --no-headers").split()[1:4] == ["Normal", "Pulled", "pod/one"]
+    assert kubectl("get events --no-headers --field-selector reason=Pulled").split()[1:4] == [
+        "Normal",
+        "Pulled",
+        "pod/one",
+    ]
     assert re.search(r"Normal +Pulled .* kubelet +image is there", kubectl("describe pod one"))
     assert re.search(r"Normal +Pulled +Pod/one +image is there", kubectl("events --for pod/one"))
 

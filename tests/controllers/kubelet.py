@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from tests.controllers.world import World
@@ -48,9 +49,10 @@ class Kubelet:
         wanted = self.is_healthy(pod)
         if status.get("phase") == "Running" and is_ready(pod) == wanted:
             return False
-        if not pod["spec"].get("nodeName"):
-            await self.bind(name)
-        await self.start(name, ready=wanted)
+        with contextlib.suppress(errors.NotFound):  # Its owner has deleted it since it was listed.
+            if not pod["spec"].get("nodeName"):
+                await self.bind(name)
+            await self.start(name, ready=wanted)
         return True
 
     async def bind(self, name: str, node: str = "") -> None:

@@ -47,6 +47,19 @@ def kind_of(obj: Object) -> Kind:
     return Kind.parse(obj.get("apiVersion", ""), obj.get("kind", ""))
 
 
+def deep_copy(obj: Object) -> Object:
+    """Return a copy that shares no list and no mapping with the object."""
+    return {name: _copy(value) for name, value in obj.items()}
+
+
+def _copy(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _copy(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_copy(one) for one in value]
+    return value
+
+
 _random: list[str] = []
 
 

@@ -25,8 +25,8 @@ from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.manager import Manager
-from pinnace.sdk.api.callers import RequestInfo
 from pinnace.sdk.api.computed import ComputedApiDeclaration
+from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.handlers.permissions import Permission
 from pinnace.sdk.metrics.provider_clients import ProviderClients, ReaderToken
 from pinnace.sdk.metrics.providers import (

@@ -25,6 +25,7 @@ from pinnace.client.following import Event
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.sdk.api.cached_answers import MOST_CACHED, CachedAnswers
+from pinnace.sdk.api.request_info import RequestInfo
 
 TRUST = Key("kube-system", "extension-apiserver-authentication")
 CACHE_SECONDS = 10.0
@@ -55,30 +56,6 @@ def with_authenticated_group(caller: Caller) -> Caller:
     if caller.name == ANONYMOUS.name or not {_AUTHENTICATED, _UNAUTHENTICATED}.isdisjoint(caller.groups):
         return caller
     return replace(caller, groups=(*caller.groups, _AUTHENTICATED))
-
-
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
-    """The verb of a request, and its resource or the page at `path`."""
-
-    verb: str
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-    path: str = ""
-
-    def attributes(self) -> Object:
-        """Return the attributes of a SubjectAccessReview."""
-        if self.path:
-            return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
-        values = {
-            name: getattr(self, name)
-            for name in ("verb", "group", "version", "resource", "namespace", "name", "subresource")
-        }
-        return {"resourceAttributes": {name: value for name, value in values.items() if value}}
 
 
 @dataclass(frozen=True)

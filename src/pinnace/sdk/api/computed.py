@@ -9,7 +9,7 @@ from typing import Protocol
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
-from pinnace.sdk.api.callers import RequestInfo
+from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.handlers.permissions import Permission
 
 

@@ -15,11 +15,12 @@ from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object
 from pinnace.model.tracing import active_tracer, continued_trace, span
-from pinnace.sdk.api.callers import Caller, Callers, RequestInfo
+from pinnace.sdk.api.callers import Caller, Callers
 from pinnace.sdk.api.collection import Collection, CollectionChange, CollectionEntry, CollectionWatcher
 from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.api.pages import DISCOVERY_VERSIONS, Pages
 from pinnace.sdk.api.representations import ViewRepresentation, view_of
+from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.api.requests import (
     ObjectSelection,
     continue_token,

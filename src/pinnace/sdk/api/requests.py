@@ -14,8 +14,9 @@ import yaml
 from pinnace.model import errors, field_errors, selectors
 from pinnace.model.objects import Key, Object
 from pinnace.model.resources import Resource
-from pinnace.sdk.api.callers import Caller, RequestInfo
+from pinnace.sdk.api.callers import Caller
 from pinnace.sdk.api.collection import CollectionEntry
+from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.api.writes import APPLY, WriteOptions
 
 _METHODS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

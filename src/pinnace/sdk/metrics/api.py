@@ -9,7 +9,7 @@ from pinnace.model import errors, selectors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.selectors import LabelSelector
-from pinnace.sdk.api.callers import RequestInfo
+from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.metrics.evaluation import MetricEvaluator, ObjectsQuestion
 from pinnace.sdk.metrics.functions import MetricFunction
 from pinnace.sdk.metrics.objects import ALL

@@ -10,7 +10,7 @@ from pinnace.model import errors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Kind, Object
 from pinnace.reconcile.conditions import condition, set_condition
-from pinnace.sdk.api.callers import RequestInfo
+from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.metrics.api import resource_of
 from pinnace.sdk.metrics.functions import MetricFunction
 from pinnace.sdk.metrics.wire import (

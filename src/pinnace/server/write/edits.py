@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.model import errors, field_errors
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, deep_copy
 from pinnace.model.patches import apply, json_and_merge
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.model.patches.strategic import strategic_merge_patch
@@ -94,16 +94,23 @@ _COPIED_KINDS = frozenset(
         ("coordination.k8s.io", "leases"),
     )
 )
-"""Kinds that are patched often. No default and no admission plug-in of theirs changes a part of a part in place."""
+"""Kinds that are patched often."""
 
 
 def separate(wanted: Object, live: Object) -> Object:
-    """Return the result of a patch with its own metadata, spec and status, whose parts may be shared with `live`."""
+    """Return the result of a patch with its own metadata, spec and status, whose parts may be shared with `live`.
+
+    A spec that the patch changes shares nothing: defaults may then set fields deep inside it, such as the host ports of
+    containers after a change of `hostNetwork`.
+    """
     separated = dict(wanted)
     for name in ("metadata", "spec", "status"):
         part = separated.get(name)
-        if part is live.get(name) and isinstance(part, dict):
-            separated[name] = dict(part)
+        if isinstance(part, dict):
+            if part is live.get(name):
+                separated[name] = dict(part)
+            elif name == "spec":
+                separated[name] = deep_copy(part)
     return separated
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import errors
-from pinnace.model.objects import Kind, Object
+from pinnace.model.objects import Kind, Object, deep_copy
 from pinnace.model.patches.field_ownership import Ownership, Tracked, ignoring, track_everything
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
@@ -50,7 +50,7 @@ class Ownerships:
             source, target = sibling(obj.get("apiVersion", resource.kind.api_version)), sibling(api_version)
             if source is None or target is None:
                 return obj
-            return to_served_version(source.to_stored(_copy(obj)), target)
+            return to_served_version(source.to_stored(deep_copy(obj)), target)
 
         return Ownership(
             schema=resource.schema,
@@ -107,16 +107,3 @@ def _track(resource: Resource, subresource: str) -> Tracked:
     if (subresource and subresource != "finalize") or not resource.has_status:
         return track_everything
     return ignoring(("status",))
-
-
-def _copy(value: Object) -> Object:
-    """Return a copy that a conversion may change."""
-
-    def copied(inner: object) -> object:
-        if isinstance(inner, dict):
-            return {name: copied(one) for name, one in inner.items()}
-        if isinstance(inner, list):
-            return [copied(one) for one in inner]
-        return inner
-
-    return {name: copied(inner) for name, inner in value.items()}
