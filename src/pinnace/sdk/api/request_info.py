@@ -1,4 +1,4 @@
-"""What a request to an API server asks for."""
+"""The verb and the resource of a request to an API server."""
 
 from __future__ import annotations
 

@@ -106,11 +106,11 @@ def separate(wanted: Object, live: Object) -> Object:
     separated = dict(wanted)
     for name in ("metadata", "spec", "status"):
         part = separated.get(name)
-        if isinstance(part, dict):
-            if part is live.get(name):
-                separated[name] = dict(part)
-            elif name == "spec":
-                separated[name] = deep_copy(part)
+        is_unchanged = part is live.get(name)
+        if isinstance(part, dict) and is_unchanged:
+            separated[name] = dict(part)
+        elif isinstance(part, dict) and name == "spec":
+            separated[name] = deep_copy(part)
     return separated
 
 
