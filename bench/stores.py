@@ -92,7 +92,7 @@ def is_ready(port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What a restart takes: seconds by the clock, CPU seconds of the server and of etcd, memory of the server."""
+    """The cost of a restart: elapsed seconds, CPU seconds of the server and of etcd, memory of the server."""
 
     seconds: float
     server_cpu: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -108,8 +108,20 @@ async def test_after_a_restore_from_an_older_backup_watches_end_and_clients_list
         assert int(again["metadata"]["resourceVersion"]) > int(listed.version)
 
 
-async def test_expired_certificates_are_named_and_renewed_ones_are_used(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("issue", "reason"),
+    [
+        (EtcdCertificates.issue_server, "certificate has expired"),
+        (EtcdCertificates.issue_client, "requires a valid client certificate"),
+    ],
+    ids=["server", "client"],
+)
+async def test_an_expired_certificate_is_named_and_a_renewed_one_is_used(
+    issue: Callable[..., None],
+    reason: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     certificates = EtcdCertificates(tmp_path / "pki")
     member = certificates.member(tmp_path / "etcd")
@@ -119,40 +131,15 @@ async def test_expired_certificates_are_named_and_renewed_ones_are_used(
         made = await api.made(CONFIG_MAPS, config_map("old"))
         shorten_deadlines(monkeypatch)
         member.stop()
-        certificates.issue_server(is_expired=True)
+        issue(certificates, is_expired=True)
         member.start()
         async with asyncio.timeout(60):
-            while "certificate has expired" not in await reason_of(api, "etcd"):
+            while reason not in await reason_of(api, "etcd"):
                 await asyncio.sleep(0.05)
         refused = await api.post(CONFIG_MAPS, config_map("new"))
-        assert refused.status == 500 and "certificate has expired" in refused.message
+        assert refused.status == 500 and reason in refused.message
         assert (await api.get(OLD)).status == 500
-        certificates.issue_server()
-        await wait_until_ready(api)
-        assert (await api.get(OLD)).json == made
-        await api.made(CONFIG_MAPS, config_map("newer"))
-
-
-async def test_an_expired_client_certificate_is_named_and_a_renewed_one_is_used(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificates = EtcdCertificates(tmp_path / "pki")
-    member = certificates.member(tmp_path / "etcd")
-    member.start()
-    request.addfinalizer(member.stop)
-    async with cluster_on(certificates.settings(member), tmp_path / "data") as api:
-        made = await api.made(CONFIG_MAPS, config_map("old"))
-        shorten_deadlines(monkeypatch)
-        certificates.issue_client(is_expired=True)
-        member.stop()
-        member.start()
-        async with asyncio.timeout(60):
-            while "requires a valid client certificate" not in await reason_of(api, "etcd"):
-                await asyncio.sleep(0.05)
-        refused = await api.post(CONFIG_MAPS, config_map("new"))
-        assert refused.status == 500 and "requires a valid client certificate" in refused.message
-        assert (await api.get(OLD)).status == 500
-        certificates.issue_client()
+        issue(certificates)
         await wait_until_ready(api)
         assert (await api.get(OLD)).json == made
         await api.made(CONFIG_MAPS, config_map("newer"))

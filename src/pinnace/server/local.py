@@ -88,21 +88,19 @@ class LocalApi:
 
     async def stream(self, target: str, headers: Mapping[str, str] | None = None) -> LocalStream | Response:
         """Return the chunks of a watch as they come, or the error response."""
-        answer = await self._answer("GET", target, b"", headers)
-        if isinstance(answer, Response):
-            return answer
-        if not isinstance(answer, StreamingResponse):
-            raise TypeError(f"GET {target} takes over a connection, and there is none here")
-        return LocalStream(answer)
+        answer = await self._open(target, headers)
+        return answer if isinstance(answer, Response) else LocalStream(answer)
 
     async def watch(self, target: str, headers: Mapping[str, str]) -> LocalWatch | Response:
         """Return the events of a watch as they come, or the error response."""
+        answer = await self._open(target, headers)
+        return answer if isinstance(answer, Response) else LocalWatch(answer)
+
+    async def _open(self, target: str, headers: Mapping[str, str] | None) -> StreamingResponse | Response:
         answer = await self._answer("GET", target, b"", headers)
-        if isinstance(answer, Response):
-            return answer
-        if not isinstance(answer, StreamingResponse):
-            raise TypeError(f"GET {target} is no watch")
-        return LocalWatch(answer)
+        if isinstance(answer, Takeover):
+            raise TypeError(f"GET {target} takes over a connection, and there is none here")
+        return answer
 
     async def upgrade(self, target: str, headers: Mapping[str, str]) -> LocalConnection | Response:
         """Return the connection after an upgrade to another protocol, or the error response."""

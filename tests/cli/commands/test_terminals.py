@@ -113,7 +113,7 @@ async def test_a_new_size_gets_to_the_command(ours: Pinnace, terminal: Terminal,
 
 @pytest.fixture(params=["default", "ignored"])
 def interrupts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the tests do with SIGINT, which their children inherit: a shell lets its background jobs ignore it."""
+    """Run the test with the default handling of SIGINT and with SIGINT ignored, as in a background job of a shell."""
     before = signal.getsignal(signal.SIGINT)
     if request.param == "ignored":
         signal.signal(signal.SIGINT, signal.SIG_IGN)

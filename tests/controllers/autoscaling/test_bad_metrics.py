@@ -22,7 +22,7 @@ from pinnace.controllers.autoscaling.metric_values import QUERY_SECONDS
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
 
-EXTERNAL = {
+EXTERNAL: Object = {
     "type": "External",
     "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"}},
 }
@@ -93,7 +93,7 @@ async def test_a_provider_that_hangs_holds_up_no_other_autoscaler(
         await world.client.create({"apiVersion": "apps/v1", "kind": "ReplicaSet", **stuck})
         await world.client.create(autoscaler(f"stuck-{number}", metrics=[EXTERNAL], target=target))
     metrics.external = {"good": ["40"]}
-    good = {"type": "External", "external": {**EXTERNAL["external"], "metric": {"name": "good"}}}  # type: ignore[dict-item]
+    good = {"type": "External", "external": {**EXTERNAL["external"], "metric": {"name": "good"}}}
     await world.client.create(autoscaler(metrics=[good]))
     # All that have waited for the first answer in vain, and then a period with queries that are given up early.
     for _ in range(int(3 * QUERY_SECONDS)):

@@ -9,6 +9,7 @@ import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,13 @@ def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(
             lines = kubectl.outcome("logs load --tail=1").stdout
             return int(json.loads(lines)["good"]) if lines.endswith("}\n") else 0
 
-        until(lambda: count() > 5)
+        def has_more_than(number: int) -> bool:
+            return count() > number
+
+        def is_served(name: str) -> bool:
+            return "listing" in kubectl.outcome(f"exec load -- curl -sS http://{name}/").stdout
+
+        until(partial(has_more_than, 5))
         for attempt in range(3):
             ports = [{"port": 80, "targetPort": 8080}]
             services = [
@@ -174,9 +181,8 @@ def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(
             kubectl("apply -f -", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
             for agent in agents:
                 os.kill(agent, signal.SIGKILL)
-            known = count()
-            until(lambda known=known: count() > known + 5)  # type: ignore[misc]
+            until(partial(has_more_than, count() + 5))
         for name in ("s0-0", "s1-20", "s2-39"):
-            until(lambda name=name: "listing" in kubectl.outcome(f"exec load -- curl -sS http://{name}/").stdout)  # type: ignore[misc]
+            until(partial(is_served, name))
         result = json.loads(kubectl("logs load --tail=1"))
         assert result["bad"] == [], result

@@ -60,7 +60,7 @@ class AgentSettings:
 
     @property
     def pods(self) -> Path:
-        """Where the pods have their directories, by their uids."""
+        """The directory with one directory for each pod, named by its uid."""
         return self.directory / "agent" / "pods"
 
 

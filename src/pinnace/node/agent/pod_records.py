@@ -24,7 +24,7 @@ class AgentNode:
     host_ips: Sequence[str]
     """The addresses of the node, the default IP family first."""
     pods: Path
-    """Where the pods have their directories, by their uids."""
+    """The directory with one directory for each pod, named by its uid."""
     allocatable: Mapping[str, str]
     dns_address: str
     memory_bytes: int = 0
