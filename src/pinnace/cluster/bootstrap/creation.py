@@ -10,36 +10,24 @@ from typing import Protocol
 import orjson
 
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.endpoints import is_usable_address, write_endpoints
+from pinnace.cluster.bootstrap.endpoints import EndpointsTarget, is_usable_address, write_endpoints
 from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity
 from pinnace.cluster.bootstrap.objects import DEFAULT_SERVICE_ACCOUNT, bootstrap_objects, default_storage_class
 from pinnace.controllers.services.address_objects import ADDRESSES
-from pinnace.model.clock import Clock
 from pinnace.model.objects import Kind, Object
-from pinnace.model.resources import Registry
 from pinnace.network.service_range import SERVICE_RANGE
-from pinnace.server.cache.fanout import Fanout
 from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.local import LocalApi
-from pinnace.store.store import Store
 
 _log = logging.getLogger(__name__)
 _WAIT_SECONDS, _WAIT_TURNS = 0.1, 50
 
 
-class BootstrapTarget(Protocol):
+class BootstrapTarget(EndpointsTarget, Protocol):
     """A control plane whose objects are loaded."""
 
     @property
-    def registry(self) -> Registry: ...
-    @property
     def discovery(self) -> DiscoveryPages: ...
-    @property
-    def fanout(self) -> Fanout: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def clock(self) -> Clock: ...
     @property
     def minor(self) -> str: ...
 
