@@ -21,8 +21,8 @@ import orjson
 import uvloop
 
 from pinnace.client.client import Client
-from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.resource_metrics import ContainerUsages, add_usage_source
+from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.metrics.resource_metrics import ContainerUsages, add_usage_source
 from pinnace.controllers.autoscaling.backtest import Backtest, LoadPoint, PodShape
 from pinnace.controllers.autoscaling.horizontal import SYNC_PERIOD
 from pinnace.model import quantity

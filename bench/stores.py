@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench.api import COMMAND, READERS, Server, call, fill, load, requests_in
 
-from pinnace.cluster.storage import open_store
+from pinnace.cluster.files.storage import open_store
 from pinnace.store.etcd.settings import EtcdSettings
 
 SECONDS = 3

@@ -16,7 +16,7 @@ from pathlib import Path
 SOURCE = Path("src/pinnace")
 ALLOWED = {
     "model/tasks.py::Tasks.start": "the owner itself",
-    "cluster/supervisor.py::Supervisor._start": "the owner itself: `running` cancels and awaits the parts",
+    "cluster/health/supervisor.py::Supervisor._start": "the owner itself: `running` cancels and awaits the parts",
     "server/http/connection.py::ServerContext.spawn": "a hot path; the server cancels and awaits its tasks in `stop`",
     "server/http/connection.py::_run_until": "awaited in the same function, which raises its error",
     "cli/commands/run.py::_Working.until_saved": "awaited in the same function, which prints or raises the errors",

@@ -38,9 +38,9 @@ from pinnace.auth.users import MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
+from pinnace.cluster.files.storage import open_store
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.storage import open_store
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager

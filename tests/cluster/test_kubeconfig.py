@@ -12,7 +12,14 @@ import pytest
 import yaml
 from tests.clients.kubectl_command import kubectl_binary
 
-from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError, kubeconfig_of, merge, user_kubeconfig, write
+from pinnace.cluster.kubeconfig import (
+    ClusterAccess,
+    KubeconfigWriteError,
+    kubeconfig_of,
+    merge,
+    user_kubeconfig,
+    write,
+)
 
 ACCESS = ClusterAccess(
     server="https://127.0.0.1:6443", ca=b"the CA", client_certificate=b"the certificate", client_key=b"the key"

@@ -12,7 +12,7 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
-from pinnace.cluster.controllers import CONTROLLERS, controllers_of
+from pinnace.cluster.background.controllers import CONTROLLERS, controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
 from pinnace.testing.clock import ManualClock

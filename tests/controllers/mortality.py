@@ -10,7 +10,7 @@ from tests.server.in_process import InProcess
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import User
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.testing.clock import ManualClock
 

@@ -8,7 +8,7 @@ from tests.controllers.batch.jobs import JOB, job
 from tests.controllers.workloads.objects import REPLICA_SET, workload
 from tests.server.in_process import control_plane
 
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 
 BURST = 1000

@@ -11,7 +11,7 @@ from tests.server.in_process import control_plane
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.client.client import Client
-from pinnace.cluster.controllers import CONTROLLERS
+from pinnace.cluster.background.controllers import CONTROLLERS
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
 

@@ -13,7 +13,7 @@ from tests.server.in_process import InProcess, control_plane
 from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Stream
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock

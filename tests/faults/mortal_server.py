@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.transport import Transport
-from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.background.server_jobs import add_extension_parts
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import SYSTEM, ControlPlane, build
-from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.settings import Settings
 from pinnace.reconcile.manager import Manager
 from pinnace.store.memory import MemoryStore

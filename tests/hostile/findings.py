@@ -10,7 +10,7 @@ _LINEAR = "tests/hostile/test_work_is_linear.py::test_the_time_grows_with_the_in
 _NO_STALL = "tests/hostile/test_no_stalls.py::test_a_large_request_leaves_the_loop_to_others"
 _BESIDE = "tests/hostile/test_attacks.py::test_a_client_is_served_beside_eight_hostile_ones"
 _LOST = "tests/store/sqlite/test_lost_writes.py"
-_HEALTH = "tests/cluster/test_health.py"
+_HEALTH = "tests/cluster/health/test_health.py"
 _WEBHOOKS = "tests/admission/webhooks/test_webhook_errors.py"
 _OPENAPI = "tests/server/discovery/test_openapi.py"
 _REQUESTS = "tests/server/request/test_hostile_requests.py"
@@ -41,8 +41,8 @@ FINDINGS: dict[str, list[str]] = {
     "5 odd answers of an aggregated API server end the controllers": [
         "tests/hostile/test_informers_survive.py::test_an_informer_goes_on",
         f"{_MALFORMED}::test_malformed_answers_of_an_aggregated_server_are_errors",
-        "tests/cluster/test_controllers.py::test_an_informer_that_fails_is_restarted_and_the_other_controllers_go_on",
-        "tests/cluster/test_supervisor.py::test_a_part_that_fails_is_logged_counted_and_restarted",
+        "tests/cluster/background/test_controllers.py::test_an_informer_that_fails_is_restarted_and_the_other_controllers_go_on",
+        "tests/cluster/health/test_supervisor.py::test_a_part_that_fails_is_logged_counted_and_restarted",
         f"{_HEALTH}::test_a_failed_part_fails_readyz_at_once_and_livez_when_it_stays_down",
         "tests/controllers/garbage/test_namespaces.py::test_a_refusal_is_reported_and_tried_again",
     ],
@@ -108,18 +108,20 @@ FINDINGS: dict[str, list[str]] = {
         "tests/server/write/test_reservations.py::test_an_address_may_not_change_once_set"
     ],
     "11 extension-apiserver-authentication and legacy token tracking": [
-        "tests/cluster/test_server_config_maps.py::test_both_exist_when_the_server_is_ready"
+        "tests/cluster/background/test_server_config_maps.py::test_both_exist_when_the_server_is_ready"
     ],
     "11 acceptable CAs in the TLS certificate request": [
         "tests/server/http/test_tls.py::test_the_request_for_a_certificate_names_the_cas_of_clients_and_of_proxies"
     ],
     "11 /metrics/slis": [f"{_HEALTH}::test_results_are_counted_by_check_and_page"],
-    "11 componentstatuses": ["tests/cluster/test_component_statuses.py::test_the_list_names_the_three_components"],
+    "11 componentstatuses": [
+        "tests/cluster/health/test_component_statuses.py::test_the_list_names_the_three_components"
+    ],
     "11 post-start hooks in /healthz?verbose": [f"{_HEALTH}::test_the_checks_that_kubernetes_tests_look_for_are_there"],
     "11 a caBundle with a leaf or an intermediate": [f"{_WEBHOOKS}::test_a_bundle_is_trusted_as_go_trusts_it"],
     "11 // in the path of a webhook": [f"{_WEBHOOKS}::test_a_path_is_cleaned_as_kubernetes_cleans_it"],
     "12 cluster addresses are dialled from the host": [
-        "tests/cluster/test_service_addresses.py::"
+        "tests/cluster/nodes/test_service_addresses.py::"
         "test_a_service_without_an_endpoint_to_dial_is_not_dialled_at_its_cluster_ip",
         "tests/extensions/aggregation/test_availability.py::test_addresses_of_the_cluster_network_are_never_called",
         "tests/admission/webhooks/test_webhook_services.py::test_a_service_that_is_not_there_is_named",

@@ -25,28 +25,28 @@ from pinnace.auth.certificates.authority import (
     write_private,
 )
 from pinnace.auth.users import MASTERS, User
-from pinnace.cluster.admission import needs_service_accounts
 from pinnace.cluster.auditing import open_audit
-from pinnace.cluster.background_jobs import add_extension_parts, add_regular_jobs
+from pinnace.cluster.background.scheduling import NAME as SCHEDULER
+from pinnace.cluster.background.scheduling import run_scheduler
+from pinnace.cluster.background.server_config_maps import add_config_maps
+from pinnace.cluster.background.server_jobs import add_extension_parts, add_regular_jobs
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.bootstrap.endpoints import is_usable_address
 from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity, identify_server
 from pinnace.cluster.bootstrap.objects import identity_lease
 from pinnace.cluster.control_plane import ControlPlane, build
-from pinnace.cluster.identity_lease import IdentityLease
+from pinnace.cluster.files.key_files import use_key_files
+from pinnace.cluster.files.scratch import scratch_directory
+from pinnace.cluster.files.storage import open_store, shared_credentials
+from pinnace.cluster.health.memory_trim import MemoryTrim
+from pinnace.cluster.health.stall_watch import StallWatch
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.key_files import use_key_files
 from pinnace.cluster.kubeconfig import ClusterAccess
-from pinnace.cluster.master_leases import MasterLeases
-from pinnace.cluster.memory_trim import MemoryTrim
-from pinnace.cluster.node_process import add_nodes
-from pinnace.cluster.scheduling import NAME as SCHEDULER
-from pinnace.cluster.scheduling import run_scheduler
-from pinnace.cluster.scratch import scratch_directory
-from pinnace.cluster.server_config_maps import add_config_maps
+from pinnace.cluster.processes.node import add_nodes
+from pinnace.cluster.request.admission import needs_service_accounts
+from pinnace.cluster.servers.identity_lease import IdentityLease
+from pinnace.cluster.servers.master_leases import MasterLeases
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.stall_watch import StallWatch
-from pinnace.cluster.storage import open_store, shared_credentials
 from pinnace.model.tracing import is_loaded
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
@@ -192,7 +192,7 @@ async def _drain(
 
 
 def _serve_usage(plane: ControlPlane) -> None:
-    from pinnace.cluster.kubelet_usage import serve_usage_of_nodes  # noqa: PLC0415 - not before the server is ready.
+    from pinnace.cluster.metrics.kubelet_usage import serve_usage_of_nodes  # noqa: PLC0415 - not before the server is ready.
 
     serve_usage_of_nodes(plane)
 
@@ -284,8 +284,8 @@ async def _register(nodes: SimulatedNodes, *, needs_ranges: bool) -> None:
 async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager:
     if settings.controllers:
         # In a thread: the server is ready, and eighty modules take a while to load.
-        await asyncio.to_thread(import_module, "pinnace.cluster.controllers")
-        from pinnace.cluster.controllers import controllers_of  # noqa: PLC0415
+        await asyncio.to_thread(import_module, "pinnace.cluster.background.controllers")
+        from pinnace.cluster.background.controllers import controllers_of  # noqa: PLC0415
 
         manager = controllers_of(plane, files, leads=plane.store.is_shared, service_ranges=settings.service_ranges)
     else:
@@ -297,7 +297,7 @@ async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Se
 
 def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> SimulatedNodes:
     # Most clusters simulate no nodes, and few have a file of stages.
-    from pinnace.cluster.simulation import simulate_nodes  # noqa: PLC0415
+    from pinnace.cluster.nodes.simulation import simulate_nodes  # noqa: PLC0415
     from pinnace.node.simulated.fast import FastLife, Pace  # noqa: PLC0415
     from pinnace.node.simulated.machines import node_names  # noqa: PLC0415
 

@@ -9,23 +9,23 @@ from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authentication.impersonation import Impersonator
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import MASTERS, User
-from pinnace.cluster.address_records import AddressRecords
-from pinnace.cluster.admission import build_admission
-from pinnace.cluster.aggregation import Aggregation
-from pinnace.cluster.component_statuses import ComponentStatuses
-from pinnace.cluster.custom_resources import CustomResources
+from pinnace.cluster.extensions.aggregation import Aggregation
+from pinnace.cluster.extensions.custom_resources import CustomResources
+from pinnace.cluster.extensions.webhook_client import HttpsWebhookClient
 from pinnace.cluster.foundation import Foundation, lay_foundation
-from pinnace.cluster.health import Health
-from pinnace.cluster.nodes import LateStreams, Nodes
-from pinnace.cluster.pod_forwards import PodForwards
-from pinnace.cluster.request_spans import trace_server
-from pinnace.cluster.security import Security, build_security
-from pinnace.cluster.service_addresses import ServedAddresses
+from pinnace.cluster.health.checks import Health
+from pinnace.cluster.health.component_statuses import ComponentStatuses
+from pinnace.cluster.health.supervisor import Supervisor
+from pinnace.cluster.nodes.connections import LateStreams, Nodes
+from pinnace.cluster.nodes.pod_forwards import PodForwards
+from pinnace.cluster.nodes.service_addresses import ServedAddresses
+from pinnace.cluster.request.admission import build_admission
+from pinnace.cluster.request.request_spans import trace_server
+from pinnace.cluster.request.security import Security, build_security
+from pinnace.cluster.request.verbs import build_verbs
+from pinnace.cluster.servers.address_records import AddressRecords
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.supervisor import Supervisor
-from pinnace.cluster.verbs import build_verbs
 from pinnace.cluster.version import version_of
-from pinnace.cluster.webhook_client import HttpsWebhookClient
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind

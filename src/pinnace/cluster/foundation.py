@@ -7,8 +7,8 @@ from functools import lru_cache
 from ipaddress import ip_network
 
 from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.health.supervisor import Supervisor
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.supervisor import Supervisor
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.kinds.services.strategy import service_strategy

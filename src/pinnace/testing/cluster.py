@@ -15,13 +15,13 @@ from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import AUTHENTICATED, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.background.server_config_maps import TRUST, trust_of
+from pinnace.cluster.background.server_jobs import add_extension_parts
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
-from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.empty_kinds import EmptyKinds
+from pinnace.cluster.extensions.empty_kinds import EmptyKinds
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
-from pinnace.cluster.server_config_maps import TRUST, trust_of
 from pinnace.cluster.settings import Settings
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
 from pinnace.model.objects import Object

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinnace.cluster.background.scheduling import add_scheduler
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.cluster.scheduling import add_scheduler
-from pinnace.cluster.simulation import simulate_nodes
+from pinnace.cluster.nodes.simulation import simulate_nodes
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life

@@ -21,7 +21,7 @@ from tests.server.in_process import (
     together,
 )
 
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Guard, Store
 

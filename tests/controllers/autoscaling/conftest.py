@@ -12,7 +12,7 @@ from tests.server.in_process import control_plane
 
 from pinnace.auth.users import User
 from pinnace.client.transport import Transport
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
 from pinnace.testing.clock import ManualClock
 

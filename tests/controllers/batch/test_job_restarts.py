@@ -14,8 +14,8 @@ from tests.server.in_process import control_plane
 from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object

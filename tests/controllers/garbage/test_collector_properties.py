@@ -15,7 +15,7 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import IN_PROCESS, OVER_HTTP, TOKENS, reached
 
 from pinnace.client.client import Propagation
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference

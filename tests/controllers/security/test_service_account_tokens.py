@@ -11,9 +11,9 @@ from tests.controllers.world import World
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
-from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
 from pinnace.store.memory import MemoryStore

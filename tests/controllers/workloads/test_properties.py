@@ -21,7 +21,7 @@ from tests.controllers.workloads.objects import (
 from tests.controllers.world import World
 from tests.server.in_process import control_plane
 
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.controllers.workloads.deployment_sizes import max_surge, max_unavailable, new_size, old_sizes, total
 from pinnace.model.objects import Object

@@ -22,7 +22,7 @@ from tests.controllers.workloads.objects import (
 from tests.controllers.world import World
 from tests.server.in_process import InProcess, control_plane
 
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock

@@ -10,7 +10,7 @@ from tests.extensions.aggregated_server import Kitchen, serving, tls_of
 from tests.extensions.aggregation.aggregating import Aggregating, Pki
 
 from pinnace.auth.certificates.authority import ensure_certificates, issue, new_ca
-from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.background.server_jobs import add_extension_parts
 from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings

@@ -14,8 +14,8 @@ from pinnace.auth.certificates.authority import CertificateError, CertificateFil
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.controller_process import UnknownController, check_names, controllers_at
-from pinnace.cluster.controllers import CONTROLLERS
+from pinnace.cluster.background.controllers import CONTROLLERS
+from pinnace.cluster.processes.controllers import UnknownController, check_names, controllers_at
 from pinnace.model import errors
 from pinnace.sdk.operator.process import run_until_signal
 

@@ -254,7 +254,7 @@ async def _listen(
     connection: NodeConnection,
 ) -> int:
     """Start the node's own server, and return its port."""
-    from pinnace.cluster.node_server import NodeServer, NodeServerFiles  # noqa: PLC0415 - the child of `pinnace up` has none.
+    from pinnace.cluster.processes.node_server import NodeServer, NodeServerFiles  # noqa: PLC0415 - the child of `pinnace up` has none.
 
     files = NodeServerFiles(agent.directory / "pki" / SERVING_FILE, agent.directory / "pki" / "ca.crt")
     names = [agent.name, web.address]

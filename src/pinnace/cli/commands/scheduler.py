@@ -16,7 +16,7 @@ from pinnace.cli.session import CommandError
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.scheduler_process import scheduler_at
+from pinnace.cluster.processes.scheduler import scheduler_at
 from pinnace.model import errors
 from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration
 from pinnace.sdk.operator.metrics_server import metrics_listening

@@ -12,7 +12,7 @@ import typer
 
 from pinnace.cli.data_directory import default_data_dir
 from pinnace.cli.store_flags import with_store_flags
-from pinnace.cluster.snapshots import BUMP, restore, save
+from pinnace.cluster.files.snapshots import BUMP, restore, save
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.store import StoreError
 

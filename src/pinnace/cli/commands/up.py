@@ -34,14 +34,14 @@ from pinnace.cli.stop_signals import StartStopped, StopSignals
 from pinnace.cli.store_flags import with_store_flags
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.event_loop import allow_many_connections, loop_factory
+from pinnace.cluster.health.memory_trim import share_arena
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
-from pinnace.cluster.memory_trim import share_arena
-from pinnace.cluster.security import AuthorizationModeError
+from pinnace.cluster.request.admission import AdmissionPluginError
+from pinnace.cluster.request.security import AuthorizationModeError
 from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.network.service_range import SERVICE_RANGE

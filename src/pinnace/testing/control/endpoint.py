@@ -13,7 +13,7 @@ import orjson
 
 from pinnace.auth.users import MASTERS
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.background_jobs import add_regular_jobs
+from pinnace.cluster.background.server_jobs import add_regular_jobs
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors

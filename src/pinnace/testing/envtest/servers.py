@@ -18,11 +18,11 @@ import orjson
 from pinnace.auth.authentication.tokens import TokenFileError
 from pinnace.auth.certificates.authority import CertificateError
 from pinnace.auth.remote import RemoteConfigError
-from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.event_loop import loop_factory
-from pinnace.cluster.security import AuthorizationModeError
+from pinnace.cluster.request.admission import AdmissionPluginError
+from pinnace.cluster.request.security import AuthorizationModeError
 from pinnace.server.audit.policy import AuditPolicyError
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Record, StoreError

@@ -1,0 +1,1 @@
+"""Extensions of a running cluster: custom kinds, aggregated servers, metrics servers, webhooks."""

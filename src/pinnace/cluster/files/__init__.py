@@ -1,0 +1,1 @@
+"""The files of a cluster: the store, its snapshots and the credentials."""

@@ -1,0 +1,1 @@
+"""Whether the cluster works: the supervisor of its parts, the checks, the stall watch and the memory."""

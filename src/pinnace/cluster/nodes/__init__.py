@@ -1,0 +1,1 @@
+"""How the server reaches nodes and pods, and the nodes that it simulates."""

@@ -1,0 +1,89 @@
+"""Simulated nodes in the server's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pinnace.auth.authorization.nodes import GROUP as NODES
+from pinnace.auth.users import MASTERS, User
+from pinnace.client.client import Client
+from pinnace.client.retries import Retries
+from pinnace.cluster.extensions.aggregation import Aggregation
+from pinnace.cluster.in_process import InProcessTransport
+from pinnace.cluster.metrics.resource_metrics import AnnotatedUsage, add_usage_source
+from pinnace.cluster.nodes.connections import Nodes
+from pinnace.node.simulated.machines import NodeShape
+from pinnace.node.simulated.nodes import SimulatedNodes
+from pinnace.node.simulated.stages import Life
+from pinnace.reconcile.manager import Manager
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.local import LocalApi
+
+PROVIDER = User("system:simulated-nodes", (MASTERS,))
+"""Sets labels and runs the parts of stages that no kubelet may write, as the owner of the machines would."""
+
+
+class Plane(Protocol):
+    """A control plane that has nodes of its own process."""
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    @property
+    def fanout(self) -> Fanout: ...
+
+    @property
+    def aggregation(self) -> Aggregation: ...
+
+    @property
+    def minor(self) -> str: ...
+
+    def local(self, user: User) -> LocalApi: ...
+
+
+def simulate_nodes(
+    plane: Plane,
+    manager: Manager,
+    names: Sequence[str],
+    *,
+    shape: NodeShape | None = None,
+    life: Life | None = None,
+    node_life: Life | None = None,
+    usage: Path | None = None,
+) -> SimulatedNodes:
+    """Add simulated nodes to a manager. The lives are the stages of pods and of nodes, `usage` a file for their pods.
+
+    Each node writes its Node, its lease, statuses and the end of its pods as system:node:NAME, with the rights of a
+    node.
+    """
+    clock = manager.client.clock
+    if usage is not None:
+        # Most simulations have no such file.
+        from pinnace.cluster.metrics.recorded_usage import RecordedUsage  # noqa: PLC0415
+        from pinnace.node.simulated.usage_files import read_usage  # noqa: PLC0415
+
+        recorded = RecordedUsage(read_usage(usage), plane.fanout, clock)
+        add_usage_source(plane.aggregation.api_services, plane.fanout, clock, recorded)
+    add_usage_source(plane.aggregation.api_services, plane.fanout, clock, AnnotatedUsage())
+    transport = InProcessTransport(plane.local(PROVIDER))
+    client = Client(transport, clock=manager.client.clock, field_manager="kubelet", retries=Retries(attempts=1))
+    client = client.telling(manager.informers.note_write)
+
+    def kubelet(name: str) -> Client:
+        return client.over(InProcessTransport(plane.local(User(f"system:node:{name}", (NODES,)))))
+
+    nodes = SimulatedNodes(
+        manager,
+        client,
+        kubelet,
+        version=f"v{plane.minor}.0",
+        life=life,
+        node_life=node_life,
+        connections=plane.nodes,
+    )
+    for controller in nodes.controllers:
+        manager.add(controller)
+    nodes.add(names, shape)
+    return nodes

@@ -1,0 +1,1 @@
+"""Parts of the control plane that run as processes of their own."""

@@ -1,0 +1,143 @@
+"""The built-in controllers as a process of their own, against any cluster, with one leader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.client.client import Client
+from pinnace.client.credentials import Identity
+from pinnace.client.http import HttpTransport
+from pinnace.client.kubeconfig import Access
+from pinnace.client.retries import Retries
+from pinnace.cluster.background.controllers import (
+    CONTROLLERS,
+    NAME,
+    OF_SERVER,
+    SYSTEM_NAMESPACE,
+    Context,
+    Unwarned,
+    add_controllers,
+)
+from pinnace.model import errors
+from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.model.objects import Kind
+from pinnace.reconcile.leader import LeaderElection
+from pinnace.reconcile.manager import Manager
+
+_ACCOUNT = "v1/ServiceAccount"
+_TOKEN_SECONDS = 3600
+_RENEW_EARLY = timedelta(minutes=10)
+_log = logging.getLogger(__name__)
+
+
+class UnknownController(ValueError):
+    """A name that is not in the table."""
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raise UnknownController if a name is not that of a controller."""
+    known = [row.name for row in CONTROLLERS]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise UnknownController(f"no controller is named {', '.join(unknown)}; choose from: {', '.join(known)}")
+
+
+class AccountToken:
+    """The credentials of a service account: tokens that are requested through `client` and renewed in time."""
+
+    def __init__(self, client: Client, account: str) -> None:
+        self._client = client
+        self._account = account
+        self._known = Identity()
+        self._expires: datetime | None = None
+        self._lock = asyncio.Lock()
+
+    async def identity(self, *, afresh: bool = False) -> Identity:
+        async with self._lock:
+            is_good = self._expires is not None and self._client.clock.now() < self._expires - _RENEW_EARLY
+            if afresh or not is_good:
+                await self._request()
+            return self._known
+
+    async def _request(self) -> None:
+        metadata = {"name": self._account, "namespace": SYSTEM_NAMESPACE}
+        if await self._client.get_or_none(_ACCOUNT, self._account, namespace=SYSTEM_NAMESPACE) is None:
+            with suppress(errors.AlreadyExists):  # Another process may be faster.
+                await self._client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        wanted = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": _TOKEN_SECONDS},
+        }
+        answer = await self._client.create_below(_ACCOUNT, self._account, "token", wanted, namespace=SYSTEM_NAMESPACE)
+        self._known = Identity(authorization=f"Bearer {answer['status']['token']}")
+        self._expires = datetime.fromisoformat(answer["status"]["expirationTimestamp"])
+
+
+@asynccontextmanager
+async def controllers_at(
+    access: Access,
+    *,
+    only: Collection[str] = (),
+    leads: bool = True,
+    uses_accounts: bool = False,
+    files: CertificateFiles | None = None,
+    clock: AlarmClock | None = None,
+) -> AsyncIterator[Manager]:
+    """Yield a manager with the controllers of the table, ready to run against a server; connections close at the end.
+
+    With `leads` they work only while this process holds the lease kube-system/kube-controller-manager. With
+    `uses_accounts` each writes as its own service account, and else as the user of `access`. Controllers that need
+    `files` are left out without them. Raise UnknownController.
+    """
+    check_names(only)
+    transports: list[HttpTransport] = []
+
+    def connect(way: Access) -> Client:
+        transport = HttpTransport(way)
+        transports.append(transport)
+        return Client(Unwarned(transport), clock=clock, field_manager=NAME, retries=Retries())
+
+    client = connect(access)
+    leader = LeaderElection(client, NAME, namespace=SYSTEM_NAMESPACE) if leads else None
+    manager = Manager(client, name=NAME, leader=leader)
+    clients: dict[str, Client] = {}
+
+    def client_as(account: str) -> Client:
+        if not uses_accounts or account == OF_SERVER:
+            return manager.client
+        known = clients.get(account)
+        if known is None:
+            own = connect(replace(access, credentials=AccountToken(client, account), headers=()))
+            known = clients[account] = own.telling(manager.informers.note_write)
+        return known
+
+    try:
+        served = await _served_kinds(client)
+        context = Context(manager, clock=clock or SystemClock(), files=files)
+        add_controllers(context, client_as, serves=served.__contains__, only=only)
+        for row in CONTROLLERS:
+            if row.needs_files and files is None and (not only or row.name in only):
+                _log.info("%s is left out: it needs the certificates of the cluster (--certificates)", row.name)
+        yield manager
+    finally:
+        for transport in transports:
+            await transport.close()
+
+
+async def _served_kinds(client: Client) -> set[Kind]:
+    """Return the served kinds among those that rows depend on."""
+    served = set()
+    for kind in {row.kind for row in CONTROLLERS if row.kind is not None}:
+        try:
+            await client.kinds.find(kind)
+        except errors.NotFound:
+            continue
+        served.add(kind)
+    return served

@@ -1,0 +1,150 @@
+"""A node of this machine beside the server: `pinnace node` as a child process, and the server's connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+
+from pinnace.auth.certificates.authority import CertificateFiles, issue, load_pair, write_private
+from pinnace.cluster import kubeconfig
+from pinnace.cluster.bootstrap.joining import ROTATION, node_network
+from pinnace.cluster.control_plane import ControlPlane
+from pinnace.cluster.files.scratch import remove_abandoned
+from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.cluster.settings import Settings
+from pinnace.model import errors
+from pinnace.model.node_connections import NodeConnection
+from pinnace.network.families import has_ipv6
+from pinnace.network.service_range import SERVICE_RANGE, ipv6_pod_network
+
+_log = logging.getLogger(__name__)
+_STOP_SECONDS = 30.0
+_CODE = "from pinnace.cli.main import main; main()"
+
+
+class NodeEnded(Exception):
+    """The process of the node has ended; it is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """A node of this machine: its name, its state directory, and the addresses of its pods."""
+
+    name: str
+    directory: Path
+    pod_networks: tuple[str, ...]
+    """The IPv4 network, and in a dual-stack cluster one of IPv6."""
+    service_ranges: tuple[str, ...]
+    """The IPv4 range, and in a dual-stack cluster one of IPv6."""
+    links: Path | None = None
+    """The directory that several nodes of this machine share."""
+    has_egress: bool = False
+    is_temporary: bool = False
+    """Whether the state directory goes with the server: the pods must end even if the server is killed."""
+
+
+def add_nodes(
+    plane: ControlPlane, settings: Settings, directory: Path, access: ClusterAccess, files: CertificateFiles
+) -> None:
+    """Start nodes and keep them running. Each has a state directory and a certificate of its own."""
+    links = directory / "links" if settings.agents > 1 else None
+    ranges = _ranges_of_node(settings.service_ranges)
+    for number in range(settings.agents):
+        suffix = f"-{number + 1}" if number else ""
+        place = directory / f"node{suffix}"
+        node = OwnNode(
+            settings.node + suffix,
+            place,
+            (f"10.244.{number}.0/24", *([ipv6_pod_network(number)] if len(ranges) > 1 else [])),
+            ranges,
+            links,
+            has_egress=settings.has_egress,
+            is_temporary=settings.data_dir is None,
+        )
+        _add_node(plane, node, access, files)
+
+
+def _ranges_of_node(ranges: Sequence[str]) -> tuple[str, ...]:
+    """Return the ranges that the nodes of this machine serve, IPv4 first: their pods always have IPv4 addresses."""
+    ipv6 = [one for one in ranges if ip_network(one).version == 6]
+    if ipv6 and not has_ipv6():
+        _log.warning("pods and Services have IPv4 addresses alone: this machine has no IPv6")
+        ipv6 = []
+    return next((one for one in ranges if ip_network(one).version == 4), SERVICE_RANGE), *ipv6
+
+
+def _add_node(plane: ControlPlane, node: OwnNode, access: ClusterAccess, files: CertificateFiles) -> None:
+    """Start a node and keep it running. Its state is in the directory, with a certificate of its own.
+
+    Everything happens in the background: the server is ready before its node.
+    """
+    name, directory = node.name, node.directory
+
+    async def run() -> None:
+        if node.is_temporary:
+            await asyncio.to_thread(remove_abandoned)
+        connection = await asyncio.to_thread(_prepare, name, directory, access, files)
+        plane.nodes.register(name, connection)
+        for permission in (ROTATION, *node_network(node.service_ranges[0])):
+            with suppress(errors.AlreadyExists, errors.Invalid):  # Invalid: another Service has the address.
+                await in_process_client(plane.local()).create(permission)
+        await _run_process(node)
+
+    plane.supervisor.add(directory.name, run)
+
+
+def _prepare(name: str, directory: Path, access: ClusterAccess, files: CertificateFiles) -> NodeConnection:
+    """Write the kubeconfig and the certificate of the node, and return the server's connection to it.
+
+    The certificate is signed here: the node is ready sooner, and it works without controllers.
+    """
+    from pinnace.node.agent.socket_connection import SocketConnection  # noqa: PLC0415 - not before the server is ready.
+    from pinnace.node.agent.socket_messages import SOCKET  # noqa: PLC0415 - the same.
+    from pinnace.node.identity.certificates import CLIENT_FILE  # noqa: PLC0415 - the same.
+
+    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    kubeconfig.write(directory / "kubeconfig", ClusterAccess(server=access.server, ca=access.ca, name=access.name))
+    pair = issue(load_pair(files.ca), common_name=f"system:node:{name}", organizations=("system:nodes",), client=True)
+    (directory / "pki").mkdir(exist_ok=True, mode=0o700)
+    write_private(directory / "pki" / CLIENT_FILE, pair.certificate_pem + pair.key_pem)
+    return SocketConnection(directory / SOCKET)
+
+
+async def _run_process(node: OwnNode) -> None:
+    name, directory = node.name, node.directory
+    arguments = ["node", "--name", name, "--directory", str(directory), "--stop-pods", "--with-parent"]
+    # Pods reach the node, and its node ports, at its bridge. This machine reaches node ports at 127.0.0.1.
+    bridge = ",".join(str(ip_network(one)[1]) for one in node.pod_networks)
+    arguments += [
+        "--node-ip",
+        bridge,
+        "--pod-network",
+        ",".join(node.pod_networks),
+        "--service-cluster-ip-range",
+        ",".join(node.service_ranges),
+    ]
+    if node.is_temporary:
+        arguments.append("--temporary")
+    if node.links is not None:
+        arguments += ["--links", str(node.links)]
+    if node.has_egress:
+        arguments.append("--egress")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _CODE, *arguments, "--kubeconfig", str(directory / "kubeconfig")),
+        stdin=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        code = await process.wait()
+        raise NodeEnded(f"the process of node {name} ended with {code}")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await asyncio.wait_for(asyncio.shield(process.wait()), _STOP_SECONDS)

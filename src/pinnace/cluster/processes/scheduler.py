@@ -1,0 +1,65 @@
+"""The scheduler as a process of its own, against any cluster, with one leader."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from pinnace.client.client import Client
+from pinnace.client.http import HttpTransport
+from pinnace.client.kubeconfig import Access
+from pinnace.client.retries import Retries
+from pinnace.cluster.background.controllers import SYSTEM_NAMESPACE, Unwarned
+from pinnace.model.clock import AlarmClock
+from pinnace.model.objects import Object
+from pinnace.reconcile.leader import LeaderElection, Terms
+from pinnace.reconcile.manager import Manager
+from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration
+from pinnace.scheduler.scheduler import Scheduler
+from pinnace.schema.cel.times import parse_duration
+from pinnace.schema.cel.values import NANOS
+
+NAME = "kube-scheduler"
+
+
+@asynccontextmanager
+async def scheduler_at(
+    access: Access, configuration: SchedulerConfiguration, *, leads: bool = True, clock: AlarmClock | None = None
+) -> AsyncIterator[Manager]:
+    """Yield a manager that schedules while it runs. Raise InvalidConfiguration.
+
+    With `leads` it works only while this process holds the lease that `leaderElection` names.
+    """
+    election = configuration.leader_election
+    terms = _terms(election)
+    async with AsyncExitStack() as stack:
+        transport = HttpTransport(access)
+        stack.push_async_callback(transport.close)
+        client = Client(Unwarned(transport), clock=clock, field_manager=NAME, retries=Retries())
+        leader = None
+        if leads and election.get("leaderElect", True):
+            leader = LeaderElection(
+                client,
+                election.get("resourceName") or NAME,
+                namespace=election.get("resourceNamespace") or SYSTEM_NAMESPACE,
+                terms=terms,
+            )
+        manager = Manager(client, name=NAME, leader=leader)
+        manager.add(Scheduler(manager, manager.client, configuration=configuration).controller)
+        yield manager
+
+
+def _terms(election: Object) -> Terms:
+    """Return the durations of a `leaderElection`. Raise InvalidConfiguration."""
+    names = {"leaseDuration": "lease_seconds", "renewDeadline": "renew_seconds", "retryPeriod": "retry_seconds"}
+    found: dict[str, float] = {}
+    for name, parameter in names.items():
+        if election.get(name):
+            try:
+                found[parameter] = parse_duration(election[name]).nanos / NANOS
+            except (TypeError, ValueError) as error:
+                raise InvalidConfiguration(f"leaderElection.{name}: expected a duration such as 15s") from error
+    try:
+        return Terms(**found)
+    except ValueError as error:
+        raise InvalidConfiguration(f"leaderElection: {error}") from error

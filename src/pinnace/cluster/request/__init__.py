@@ -1,0 +1,1 @@
+"""The stages of a request, built from the settings: authentication, authorization, admission, verbs."""
