@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Protocol
 
 from pinnace.model import errors
-from pinnace.model.begun import run_together
+from pinnace.model.eager_coroutines import run_together
 from pinnace.model.objects import Object, new_uid
 from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer

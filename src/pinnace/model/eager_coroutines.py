@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 Result = TypeVar("Result")
 
 
-class Begun(Generic[Result]):
+class EagerCoroutine(Generic[Result]):
     """A coroutine that runs up to its first wait now. Await it for its result; `close` it otherwise.
 
     Several of these can wait for the same commit of the store at the same time: a task for each would cost more than
@@ -104,7 +104,7 @@ def _go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[
 
 async def run_together(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result | Exception]:
     """Run coroutines side by side without a task each; return the result of each, or its exception."""
-    begun = [Begun(one) for one in coroutines]
+    begun = [EagerCoroutine(one) for one in coroutines]
     try:
         waiting = [one for one in begun if not one.is_done]
         while waiting:

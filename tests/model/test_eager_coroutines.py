@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from pinnace.model.begun import Begun, run_together
+from pinnace.model.eager_coroutines import EagerCoroutine, run_together
 
 
 async def test_a_coroutine_without_a_wait_has_ended_when_it_is_begun() -> None:
     async def work() -> int:
         return 3
 
-    begun = Begun(work())
+    begun = EagerCoroutine(work())
     assert begun.is_done
     assert await begun == 3
 
@@ -26,7 +26,7 @@ async def test_several_wait_for_the_same_future_without_a_task_each() -> None:
         seen.append(number)
         return number + await commit
 
-    begun = [Begun(work(number)) for number in range(3)]
+    begun = [EagerCoroutine(work(number)) for number in range(3)]
     assert seen == [0, 1, 2], "all have run up to their wait"
     asyncio.get_running_loop().call_soon(commit.set_result, 10)
     assert [await one for one in begun] == [10, 11, 12]
@@ -39,7 +39,7 @@ async def test_an_error_is_raised_where_the_result_is_awaited() -> None:
         raise ValueError("no")
 
     for later in (False, True):
-        begun = Begun(fails(later=later))
+        begun = EagerCoroutine(fails(later=later))
         with pytest.raises(ValueError, match="no"):
             await begun
 
@@ -55,7 +55,7 @@ async def test_a_cancelled_wait_reaches_the_coroutine() -> None:
             raise
 
     async def wait() -> None:
-        await Begun(work())
+        await EagerCoroutine(work())
 
     task = asyncio.create_task(wait())
     await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_a_closed_coroutine_cleans_up() -> None:
         finally:
             ended.append("closed")
 
-    Begun(work()).close()
+    EagerCoroutine(work()).close()
     assert ended == ["closed"]
 
 
