@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError
 from pinnace.model.metadata import validate_metadata
+from pinnace.schema.crd.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.explain import explain
-from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import Compiler, SchemaValidator
 
 CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())

@@ -16,9 +16,9 @@ from pinnace.model.metadata import validate_metadata
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ScalePaths
+from pinnace.schema.crd.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.golang.decode import Decoder
 from pinnace.schema.shape import Schema
-from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import SchemaValidator
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Rules for the schemas of CustomResourceDefinitions: structural, compatible, with valid defaults."""
+"""Custom resources by their schema: prune and default objects; check that schemas are structural and compatible."""

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 from pinnace.schema import field_errors as errs
+from pinnace.schema.crd.prune_and_default import META_FIELDS, unknown_fields
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.embedded import MetadataErrors, accept_anything, validate_embedded, validate_resource
 from pinnace.schema.validation.explain import explain
-from pinnace.schema.validation.prune_and_default import META_FIELDS, unknown_fields
 
 DefaultErrors = Callable[[Raw, Any, str, bool], Iterable[FieldError]]
 """The errors of a default by the CEL rules. Arguments: schema, value, path, and whether the value is a whole object."""

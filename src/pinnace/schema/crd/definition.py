@@ -11,12 +11,12 @@ from pinnace.schema import field_errors
 from pinnace.schema.crd.default_validation import DefaultErrors, no_rules, validate_defaults
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
+from pinnace.schema.crd.prune_and_default import META_FIELDS
 from pinnace.schema.crd.structural import find_unsupported, validate_structural
 from pinnace.schema.field_errors import FieldError, go_json
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.embedded import MetadataErrors, accept_anything
 from pinnace.schema.validation.formats import effective_format
-from pinnace.schema.validation.prune_and_default import META_FIELDS
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")

@@ -1,1 +1,1 @@
-"""Validate, explain, prune and default values by a schema."""
+"""Validate and explain values by a schema."""

@@ -18,9 +18,9 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.patches.field_ownership import Ownership, Tracked, ignoring, only, track_everything
 from pinnace.model.resources import Column, Resource, Subresource
 from pinnace.schema.cel.rules.rules import rules_of
+from pinnace.schema.crd.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.golang.decode import DecodeError, Decoders
 from pinnace.schema.shape import Schema
-from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import SchemaValidator
 from pinnace.sdk.resources.custom_resource import AnyResource, version_of
 

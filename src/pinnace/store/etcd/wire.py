@@ -258,7 +258,7 @@ def revision_of(fields: Fields) -> int:
     return revision
 
 
-def key_value(data: bytes) -> KeyValue:  # noqa: C901 - calls would double the time
+def key_value(data: bytes) -> KeyValue:
     """Decode a KeyValue. One loop without calls: a start reads every object through it, a server every change."""
     key = value = b""
     created = modified = 0
@@ -270,13 +270,12 @@ def key_value(data: bytes) -> KeyValue:  # noqa: C901 - calls would double the t
             if number >= 0x80:
                 number &= 0x7F
                 shift = 7
-                while True:
-                    byte = data[at]
-                    at += 1
+                while (byte := data[at]) >= 0x80:
                     number |= (byte & 0x7F) << shift
-                    if byte < 0x80:
-                        break
+                    at += 1
                     shift += 7
+                number |= byte << shift
+                at += 1
             if tag & 0x87 == 2:
                 if tag == _KEY:
                     key = data[at : at + number]

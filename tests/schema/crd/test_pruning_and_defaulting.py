@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.growth import is_linear
 
+from pinnace.schema.crd.prune_and_default import PrunerAndDefaulter, unknown_fields
 from pinnace.schema.golang import decode
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.shape import Schema
-from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter, unknown_fields
 
 TEXT = {"type": "string"}
 SPEC: dict[str, Any] = {
