@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from pinnace.cli.failure import fail
+
 NodeFlag = Annotated[
     bool | None,
     typer.Option(
@@ -46,8 +48,7 @@ def checked_egress(*, wanted: bool) -> bool:
         try:
             plan_program(os.getpid())
         except EgressUnavailable as error:
-            print(f"pinnace: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
+            fail(error)
     return wanted
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.cluster.bootstrap.endpoints import is_usable_address
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
@@ -38,14 +39,14 @@ ShutdownDelay: TypeAlias = Annotated[
 
 
 def advertise_address(address: str) -> str:
-    """Return the address of --advertise-address. Raise ValueError if others cannot use it."""
+    """Return the address of --advertise-address. Exit if others cannot use it."""
     if address and not is_usable_address(address):
-        raise ValueError(f"--advertise-address {address}: expected an IP address by which others reach this server")
+        fail(f"--advertise-address {address}: expected an IP address by which others reach this server")
     return address
 
 
 def shutdown_delay(duration: str, *, is_shared: bool) -> float:
-    """Return the seconds of --shutdown-delay-duration. Raise ValueError if it is not a duration."""
+    """Return the seconds of --shutdown-delay-duration. Exit if it is not a duration."""
     if not duration:
         return _SHARED_DELAY if is_shared else 0.0
     try:
@@ -53,5 +54,5 @@ def shutdown_delay(duration: str, *, is_shared: bool) -> float:
     except ValueError:
         seconds = -1.0
     if seconds < 0:
-        raise ValueError(f"--shutdown-delay-duration {duration}: expected a duration such as 0s or 2s")
+        fail(f"--shutdown-delay-duration {duration}: expected a duration such as 0s or 2s")
     return seconds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, ensure_certificates
+from pinnace.cli.failure import fail
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
@@ -69,7 +69,7 @@ def controllers(
         files = _files(certificates) if certificates is not None else None
         asyncio.run(_run(access, names, files, leads=leader_elect, uses_accounts=use_service_account_credentials))
     except errors.Unauthorized as rejected:
-        _fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
+        fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
     except (
         UnknownController,
         CertificateError,
@@ -78,7 +78,7 @@ def controllers(
         ConnectionLost,
         errors.ApiError,
     ) as error:
-        _fail(str(error))
+        fail(error)
 
 
 async def _run(
@@ -91,10 +91,5 @@ async def _run(
 
 def _files(directory: Path) -> CertificateFiles:
     if not (directory / "ca.key").exists():
-        _fail(f"{directory} has no ca.key; give the directory pki of the data directory of pinnace up")
+        fail(f"{directory} has no ca.key; give the directory pki of the data directory of pinnace up")
     return ensure_certificates(directory)
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)

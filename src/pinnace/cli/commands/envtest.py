@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pinnace.cli.data_directory import default_data_dir
+from pinnace.cli.failure import fail
 from pinnace.kinds.definitions import minors
 from pinnace.testing.envtest.folder import write_folder
 
@@ -38,10 +38,8 @@ def envtest(
     """
     minor = kubernetes_version.removeprefix("v")
     if minor and minor not in minors():
-        print(f"pinnace: Kubernetes {minor} cannot be served; choose one of {', '.join(minors())}", file=sys.stderr)
-        raise typer.Exit(1)
+        fail(f"Kubernetes {minor} cannot be served; choose one of {', '.join(minors())}")
     try:
         print(write_folder(bin_dir or default_data_dir() / "envtest", minor or minors()[-1]).absolute())
     except OSError as error:
-        print(f"pinnace: the folder cannot be written: {error}; choose another with --bin-dir", file=sys.stderr)
-        raise typer.Exit(1) from None
+        fail(f"the folder cannot be written: {error}; choose another with --bin-dir")

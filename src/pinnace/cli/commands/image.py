@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from pinnace.cli.data_directory import default_data_dir
+from pinnace.cli.failure import fail
 from pinnace.model.clock import SystemClock
 from pinnace.node.images.images import Images
 from pinnace.node.runtime.errors import RuntimeFailure
@@ -47,11 +48,11 @@ def image(
     """
     images = Images((directory or default_data_dir() / "node") / "images", SystemClock(), is_offline=offline)
     if not name and action is not ImageAction.ls:
-        _fail(f"{action} needs {'a file' if action is ImageAction.load else 'the name of an image'}")
+        fail(f"{action} needs {'a file' if action is ImageAction.load else 'the name of an image'}")
     try:
         asyncio.run(_run(images, action, name))
     except (RuntimeFailure, OSError) as error:
-        _fail(str(error))
+        fail(error)
 
 
 async def _run(images: Images, action: ImageAction, name: str) -> None:
@@ -97,8 +98,3 @@ def _print_table(images: Sequence[Image]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for row in rows:
         print(f"{row[0]:<{widths[0]}}   {row[1]:<{widths[1]}}   {row[2]}")
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)

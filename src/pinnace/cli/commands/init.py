@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from pinnace import __version__
+from pinnace.cli.failure import fail
 
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,50}[a-z0-9])?$")
 _TAKEN = frozenset(("Any", "Cluster", "Context", "CustomResource", "Field", "Metadata", "Model", "Operator", "None"))
@@ -118,13 +119,13 @@ def init(
 ) -> None:
     """Create an extension project: an operator, its tests, and a README."""
     if not _NAME.match(name):
-        _fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
+        fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
     module = _module(name)
     if _is_taken(module):
-        _fail(f"{module} is a Python word or module, which {module}.py would hide; choose another name")
+        fail(f"{module} is a Python word or module, which {module}.py would hide; choose another name")
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        _fail(f"{target} exists and is not empty; choose another name or --directory")
+        fail(f"{target} exists and is not empty; choose another name or --directory")
     for file, content in project(name).items():
         path = target / file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,8 +159,3 @@ def _is_taken(module: str) -> bool:
 
 def _module(name: str) -> str:
     return name.replace("-", "_")
-
-
-def _fail(message: str) -> None:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pinnace import __version__
+from pinnace.cli.failure import fail
 from pinnace.cli.flags import OperatorFile, OperatorModule
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, is_module, target_of
@@ -73,8 +73,7 @@ def manifests(
         if form not in _FORMATS or (form != "yaml" and out is None):
             raise ValueError(f"--format {form}: choose from {', '.join(_FORMATS)}; kustomize and helm need --out")
     except (NoOperator, NotStructural, ValueError) as error:
-        print(f"pinnace: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        fail(error)
     if out is None:
         print(as_documents([obj for objects in written.values() for obj in objects]), end="")
         return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.cli.progress import progress
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import KubeconfigError
@@ -25,8 +25,7 @@ def migrate(
     try:
         done = asyncio.run(_migrate(definition, kubeconfig, context))
     except (KubeconfigError, CannotMigrate, errors.ApiError, OSError) as error:
-        print(f"pinnace: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        fail(error)
     objects = "1 object is" if done.objects == 1 else f"{done.objects} objects are"
     print(f"{objects} stored as {done.version}.")
     if done.dropped:

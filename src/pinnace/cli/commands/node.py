@@ -6,17 +6,17 @@ import asyncio
 import logging
 import signal
 import socket
-import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from pinnace.cli.agent_options import EgressFlag
 from pinnace.cli.data_directory import default_data_dir
+from pinnace.cli.failure import fail
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
@@ -187,7 +187,7 @@ def node(
         is_temporary=temporary,
     )
     if bool(server) != bool(token):
-        _fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
+        fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:
         parse_thresholds(eviction_hard)
         bootstrap = None
@@ -198,7 +198,7 @@ def node(
         source = bootstrap or _Kubeconfig(kubeconfig, context, bootstrap_kubeconfig)
         asyncio.run(_run(source, settings, web))
     except _EXPECTED as error:
-        _fail(str(error))
+        fail(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +272,4 @@ def _families(option: str, text: str) -> tuple[str, str]:
     try:
         return split_families(text)
     except ValueError as error:
-        _fail(f"{option} {error}")
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)
+        fail(f"{option} {error}")

@@ -9,10 +9,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.cli.scenario_steps import scenario_of
 from pinnace.cli.session import CommandError
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
@@ -92,7 +93,7 @@ def perturb(
             }
             scenarios = [scenario_of(shlex.split(command), files, **options)]
         except (CommandError, ValueError) as error:
-            _fail(str(error))
+            fail(error, code=2)
     else:
         scenarios = _scenarios_in(files, only)
     for scenario in scenarios:
@@ -118,19 +119,20 @@ def _kinds_of(text: str) -> list[DisturbanceKind]:
     asked = [part.strip() for part in text.split(",") if part.strip()]
     unknown = [part for part in asked if part not in KINDS]
     if unknown:
-        _fail(f"{unknown[0]!r} is no disturbance; expected {', '.join(KINDS)}")
+        fail(f"{unknown[0]!r} is no disturbance; expected {', '.join(KINDS)}", code=2)
     return [kind for kind in KINDS if not asked or kind in asked]
 
 
 def _scenarios_in(files: Sequence[str], only: str) -> list[Scenario]:
     file = Path(files[0])
     if len(files) > 1:
-        _fail(
-            f"expected one Python file with Scenarios, found {len(files)}; steps need --command, the operator's start"
+        fail(
+            f"expected one Python file with Scenarios, found {len(files)}; steps need --command, the operator's start",
+            code=2,
         )
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
-        _fail(f"{file} is not a Python file")
+        fail(f"{file} is not a Python file", code=2)
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
     sys.path.insert(0, str(file.parent))
@@ -139,10 +141,8 @@ def _scenarios_in(files: Sequence[str], only: str) -> list[Scenario]:
     chosen = [one for one in found if not only or one.name == only]
     if not chosen:
         names = ", ".join(one.name for one in found) or "none"
-        _fail(f"{file} has no scenario{f' named {only}' if only else ''}; it has {names}. Write NAME = Scenario(...)")
+        fail(
+            f"{file} has no scenario{f' named {only}' if only else ''}; it has {names}. Write NAME = Scenario(...)",
+            code=2,
+        )
     return chosen
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(2)

@@ -8,11 +8,12 @@ import stat
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from pinnace import __version__
+from pinnace.cli.failure import fail
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, only_in
 from pinnace.cli.reloading import modules_beside
@@ -67,7 +68,7 @@ def plugin(
         else:
             _uninstall(found, directory or _own_directory())
     except (NoOperator, ValueError, OSError) as error:
-        _fail(str(error))
+        fail(error)
 
 
 def plugin_in(target: str) -> Plugin:
@@ -115,8 +116,3 @@ def _own_directory() -> Path:
     """Return the directory of the pinnace command, which is on the user's PATH."""
     found = shutil.which("pinnace")
     return Path(os.path.realpath(found)).parent if found else Path(sys.executable).parent
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.cli.file_watch import Saves
 from pinnace.cli.flags import OperatorFile, OperatorModule
 from pinnace.cli.operator_files import NoOperator, target_of
@@ -115,9 +116,9 @@ def run(
         else:
             asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
     except errors.Forbidden as denied:
-        _fail(str(missing_permission(denied) or denied))
+        fail(missing_permission(denied) or denied)
     except errors.Unauthorized as rejected:
-        _fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
+        fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
     except (
         NoOperator,
         NotStructural,
@@ -128,16 +129,16 @@ def run(
         ConnectionLost,
         errors.ApiError,
     ) as error:
-        _fail(str(error))
+        fail(error)
 
 
 def _configure_logs(level: str, form: str) -> None:
     if form not in ("text", "json"):
-        _fail(f"there is no log format {form}: choose text or json")
+        fail(f"there is no log format {form}: choose text or json")
     try:
         configure_logs(level=level, form="json" if form == "json" else "text")
     except ValueError as error:
-        _fail(str(error))
+        fail(error)
 
 
 def _confirm(operator: Extension, access: Access, context: str, *, is_agreed: bool) -> None:
@@ -148,7 +149,7 @@ def _confirm(operator: Extension, access: Access, context: str, *, is_agreed: bo
         print(f"{operator.name} runs in {where}", flush=True)
         return
     if not sys.stdin.isatty():
-        _fail(f"{operator.name} would install its kinds and webhooks in {where}: add --yes, or --no-install")
+        fail(f"{operator.name} would install its kinds and webhooks in {where}: add --yes, or --no-install")
     if not typer.confirm(f"Install the kinds and webhooks of {operator.name} in {where}?"):
         raise typer.Exit(1)
 
@@ -231,8 +232,3 @@ def _print_failure(name: str, error: BaseException | None) -> None:
     missing = missing_permission(error) if isinstance(error, errors.Forbidden) else None
     print(f"pinnace: {name} could not start: {missing or error}", file=sys.stderr)
     print("the cluster still runs; save the file to retry.", file=sys.stderr, flush=True)
-
-
-def _fail(message: str) -> None:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)

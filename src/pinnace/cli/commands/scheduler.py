@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.cli.scheduler_profiles import read_configuration
 from pinnace.cli.session import CommandError
 from pinnace.client.credentials import NoCredentials
@@ -69,8 +69,7 @@ def scheduler(
         errors.ApiError,
         OSError,
     ) as error:
-        print(f"pinnace: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        fail(error)
 
 
 async def _run(access: Access, configuration: SchedulerConfiguration, address: str, port: int, *, leads: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,9 @@ from typing import Annotated
 import typer
 
 from pinnace.cli.data_directory import default_data_dir
-from pinnace.cli.store_flags import with_store_flags
+from pinnace.cli.failure import fail
+from pinnace.cli.flag_groups import with_flags
+from pinnace.cli.store_flags import etcd_settings
 from pinnace.cluster.files.snapshots import BUMP, restore, save
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.store import StoreError
@@ -22,7 +23,7 @@ class SnapshotAction(StrEnum):
     restore = "restore"
 
 
-@with_store_flags
+@with_flags("etcd", etcd_settings)
 def snapshot(
     action: Annotated[SnapshotAction, typer.Argument(help="The action.", metavar="save|restore")],
     file: Annotated[Path, typer.Argument(help="The snapshot.")],
@@ -55,5 +56,4 @@ def snapshot(
             )
             print(f"restored {len(taken.records)} objects; revisions go on after {revision}")
     except (StoreError, OSError) as error:
-        print(f"pinnace: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        fail(error)

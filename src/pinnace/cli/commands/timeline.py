@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.testing.recordings import BadRecording, read_recording, versions_of
 from pinnace.testing.timeline import render_html, render_text
 
@@ -26,8 +27,7 @@ def timeline(
     try:
         recording = read_recording(file)
     except (BadRecording, OSError) as error:
-        print(f"pinnace: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        fail(error)
     if recording.is_cut_off:
         print(f"pinnace: {file} is cut off: its last line is left out", file=sys.stderr)
     entries = [version.entry() for version in versions_of(recording)]

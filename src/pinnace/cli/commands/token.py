@@ -6,16 +6,16 @@ import asyncio
 import re
 import secrets
 import string
-import sys
 from base64 import b64decode
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from pinnace.cli.failure import fail
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
@@ -75,11 +75,11 @@ def token(
         elif action is TokenAction.list:
             asyncio.run(_list(access))
         elif not name:
-            _fail("delete needs the first six characters of a token; pinnace token list shows them")
+            fail("delete needs the first six characters of a token; pinnace token list shows them")
         else:
             asyncio.run(_delete(access, name))
     except _EXPECTED as error:
-        _fail(str(error))
+        fail(error)
 
 
 async def _create(access: Access, name: str, ttl: str) -> str:
@@ -152,8 +152,3 @@ def _random() -> str:
 
 def _decoded(secret: Object, key: str) -> str:
     return b64decode((secret.get("data") or {}).get(key) or "").decode(errors="replace")
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"pinnace: {message}", file=sys.stderr)
-    raise typer.Exit(1)

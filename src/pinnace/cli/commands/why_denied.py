@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pinnace.auth.authorization.explanation import Explanation, explain
 from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User, authenticated, service_account_groups, split_service_account
+from pinnace.cli.failure import fail
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import KubeconfigError
@@ -46,8 +46,7 @@ def why_denied(
     try:
         code = asyncio.run(_answer(_user(user, group or []), question, kubeconfig))
     except (KubeconfigError, errors.ApiError, OSError, ValueError) as error:
-        print(f"pinnace: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        fail(error, code=2)
     raise typer.Exit(code)
 
 

@@ -1,0 +1,14 @@
+"""How a command ends that cannot do its work: one line on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+
+
+def fail(message: object, *, code: int = 1) -> NoReturn:
+    """Print the message and exit."""
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(code) from None
