@@ -14,7 +14,8 @@ from tests.server.in_process import config_map, deployment
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Controller, Permanent, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Permanent
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import owner_reference, set_owner
 from pinnace.reconcile.predicates import generation_changed
@@ -221,7 +222,7 @@ async def test_that_a_namespace_is_being_deleted_is_one_calm_line(
     async with manager.running():
         await manager.settle()
         assert controller.queue.delayed == 3
-    (said,) = [record for record in caplog.records if record.name == "pinnace.reconcile.controller"]
+    (said,) = [record for record in caplog.records if record.name == "pinnace.reconcile.failures"]
     assert (said.levelname, said.exc_info) == ("INFO", None)
     assert said.getMessage().endswith("in namespace shop because it is being terminated")
     assert await client.list("v1/Event", namespace="shop") == []

@@ -16,7 +16,6 @@ more than one call at a time for one key. An error is recorded in an Event, coun
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -28,17 +27,17 @@ from pinnace.client.rates import RateLimiter
 from pinnace.client.reading import Selection
 from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
-from pinnace.client.status_errors import is_namespace_terminating
-from pinnace.model import errors
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.tracing import active_tracer
 from pinnace.reconcile import metrics as names
-from pinnace.reconcile.events import EventRecorder, EventType
+from pinnace.reconcile.controller_metrics import register_controller
+from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.exclusion import Exclusion
+from pinnace.reconcile.failures import FailureReports, Permanent, Retry
 from pinnace.reconcile.history import History, ObjectChange, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, InformerScope
-from pinnace.reconcile.limits import ReconcileLimits, Retry, handler_of
+from pinnace.reconcile.limits import ReconcileLimits
 from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
@@ -51,12 +50,8 @@ LOW = -100
 GRACE = 4.0
 """Seconds that a reconcile has to finish when its controller stops. A lost lease leaves no more than that."""
 
-_MOST_TERMINATING = 100
-"""Terminating namespaces to remember, so that each is logged once."""
 _MOST_REASONS = 20
 _MOST_NAMED = 10
-_OUTCOMES = ("success", "requeue_after", "error")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +63,6 @@ class Result:
 
 STILL_WAITING = Result()
 """Returned by a reconcile that has done nothing, because an earlier call has asked for a later one."""
-
-
-class Permanent(Exception):
-    """Raise it in a reconcile that fails until the object changes: it is not retried.
-
-    `event` is the reason of the Event that reports it, one word in CamelCase.
-    """
-
-    def __init__(self, *args: object, event: str = "ReconcileFailed") -> None:
-        super().__init__(*args)
-        self.event = event
-
-
-class Reported(Exception):
-    """Raise it in a reconcile that has recorded its own Event or condition: it is retried without another Event."""
 
 
 Reconcile = Callable[[Key], Awaitable[Result | None]]
@@ -152,11 +132,11 @@ class Controller:
         self._delayed: set[Key] = set()
         """Objects that wait for the rate limit."""
         self.history = History()
-        self._terminating: dict[str, None] = {}
         self._queue: Queue[Key] | None = None
         self._early: list[tuple[Key, float, int]] = []
         """Keys that were enqueued before the controller had a queue, each with its delay and priority."""
         self._services: ManagerServices | None = None
+        self._reports: FailureReports | None = None
         self._labels: Labels = (("controller", name),)
 
     # Watched kinds
@@ -259,6 +239,7 @@ class Controller:
     def attach(self, services: ManagerServices) -> None:
         """Subscribe to the informers; called by the manager."""
         self._services = services
+        self._reports = FailureReports(self.name, self._own, services.recorder)
         metrics = services.metrics
         queue: Queue[Key] = Queue(
             clock=services.client.clock,
@@ -277,32 +258,7 @@ class Controller:
             if watched.is_own:
                 self._own.append(informer)
             self._listen(informer, watched)
-        for outcome in _OUTCOMES:
-            metrics.count(names.RECONCILES, (*self._labels, ("result", outcome)), by=0)
-        for counter in (names.ERRORS, names.TERMINAL_ERRORS):
-            metrics.count(counter, self._labels, by=0)
-        both = (("name", self.name), ("controller", self.name))
-        metrics.gauge("workqueue_depth", "Current depth of workqueue", lambda: [(both, queue.depth)])
-        metrics.gauge(
-            "workqueue_unfinished_work_seconds",
-            "How long in seconds the items that are being worked on have been so, together",
-            lambda: [(both, sum(queue.unfinished_seconds()))],
-        )
-        metrics.gauge(
-            "workqueue_longest_running_processor_seconds",
-            "How long in seconds the longest running worker has been working",
-            lambda: [(both, max(queue.unfinished_seconds(), default=0.0))],
-        )
-        metrics.gauge(
-            "controller_runtime_active_workers",
-            "Number of currently used workers per controller",
-            lambda: [(self._labels, queue.working)],
-        )
-        metrics.gauge(
-            "controller_runtime_max_concurrent_reconciles",
-            "Maximum number of concurrent reconciles per controller",
-            lambda: [(self._labels, self.workers)],
-        )
+        register_controller(metrics, self.name, queue, workers=self.workers)
 
     def _listen(self, informer: Informer, watched: _Watched) -> None:
         def changed(old: Snapshot | None, new: Snapshot | None) -> None:
@@ -406,7 +362,7 @@ class Controller:
         return "requeue_after"
 
     def _failed(self, key: Key, error: Exception, failure: str) -> str:
-        assert self._services is not None
+        assert self._services is not None and self._reports is not None
         if isinstance(error, Retry):
             return self._postponed(key, error)
         metrics = self._services.metrics
@@ -417,31 +373,13 @@ class Controller:
             metrics.count(names.TERMINAL_ERRORS, self._labels)
             self._forget(key)
             message = str(error) if isinstance(error, Permanent) else f"gave up after {limit} retries: {failure}"
-            _log.error("%s cannot reconcile %s: %s", self.name, key, message, extra=self._fields(key, error))
-            self._record(key, message, reason=getattr(error, "event", "ReconcileFailed"))
+            self._reports.report_end(key, error, message)
             return "error"
         self._expect_again(key)
-        seconds, fields = self.queue.retry(key), self._fields(key, error)
-        if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
-            # Another client has written meanwhile. That is no error: retry.
-            _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error, extra=fields)
-        elif isinstance(error, Reported):
-            _log.info("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, error, extra=fields)
-        elif is_namespace_terminating(error):
-            self._log_terminating(key, error)
-        else:
-            before = next(self.history.of(key), None)
-            if before is None or before.error != failure:
-                _log.error("%s failed at %s, again in %.3f s", self.name, key, seconds, exc_info=error, extra=fields)
-            else:  # The traceback was logged the first time.
-                _log.error("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, failure, extra=fields)
-            self._record(key, failure)
+        before = next(self.history.of(key), None)
+        is_new = before is None or before.error != failure
+        self._reports.report_retry(key, error, failure, seconds=self.queue.retry(key), is_new=is_new)
         return "error"
-
-    def _fields(self, key: Key, error: Exception) -> dict[str, str]:
-        """Return the fields of a log record about an object, with the handler that raised the error if it is known."""
-        fields, handler = {"object": str(key), "controller": self.name}, handler_of(error)
-        return fields | {"handler": handler} if handler else fields
 
     def _forget(self, key: Key) -> None:
         self.queue.forget(key)
@@ -449,40 +387,19 @@ class Controller:
 
     def _postponed(self, key: Key, retry: Retry) -> str:
         """Reconcile an object later, because its reconcile has asked for it."""
+        assert self._reports is not None
         self._expect_again(key)
         if retry.after > 0:
             self.queue.forget(key)
             self.queue.add_after(key, retry.after)
         seconds = retry.after if retry.after > 0 else self.queue.retry(key)
-        fields = self._fields(key, retry)
-        _log.info("%s waits at %s, again in %.3f s: %s", self.name, key, seconds, retry.reason, extra=fields)
-        if retry.reason:
-            self._record(key, retry.reason, type="Normal", reason=retry.event)
+        self._reports.report_delay(key, retry, seconds=seconds)
         return "requeue_after"
 
     def _expect_again(self, key: Key) -> None:
         """Keep the reasons of a reconcile that is repeated, so that its last attempt still knows them."""
         self._unfinished[key] = self.reasons(key)[:_MOST_REASONS]
         self.history.expect(key, Reason("retry"))
-
-    def _log_terminating(self, key: Key, error: Exception) -> None:
-        # The object is deleted next, which ends the retries. An Event would be denied as well.
-        level = logging.DEBUG if key.namespace in self._terminating else logging.INFO
-        self._terminating[key.namespace] = None
-        if len(self._terminating) > _MOST_TERMINATING:
-            del self._terminating[next(iter(self._terminating))]
-        _log.log(level, "%s creates nothing more for %s: %s", self.name, key, error, extra=self._fields(key, error))
-
-    def _record(self, key: Key, message: str, *, type: EventType = "Warning", reason: str = "ReconcileFailed") -> None:
-        """Record a failure or a delay in an Event of the object."""
-        assert self._services is not None
-        for informer in self._own:
-            found = informer.cache.snapshot(key)
-            if found is not None:
-                kind = informer.scope.kind
-                about = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": found.metadata}
-                self._services.recorder.record(about, type, reason, message)
-                return
 
     async def _resync_regularly(self) -> None:
         assert self._services is not None

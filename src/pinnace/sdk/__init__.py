@@ -4,9 +4,8 @@ from pinnace.client.rates import Rate
 from pinnace.client.retries import Backoff
 from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Permanent
+from pinnace.reconcile.failures import Permanent, Retry
 from pinnace.reconcile.leader import Terms
-from pinnace.reconcile.limits import Retry
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
 from pinnace.sdk.api.backends import Backend, Memory, Overtaken, SqliteTable
 from pinnace.sdk.api.rest import RestCollection

@@ -18,7 +18,8 @@ from pinnace.kinds.batch.cron_schedule import InvalidSchedule, check_time_zone, 
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import owner_reference
 

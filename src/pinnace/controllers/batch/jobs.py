@@ -33,7 +33,8 @@ from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import LabelSelector, from_object
-from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.manager import Manager
 
 BURST = 500

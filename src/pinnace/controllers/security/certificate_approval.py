@@ -15,7 +15,8 @@ from pinnace.kinds.certificates.signers import (
     parse_signing_request,
 )
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Controller, Permanent, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Permanent
 from pinnace.reconcile.manager import Manager
 
 SOONEST, LATEST = 1.0, 1000.0

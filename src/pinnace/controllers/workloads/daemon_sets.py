@@ -30,7 +30,8 @@ from pinnace.controllers.workloads.replica_sets import selector_of_replica_set
 from pinnace.controllers.workloads.revisions import POD_LABEL, Newest, Revisions, name_of
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import LabelSelector, from_object
-from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 

@@ -21,7 +21,8 @@ from pinnace.controllers.workloads.replica_sets import REPLICA_SET, REPLICA_SETS
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import NOTHING, LabelSelector, from_object
-from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 

@@ -29,7 +29,8 @@ from pinnace.controllers.workloads.pod_facts import (
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import NOTHING, LabelSelector, from_labels, from_object
-from pinnace.reconcile.controller import LOW, Controller, Reported, Result
+from pinnace.reconcile.controller import LOW, Controller, Result
+from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 

@@ -28,7 +28,8 @@ from pinnace.kinds.apps.rollouts import scaled_amount
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import LabelSelector
-from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Controller, Permanent
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.failures import Permanent, Retry
 from pinnace.reconcile.finalizers import is_being_deleted
-from pinnace.reconcile.limits import Retry
 from pinnace.sdk.handlers.handlers import DaemonHandler
 from pinnace.sdk.operator.object_calls import ObjectReconciler, ObjectWork
 from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime

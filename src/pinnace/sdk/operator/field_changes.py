@@ -11,7 +11,8 @@ import orjson
 from pinnace.client.mapping import kind_from
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
-from pinnace.reconcile.controller import Permanent, Result
+from pinnace.reconcile.controller import Result
+from pinnace.reconcile.failures import Permanent
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.sdk.handlers.handlers import FieldHandler
 from pinnace.sdk.operator.object_calls import ObjectReconciler, ObjectWork

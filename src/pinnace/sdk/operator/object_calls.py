@@ -12,10 +12,10 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object, key_of
-from pinnace.reconcile.controller import STILL_WAITING, Controller, Permanent, Result
+from pinnace.reconcile.controller import STILL_WAITING, Controller, Result
 from pinnace.reconcile.deadlines import deadline
+from pinnace.reconcile.failures import Permanent, Retry, handler_of, set_handler
 from pinnace.reconcile.finalizers import has_finalizer, is_being_deleted
-from pinnace.reconcile.limits import Retry, handler_of, set_handler
 from pinnace.sdk.handlers.calls import call_in_thread, is_async
 from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler
 from pinnace.sdk.handlers.permissions import missing_permission
