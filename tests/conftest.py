@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.stall_gate import StallGate
 
 GATE = StallGate()
@@ -23,6 +24,12 @@ LONG_FILES = (
     "embedded/test_ordinary_user.py",
     "network/dns/test_pods.py",
 )
+
+
+settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("any"), derandomize=True)
+settings.load_profile("any")
+"""Properties are tried with any values, however long that takes; with `--hypothesis-profile=same` always the same."""
 
 
 def pytest_configure() -> None:

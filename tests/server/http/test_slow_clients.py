@@ -15,9 +15,9 @@ from pinnace.server.http.server import Limits
 
 EACH = 12
 """So many of each sort."""
-BETWEEN = 0.02
+BETWEEN = 0.1
 """Seconds from byte to byte: a tenth of every limit, so that each byte would come in time for one more."""
-LIMITS = Limits(head_time=0.4, body_time=0.4, idle_time=0.4, stall_time=1.0, linger_time=0.1)
+LIMITS = Limits(head_time=1.0, body_time=1.0, idle_time=1.0, stall_time=2.5, linger_time=0.25)
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 
 DRIPS: dict[str, tuple[bytes, bytes, bytes]] = {
@@ -56,10 +56,14 @@ async def drip(client: Client, begin: bytes, rest: Iterable[bytes]) -> tuple[int
 async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> None:
     """All slow clients send at once; meanwhile another client is served; then all slow ones are disconnected."""
 
-    async def one(begin: bytes, rest: bytes) -> tuple[int, bytes]:
-        return await drip(await served.connect(), begin, (bytes([byte]) for byte in itertools.cycle(rest)))
+    door = asyncio.Lock()  # Sixty handshakes at once take longer than the limits on a busy machine.
 
-    async with asyncio.timeout(20), asyncio.TaskGroup() as attack:
+    async def one(begin: bytes, rest: bytes) -> tuple[int, bytes]:
+        async with door:
+            client = await served.connect()
+        return await drip(client, begin, (bytes([byte]) for byte in itertools.cycle(rest)))
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as attack:
         dripping = [attack.create_task(one(begin, rest)) for begin, rest, _ in drips]
         answered = unlucky = 0
         while not all(task.done() for task in dripping):
@@ -76,9 +80,10 @@ async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> N
         sent, said = task.result()
         assert not said or (expected and said.startswith(expected))
         outcomes.setdefault(rest, []).append((sent, said))
-    for _, rest, expected in drips:  # Most got an error, unless the machine was suspended before they began.
-        told = [said for sent, said in outcomes[rest] if sent > 1 and bool(said) == bool(expected)]
-        assert len(told) > len(outcomes[rest]) / 2
+    for _, rest, expected in drips:  # Most got an error, of those that began before the machine was suspended.
+        answers = [said for sent, said in outcomes[rest] if sent > 1]
+        as_expected = [said for said in answers if bool(said) == bool(expected)]
+        assert len(as_expected) > len(answers) / 2
     await until(lambda: served.server.connections == 0)
 
 
@@ -98,7 +103,7 @@ async def test_a_handshake_that_drips_is_cut_off(files: CertificateFiles) -> Non
         for _ in range(EACH):
             reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
             dripping.append(drip(Client(reader, writer), b"", (bytes([one]) for one in hello_record)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             outcomes = await asyncio.gather(*dripping)
         assert max(sent for sent, _ in outcomes) < len(hello_record)
         honest = await served.connect()
