@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+from asyncio import sslproto
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,8 @@ from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_
 from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, parse_thresholds
 from pinnace.node.runtime.errors import RuntimeFailure
 
+_TLS_BUFFER_BYTES = 64 * 1024
+"""Bytes that asyncio reserves for each TLS connection; its own 256 KB are 11 MB for the requests of many pods."""
 _EXPECTED = (
     *(KubeconfigError, NoCredentials, JoinFailed, CertificateRefused),
     *(ConnectionLost, errors.ApiError, RuntimeFailure, EgressUnavailable, OSError, ValueError),
@@ -196,6 +199,7 @@ def node(
             bootstrap = BootstrapToken(server=server, token=token, ca=ca, ca_hashes=ca_cert_hash or ())
         web = None if with_parent else _WebServer(node_ips[0], port, is_signed=rotate_server_certificates)
         source = bootstrap or _Kubeconfig(kubeconfig, context, bootstrap_kubeconfig)
+        sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
         asyncio.run(_run(source, settings, web))
     except _EXPECTED as error:
         fail(error)

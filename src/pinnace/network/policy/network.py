@@ -11,7 +11,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.network.families import IPV4, IpFamily
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
 from pinnace.network.policy.rules import PolicyRules
-from pinnace.network.policy.selection import PolicyState, pod_rules
+from pinnace.network.policy.selection import PolicyState, essentials_of, pod_rules
 from pinnace.network.sockets import Sockets
 from pinnace.reconcile.manager import Manager
 
@@ -73,7 +73,7 @@ class PolicyNetwork:
 
     def _on_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
         if new is not None:
-            self._state.pods[new.key] = new.object
+            self._state.pods[new.key] = essentials_of(new.object)
         elif old is not None:
             self._state.pods.pop(old.key, None)
         if self._state.policies:

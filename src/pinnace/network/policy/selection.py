@@ -46,7 +46,7 @@ class PodRules:
 
 @dataclass(slots=True)
 class PolicyState:
-    """The objects that decide, as the API has them."""
+    """The objects that decide, as the API has them; of pods `essentials_of` is enough."""
 
     policies: dict[Key, Object] = field(default_factory=dict)
     pods: dict[Key, Object] = field(default_factory=dict)
@@ -83,6 +83,21 @@ def pod_rules(state: PolicyState, *, node: str, family: IpFamily = IPV4) -> dict
         if rules != PodRules():
             found[address] = rules
     return found
+
+
+def essentials_of(pod: Object) -> Object:
+    """Return the part of a pod that decides: a node keeps it of every pod in the cluster."""
+    spec, status = pod["spec"], pod.get("status") or {}
+    ports = [one["ports"] for one in spec.get("containers") or () if one.get("ports")]
+    return {
+        "metadata": {"labels": pod["metadata"].get("labels") or {}},
+        "spec": {
+            "nodeName": spec.get("nodeName", ""),
+            "hostNetwork": spec.get("hostNetwork", False),
+            "containers": [{"ports": one} for one in ports],
+        },
+        "status": {"phase": status.get("phase"), "podIP": status.get("podIP"), "podIPs": status.get("podIPs")},
+    }
 
 
 def address_of(pod: Object, family: IpFamily = IPV4) -> str:

@@ -163,6 +163,8 @@ class NodeAgent:
     def _current(self, key: Key) -> Object | None:
         """A pod as the node runs it. A static pod has the status of its mirror."""
         found = self._pods.get(key)
+        if found is not None:
+            found["metadata"].pop("managedFields", None)  # Half of the memory that is kept for a pod.
         static = self._statics.get(key) if self._statics is not None else None
         if static is None:
             return None if found is not None and annotation(found, MIRROR) else found

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pinnace.node.images.zstd_layers import ZstdLayer
 from pinnace.node.runtime.embedded import linux
 from pinnace.node.runtime.errors import ImageFailure
 
@@ -111,6 +110,8 @@ def _decompress(source: IO[bytes]) -> IO[bytes]:
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=whole)  # type: ignore[call-overload,no-any-return]
     if head == _ZSTANDARD:
+        from pinnace.node.images.zstd_layers import ZstdLayer  # noqa: PLC0415 - a large library that few images need.
+
         return ZstdLayer(whole)  # type: ignore[arg-type,return-value]
     return whole  # type: ignore[return-value]
 
