@@ -58,7 +58,6 @@ async def differences(kubectl: Kubectl, ours: Pinnace, *arguments: str, stdin: b
 
 def _plain(ended: Ended, *, in_any_order: bool) -> Ended:
     said = ended.stderr.replace(b"kubectl", b"pinnace")
-    said = said.replace(b"waiting for the server's discovery\n", b"")  # Only on a slow machine, and only ours.
     # Kubectls of before 1.33 may begin to read before they know their streams, and log the empty first message.
     said = re.sub(rb"E\d{4} .* websocket\.go:\d+\] Unknown stream id \d, discarding message\n", b"", said)
     said = re.sub(rb"(is not valid for pod \S+) out of: .*", rb"\1", said)  # Older ones do not say which there are.

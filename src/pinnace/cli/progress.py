@@ -13,7 +13,13 @@ PROGRESS_SECONDS = 2.0
 
 @contextmanager
 def progress(message: str) -> Iterator[None]:
-    """Show a message on standard error if a block takes longer than PROGRESS_SECONDS, on a terminal with a spinner."""
+    """Show a message with a spinner if a block takes longer than PROGRESS_SECONDS.
+
+    It is for a person at a terminal: the output of a script is the same on a slow machine.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
     with ExitStack() as shown:
         timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, _show, message, shown)
         try:
@@ -23,9 +29,6 @@ def progress(message: str) -> Iterator[None]:
 
 
 def _show(message: str, shown: ExitStack) -> None:
-    if not sys.stderr.isatty():
-        print(message, file=sys.stderr, flush=True)
-        return
     from rich.console import Console  # noqa: PLC0415 - slow to import, and most commands never wait
 
     shown.enter_context(Console(stderr=True).status(message))

@@ -56,6 +56,7 @@ class Run:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.sockets = directory / ("long" * 30)  # Longer than the path of a socket may be.
         self.said: list[str] = []
         self._lines: queue.Queue[str] = queue.Queue()
         self.process = subprocess.Popen(
@@ -91,7 +92,7 @@ class Run:
             text=True,
             timeout=SECONDS,
         )
-        return ran.stdout or ran.stderr  # What is answered: on a slow machine the other tells of progress.
+        return ran.stdout or ran.stderr
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -102,7 +103,7 @@ class Run:
         return [sys.executable, "-m", "pinnace.cli.main", *arguments]
 
     def _environment(self) -> dict[str, str]:
-        place = {"KUBECONFIG": str(self.directory / "kubeconfig"), "XDG_RUNTIME_DIR": str(self.directory)}
+        place = {"KUBECONFIG": str(self.directory / "kubeconfig"), "XDG_RUNTIME_DIR": str(self.sockets)}
         return {**os.environ, **place, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
 
 
@@ -198,7 +199,7 @@ def test_why_says_who_can_be_asked(run: Run) -> None:
 
 
 def test_the_socket_is_for_its_user_alone(run: Run) -> None:
-    place = run.directory / "pinnace"
+    place = run.sockets / "pinnace"
     assert place.stat().st_mode & 0o777 == 0o700
     assert [path.suffix for path in place.iterdir()] == [".sock"]
 

@@ -23,7 +23,7 @@ from pinnace.client.client import Client
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.kinds.cells import format_duration
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.why_answers import socket_directory
+from pinnace.sdk.operator.why_answers import short_name, socket_directory
 
 _SHOWN = 10
 
@@ -129,7 +129,8 @@ async def _ask_all(question: Object) -> list[Object]:
 
 async def _ask(path: Path, question: Object) -> Object | None:
     try:
-        reader, writer = await asyncio.open_unix_connection(path)
+        with short_name(path) as name:
+            reader, writer = await asyncio.open_unix_connection(name)
     except ConnectionRefusedError:
         path.unlink(missing_ok=True)  # Its operator was killed.
         return None

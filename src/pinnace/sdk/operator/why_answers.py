@@ -7,10 +7,11 @@ the network, since names and errors of objects may be confidential.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from pinnace.reconcile.manager import Manager
 
 _RUNS = 100
 _LONGEST_QUESTION = 64 * 1024
+_OPEN_FILES = Path("/proc/self/fd")
+_log = logging.getLogger(__name__)
 
 
 def socket_directory() -> Path:
@@ -47,12 +50,31 @@ async def answer_why(manager: Manager, *, server: str = "") -> AsyncIterator[Pat
             await writer.drain()
         writer.close()
 
-    listening = await asyncio.start_unix_server(answer, path, limit=_LONGEST_QUESTION)
+    with short_name(path) as name:
+        try:
+            listening = await asyncio.start_unix_server(answer, name, limit=_LONGEST_QUESTION)
+        except OSError as error:
+            _log.warning("pinnace why cannot ask this operator: no socket can be made at %s (%s)", path, error)
+            yield None
+            return
+        try:
+            yield path
+        finally:
+            listening.close()
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """Yield a short path to a socket, valid within the block: the system limits it to about 100 bytes."""
+    if not _OPEN_FILES.is_dir():
+        yield str(path)
+        return
+    place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield path
+        yield str(_OPEN_FILES / str(place) / path.name)
     finally:
-        listening.close()
-        path.unlink(missing_ok=True)
+        os.close(place)
 
 
 def _socket_path(name: str) -> Path | None:
