@@ -42,7 +42,7 @@ class Kitchen:
 @pytest.fixture
 def kitchen(kubectl: Kubectl, tmp_path: Path) -> Iterator[Kitchen]:
     """The server, registered and available. It takes requests of the front proxy only."""
-    kubectl(f"wait --for=create -n kube-system configmap/{TRUST} --timeout=20s")
+    kubectl(f"wait --for=create -n kube-system configmap/{TRUST} --timeout=60s")
     trust = kubectl.json(f"get -n kube-system configmap {TRUST}")["data"]
     ca, port = new_ca(name="kitchen-ca"), free_port()
     pair = issue(ca, common_name="kitchen", server_names=(f"kitchen.{kubectl.namespace}.svc",))

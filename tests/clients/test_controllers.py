@@ -40,7 +40,8 @@ def _workload(kind: str, name: str = "web") -> dict[str, Any]:
 def test_a_namespace_goes_with_all_that_is_in_it(kubectl: Kubectl) -> None:
     name = f"full-{secrets.token_hex(4)}"
     kubectl(f"create namespace {name}")
-    kubectl(f"wait --for=create -n {name} serviceaccount/default configmap/kube-root-ca.crt --timeout=20s")
+    for expected in ("serviceaccount/default", "configmap/kube-root-ca.crt"):  # kubectl fails if it misses two at once.
+        kubectl(f"wait --for=create -n {name} {expected} --timeout=60s")
     kubectl(f"create configmap settings -n {name}")
     kubectl(f"create service clusterip web --tcp=80 -n {name}")
     kubectl(f"run web --image=example.com/web:1 -n {name}")

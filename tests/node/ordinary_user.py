@@ -7,14 +7,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 NOBODY = 65534
 _TOP = Path(__file__).parents[2]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="this user is an ordinary one already")
+_SECONDS = 900
+_Test = TypeVar("_Test", bound=Callable[..., object])
+
+
+def needs_root(test: _Test) -> _Test:
+    """Mark a test that runs many others as an ordinary user, and so may take as long as all of them."""
+    mark = pytest.mark.skipif(os.geteuid() != 0, reason="this user is an ordinary one already")
+    marked: _Test = mark(pytest.mark.timeout(_SECONDS + 60)(test))
+    return marked
 
 
 def run_tests_as_ordinary_user(*tests: str) -> None:
@@ -45,7 +54,7 @@ def _run(home: Path, prefix: Sequence[str], tests: Sequence[str]) -> None:
         **{"HOME": str(home), "TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
     }
     try:
-        done = subprocess.run(command, env=variables, cwd=_TOP, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, env=variables, cwd=_TOP, capture_output=True, text=True, timeout=_SECONDS)
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     finally:
         shutil.rmtree(home, ignore_errors=True)
