@@ -1,11 +1,12 @@
-"""SIGINT and SIGTERM: the first of them ends a start that has not finished, or a cluster that runs."""
+"""SIGINT, SIGTERM and SIGHUP: the first of them ends a start that has not finished, or a cluster that runs."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from pinnace.model.process_signals import stop_signals
 
 
 class StartStopped(Exception):
@@ -19,7 +20,7 @@ class StopSignals:
         self._received = asyncio.Event()
         self._starting: asyncio.Task[object] | None = None
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals():
             loop.add_signal_handler(number, self._receive)
 
     async def wait(self) -> None:

@@ -122,6 +122,26 @@ def test_a_function_that_cannot_be_called_is_refused(handler: Any, said: str) ->
     assert operator.declarations.reconciles == []
 
 
+@pytest.mark.parametrize(
+    ("decorator", "options", "said"),
+    [
+        ("reconcile", {"own": []}, r"operator.reconcile\(own=...\): there is no such option; did you mean owns\?"),
+        ("timer", {"seconds": 5, "worker": 1}, r"operator.timer\(worker=...\): .*; did you mean workers\?"),
+        ("on_delete", {"colour": 1}, r"operator.on_delete\(colour=...\): .*; there are labels, fields, when, workers"),
+    ],
+)
+def test_an_option_that_a_decorator_lacks_is_refused_with_the_nearest(
+    decorator: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        getattr(Operator("things"), decorator)(Thing, **options)
+
+
+def test_a_kind_with_one_class_is_told_the_second() -> None:
+    with pytest.raises(TypeError, match=r"write CustomResource\[Spec, Status\], or CustomResource\[Spec, None\]"):
+        CustomResource[Spec]  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("operations", ["CREATE", ["create"], ["CREATE", "PATCH"]], ids=str)
 def test_webhooks_are_asked_about_the_operations_that_there_are(operations: Any) -> None:
     with pytest.raises(ValueError, match="write a list of CREATE, UPDATE, DELETE, CONNECT"):

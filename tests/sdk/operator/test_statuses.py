@@ -1,12 +1,16 @@
-"""Which patch stores what a handler did to a status."""
+"""Which patch stores what a handler did to a status, and what is said if each call changes it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from tests.sdk.websites import Website, website
 
+from pinnace.sdk import Context, Operator
+from pinnace.sdk.operator.status_loops import CALLS
 from pinnace.sdk.operator.statuses import status_changes
+from pinnace.testing.cluster import Cluster
 
 Object = dict[str, Any]
 
@@ -32,3 +36,40 @@ def test_only_what_the_handler_did_is_stored(
     stored: Object, before: Object, after: Object, said: Object, patch: Object
 ) -> None:
     assert status_changes(stored, before, after, said) == patch
+
+
+async def test_a_handler_that_calls_itself_by_its_status_is_reported_once(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator, calls = Operator("restless"), 0
+
+    @operator.reconcile(Website)
+    async def count(site: Website, ctx: Context) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= 2 * CALLS:
+            site.status.ready += 1
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    warned = [one for one in caplog.messages if "every call changes the status (ready)" in one]
+    assert calls > 2 * CALLS
+    assert len(warned) == 1 and f"{CALLS} calls" in warned[0]
+
+
+async def test_a_status_that_follows_the_spec_is_not_reported(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = Operator("calm")
+
+    @operator.reconcile(Website)
+    async def follow(site: Website, ctx: Context) -> None:
+        site.status.ready = site.spec.replicas
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    for replicas in range(2, CALLS + 4):
+        await cluster.client.patch("extensions.example.com/v1/Website", "blog", {"spec": {"replicas": replicas}})
+        await cluster.settle()
+    assert [one for one in caplog.messages if "every call changes" in one] == []

@@ -70,6 +70,19 @@ async def test_a_function_that_returns_a_reason_refuses_with_it(cluster: Cluster
     assert (await ask(configuration, 0, {"operation": "CREATE", "object": website()}))["allowed"] is True
 
 
+@pytest.mark.parametrize("verdict", [True, False])
+async def test_a_function_that_returns_a_bool_is_reported_and_admits_nothing(cluster: Cluster, verdict: bool) -> None:
+    operator = Operator("judge")
+
+    @operator.validate(Website)
+    def judge(site: Website) -> Any:
+        return verdict
+
+    await cluster.run(operator)
+    with pytest.raises(errors.ApiError, match=f"judge returned {verdict}: return None to admit the object, or a text"):
+        await cluster.client.create(website())
+
+
 async def test_a_function_sees_who_writes_and_what_was_there(cluster: Cluster) -> None:
     await cluster.run(gatekeeper())
     configuration = await cluster.client.get(VALIDATING, "gatekeeper")

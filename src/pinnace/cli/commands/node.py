@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 from asyncio import sslproto
 from contextlib import AsyncExitStack
@@ -25,6 +24,7 @@ from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
+from pinnace.model.process_signals import stop_signals
 from pinnace.model.tasks import Tasks
 from pinnace.network.pods.egress import EgressUnavailable
 from pinnace.network.service_range import SERVICE_RANGE, split_families
@@ -225,7 +225,7 @@ async def _run(source: BootstrapToken | _Kubeconfig, settings: NodeSettings, web
     pki = settings.agent.directory / "pki"
     access = await _access(source, settings.agent.name, pki)
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(access, field_manager="kubelet"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ import typer
 from pinnace.cli.flags import AllNamespaces, Context, Kubeconfig, Namespace
 from pinnace.cli.session import converse
 from pinnace.client.client import Client
+from pinnace.model.process_signals import stop_signals
 from pinnace.testing.recordings import ClusterRecorder
 
 
@@ -44,7 +44,7 @@ def record(
             recorder = ClusterRecorder(client, file.write, namespace=where)
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in stop_signals():
                 loop.add_signal_handler(number, task.cancel)
             with contextlib.suppress(asyncio.CancelledError, TimeoutError):
                 async with asyncio.timeout(seconds):

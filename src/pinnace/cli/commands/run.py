@@ -225,6 +225,11 @@ class _Working:
                 print(f"{operator.name} is ready, and works while it holds its lease; Ctrl-C stops it.", flush=True)
             else:
                 print(f"{operator.name} is running; Ctrl-C stops it.", flush=True)
+            if isinstance(operator, Operator) and operator.declarations.is_empty:
+                print(
+                    f"note: {operator.name} has no handler; write @operator.reconcile(KIND) above a function",
+                    flush=True,
+                )
             await asyncio.get_running_loop().create_future()
 
 

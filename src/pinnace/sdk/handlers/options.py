@@ -11,6 +11,7 @@ from pinnace.client.retries import Backoff
 from pinnace.reconcile.limits import ReconcileLimits
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES
+from pinnace.sdk.resources.spelling import nearest
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -60,6 +61,16 @@ class CallOptions:
     @property
     def limits(self) -> ReconcileLimits:
         return ReconcileLimits(backoff=self.backoff, retries=self.retries, rate=self.rate)
+
+
+def read_options(decorator: str, options: HandlerOptions, *others: str) -> CallOptions:
+    """Return the options of a handler. Raise TypeError for one that the decorator, which takes `others` too, lacks."""
+    known = (*others, *HandlerOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            fix = nearest(name, known) or f"; there are {', '.join(known)}"
+            raise TypeError(f"operator.{decorator}({name}=...): there is no such option{fix}")
+    return CallOptions(**options)
 
 
 @dataclass(frozen=True, slots=True)

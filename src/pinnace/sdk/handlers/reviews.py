@@ -74,14 +74,23 @@ async def _admit(handler: AdmissionHandler, request: Object, response: Object) -
     if admission.warnings:
         response["warnings"] = admission.warnings
     if not handler.mutates:
-        if result:
-            raise Refused(str(result))
+        _check_verdict(handler, result)
         return
     changed = wire_of(given if result is None else result)
     before = wire_of(typed(handler.kind, deepcopy(obj)))
     patch = differences(before, changed, obj)
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
+
+
+def _check_verdict(handler: AdmissionHandler, result: Any) -> None:
+    """Raise Refused with the message that a validating function returned, if any."""
+    if isinstance(result, bool):
+        raise TypeError(
+            f"{handler.path} returned {result}: return None to admit the object, or a text that says why it is denied"
+        )
+    if result:
+        raise Refused(str(result))
 
 
 def differences(before: Any, after: Any, present: Any, path: str = "") -> list[Object]:

@@ -91,6 +91,12 @@ class Declarations:
         return [api.kind for api in self.apis]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do: no handler, no kind and no API."""
+        others = (self.sources, self.startups, self.shutdowns, self.metrics.functions)
+        return not (self._object_handlers or self.changes or self.kinds or self.has_endpoints or any(others))
+
+    @property
     def has_webhooks(self) -> bool:
         return bool(self.admission or self.conversions)
 

@@ -24,6 +24,7 @@ from pinnace.sdk.operator.context import Context, Trigger
 from pinnace.sdk.operator.finalizing import KindFinalizer
 from pinnace.sdk.operator.logs import HANDLED, HandledObject
 from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime
+from pinnace.sdk.operator.status_loops import StatusLoops
 from pinnace.sdk.operator.statuses import StatusChange, clear_waiting, set_waiting
 from pinnace.sdk.resources.custom_resource import CustomResource
 
@@ -71,6 +72,7 @@ class ObjectReconciler:
         self._waiting_handlers = runtime.waiting_of(work.kind)
         self._waiting: dict[Key, str] = {}
         """The version of the status that a call has stored before it failed or asked for a later call."""
+        self._loops = StatusLoops(runtime.manager.client.clock)
         self.controller: Controller | None = None
         """The controller that calls `reconcile`: it knows the causes."""
 
@@ -78,6 +80,7 @@ class ObjectReconciler:
         obj = self._caches.get(key)
         if obj is None:
             self._waiting_handlers.forget(key)
+            self._loops.forget(key)
             if self._work.cleanup is not None:
                 await self._work.finalizer.release_left(key)
             return None
@@ -155,7 +158,7 @@ class ObjectReconciler:
         else:  # Another handler of the object still waits.
             set_waiting(instance, obj, waits_for, self._manager.client.clock)
         self._waiting.pop(key, None)
-        await status.store()
+        self._loops.note(key, obj, await status.store(), status.changes, log)
         _check_untouched(handler, key, untouched, _without_status(instance))
         return result.requeue_after if isinstance(result, Result) else ctx.requeue_after
 

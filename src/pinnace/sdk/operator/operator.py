@@ -40,7 +40,7 @@ from pinnace.sdk.handlers.handlers import (
     TimerHandler,
     ToKeys,
 )
-from pinnace.sdk.handlers.options import CallOptions, HandlerOptions, Select
+from pinnace.sdk.handlers.options import HandlerOptions, Select, read_options
 from pinnace.sdk.handlers.permissions import READ, Permission
 from pinnace.sdk.metrics.functions import CustomMetrics
 from pinnace.sdk.operator.declarations import Declarations, is_same_family
@@ -107,6 +107,7 @@ class Operator(Extension):
         and none for objects that are being deleted. `resync` calls it for all objects every so many seconds.
         """
         check_kind(kind, "reconcile")
+        called = read_options("reconcile", options, "owns", "watches", "resync")
         check_kinds(owns, "reconcile", "owns")
         check_watches(watches, "reconcile")
 
@@ -115,7 +116,7 @@ class Operator(Extension):
             declared = ReconcileHandler(
                 kind=kind,
                 handler=handler,
-                options=CallOptions(**options),
+                options=called,
                 owns=tuple(_select(one) for one in owns),
                 watches=tuple((_select(one), to_keys) for one, to_keys in (watches or {}).items()),
                 resync=resync,
@@ -133,6 +134,7 @@ class Operator(Extension):
         longer match the selector, and from all if there is no such handler any more.
         """
         check_kind(kind, "on_delete")
+        called = read_options("on_delete", options)
         if any(kind_from(known.kind) == kind_from(kind) for known in self.declarations.cleanups):
             raise ValueError(
                 f"{self.name} has an on_delete function for {kind_from(kind).name} already; do both in one function"
@@ -140,7 +142,7 @@ class Operator(Extension):
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_delete", "obj", "ctx", kind=kind)
-            declared = CleanupHandler(kind=kind, handler=handler, options=CallOptions(**options))
+            declared = CleanupHandler(kind=kind, handler=handler, options=called)
             self.declarations.cleanups.append(declared)
             return handler
 
@@ -151,12 +153,13 @@ class Operator(Extension):
     ) -> Callable[[Function], Function]:
         """`async def look(obj, ctx)`: called for each object when it appears, and then every so many seconds."""
         check_kind(kind, "timer")
+        called = read_options("timer", options, "seconds")
         if seconds <= 0:
             raise ValueError(f"a timer cannot run every {seconds} seconds: write more than 0")
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "timer", "obj", "ctx", kind=kind)
-            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, options=CallOptions(**options))
+            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, options=called)
             self.declarations.timers.append(timer)
             return handler
 
@@ -169,11 +172,12 @@ class Operator(Extension):
         of the object, so that no change is lost while the operator does not run; a call that fails is repeated.
         """
         check_kind(kind, "on_field")
+        called = read_options("on_field", options)
         path = check_field(kind, field)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_field", "obj", "ctx", "old", "new", kind=kind)
-            declared = FieldHandler(kind=kind, handler=handler, path=path, options=CallOptions(**options))
+            declared = FieldHandler(kind=kind, handler=handler, path=path, options=called)
             self.declarations.fields.append(declared)
             return handler
 
@@ -187,11 +191,12 @@ class Operator(Extension):
         with `ctx.sleep`. DaemonTasks do not take turns with the object's other handlers.
         """
         check_kind(kind, "daemon")
+        called = read_options("daemon", options)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "daemon", "obj", "ctx", kind=kind)
             check_async(handler, "daemon")
-            declared = DaemonHandler(kind=kind, handler=handler, options=CallOptions(**options))
+            declared = DaemonHandler(kind=kind, handler=handler, options=called)
             self.declarations.daemons.append(declared)
             return handler
 
@@ -205,10 +210,11 @@ class Operator(Extension):
         repeated.
         """
         check_kind(kind, "on_change")
+        called = read_options("on_change", options)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_change", "old", "new", kind=kind)
-            declared = ChangeHandler(kind=kind, handler=handler, options=CallOptions(**options))
+            declared = ChangeHandler(kind=kind, handler=handler, options=called)
             self.declarations.changes.append(declared)
             return handler
 

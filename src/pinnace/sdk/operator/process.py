@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
+from pinnace.model.process_signals import stop_signals
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.why_answers import answer_why
+
+_SIGNALLED = 128
+_STOPPING = b"stopping: calls that have begun finish; Ctrl-C again interrupts them\n"
 
 
 def serve(operator: Extension, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
@@ -29,13 +36,39 @@ async def _work(operator: Extension, client: Client, options: dict[str, Any]) ->
 
 
 async def run_until_signal(work: Any) -> None:
-    """Await `work` until it is done; SIGINT and SIGTERM cancel it."""
+    """Await `work` until it is done. A signal to stop cancels it.
+
+    The second signal raises KeyboardInterrupt wherever the process is, and the third ends the process: handlers that
+    never return cannot keep it alive.
+    """
     task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+    receive = _SignalCount(asyncio.get_running_loop(), task).receive
+    for number in stop_signals():
+        signal.signal(number, receive)
     try:
         await task
     except asyncio.CancelledError:
         if not task.cancelled():
             raise
+
+
+class _SignalCount:
+    """The signals to stop that the process has received.
+
+    They are received by `signal.signal`, not by the loop: a handler that blocks the loop must be interruptible.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
+        self._loop = loop
+        self._task = task
+        self._count = 0
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 2:
+            os._exit(_SIGNALLED + number)
+        if self._count == 2:
+            raise KeyboardInterrupt
+        if number == signal.SIGINT:
+            os.write(sys.stderr.fileno(), _STOPPING)
+        self._loop.call_soon_threadsafe(self._task.cancel)

@@ -30,6 +30,8 @@ class StatusChange:
         self._instance = instance
         # The handler changes a plain object in place: copy the stored status before the call.
         self._stored, self._before = status_of(obj), status_of(instance)
+        self.changes: Object = {}
+        """The merge patch that `store` found necessary."""
 
     async def store(self) -> str:
         """Store the changes by one patch; none is sent if there are none. Return the version that was written, if any.
@@ -39,6 +41,7 @@ class StatusChange:
         """
         after = status_of(self._instance)
         changes = status_changes(self._stored, self._before, after, read_assigned_status(self._instance))
+        self.changes = changes
         if not changes:
             return ""
         latest = self._obj

@@ -130,6 +130,14 @@ class CustomResource(Model, Generic[Spec, Status]):
                 data[part] = None if _part_of(type(self), part) is None else {}
         super().__init__(**data)
 
+    def __class_getitem__(cls, parts: Any) -> Any:
+        if cls is CustomResource and not (isinstance(parts, tuple) and len(parts) == 2):
+            raise TypeError(
+                "CustomResource needs two classes: write CustomResource[Spec, Status], "
+                "or CustomResource[Spec, None] for a kind without a status"
+            )
+        return super().__class_getitem__(parts)
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__()
 
