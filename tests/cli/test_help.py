@@ -33,6 +33,13 @@ def test_help_shows_examples(name: str) -> None:
     assert result.stdout.count(f"pinnace {name}") >= 3
 
 
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "version"])
+def test_the_help_of_every_command_has_a_line_to_copy(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    copied = [line for line in result.stdout.splitlines() if line.startswith("    ") and f"pinnace {name}" in line]
+    assert copied, result.stdout
+
+
 def test_a_word_that_is_nearly_a_command_is_suggested() -> None:
     result = CliRunner().invoke(app, ["descirbe", "pod"])
     assert result.exit_code == 1

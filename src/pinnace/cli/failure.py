@@ -9,6 +9,8 @@ import typer
 
 
 def fail(message: object, *, code: int = 1) -> NoReturn:
-    """Print the message and exit."""
+    """Print the message and exit. An error of the operating system is printed without its number."""
+    if isinstance(message, OSError) and message.filename and message.strerror:
+        message = f"{message.filename}: {message.strerror}"
     print(f"pinnace: {message}", file=sys.stderr)
     raise typer.Exit(code) from None

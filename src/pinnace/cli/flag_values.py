@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pinnace.cli.data_directory import default_data_dir
+from pinnace.cli.data_directory import UnusableDataDirectory, default_data_dir, make_data_dir
 from pinnace.cli.failure import fail
 from pinnace.cluster.settings import AdmissionSettings, parse_service_ranges
 from pinnace.kinds.definitions import minors
@@ -17,7 +17,10 @@ def choose_data_dir(chosen: Path | None, *, ephemeral: bool) -> Path | None:
     """Return the directory for state; None for a cluster in memory."""
     if ephemeral and chosen is not None:
         fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
-    return None if ephemeral else (chosen or default_data_dir())
+    try:
+        return None if ephemeral else make_data_dir(chosen or default_data_dir())
+    except UnusableDataDirectory as error:
+        fail(error)
 
 
 def parse_minor(version: str) -> str:

@@ -67,8 +67,13 @@ def kubeconfig_of(access: ClusterAccess) -> dict[str, Any]:
 
 def write(path: Path, access: ClusterAccess) -> None:
     """Write a kubeconfig of its own to `path`, for the owner's eyes only. A reader never sees a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(path, render(access))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, render(access))
+    except OSError as error:
+        raise KubeconfigWriteError(
+            f"the kubeconfig {path} cannot be written ({error.strerror or error}); choose another path"
+        ) from error
 
 
 def render(access: ClusterAccess) -> bytes:

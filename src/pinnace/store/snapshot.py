@@ -75,6 +75,8 @@ def read_snapshot(path: Path) -> StoreSnapshot:
                     records.append(Record(found["key"], value, found["revision"], found["created"]))
                 digest.update(line)
         raise ValueError("it ends too early")
+    except FileNotFoundError:
+        raise Damaged(f"there is no snapshot {path}; pinnace snapshot save writes one") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
         raise Damaged(f"{path} is not a complete snapshot ({error}); take another one") from error
 

@@ -28,6 +28,7 @@ from tests.auth.https_server import https_server
 from tests.clients.server_process import ServerProcess
 
 import pinnace
+from pinnace.cli.data_directory import UnusableDataDirectory, make_data_dir
 from pinnace.cluster.kubeconfig import user_kubeconfig
 from pinnace.kinds.definitions import minors
 
@@ -180,8 +181,32 @@ def test_a_data_directory_that_is_in_use_is_reported(tmp_path: Path) -> None:
 def test_a_data_directory_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = one_line(run("up", "--data-dir", str(tmp_path / "file"), "--port", "0"))
-    assert str(tmp_path / "file") in said
-    assert "listen" not in said
+    assert f"the data directory {tmp_path / 'file'} is not a directory but a file; choose another with" in said
+
+
+def test_a_data_directory_of_another_user_is_reported_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everywhere.
+    with pytest.raises(UnusableDataDirectory, match=rf"{tmp_path} belongs to .*, and .* may not write to it; choose"):
+        make_data_dir(tmp_path)
+
+
+def test_an_address_of_another_machine_is_reported() -> None:
+    said = one_line(run("up", "--ephemeral", "--port", "0", "--host", "203.0.113.7"))
+    assert "choose an address of this machine, such as 127.0.0.1" in said
+
+
+def test_a_kubeconfig_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = one_line(run("up", "--ephemeral", "--port", "0", "--kubeconfig", str(tmp_path / "file" / "kubeconfig")))
+    assert f"the kubeconfig {tmp_path / 'file' / 'kubeconfig'} cannot be written" in said
+
+
+def test_the_end_of_the_terminal_stops_it_as_ctrl_c_does(tmp_path: Path) -> None:
+    with server(tmp_path, "--ephemeral") as started:
+        started.process.send_signal(signal.SIGHUP)
+        assert started.process.wait(60) == 0
 
 
 def test_a_minor_that_cannot_be_served_is_reported() -> None:

@@ -43,6 +43,11 @@ def test_a_denial_comes_with_the_command_that_ends_it(kubeconfig: Path) -> None:
     assert lines[-3:] == ['  verbs: ["list"]', '  apiGroups: ["apps"]', '  resources: ["deployments"]']
 
 
+def test_roles_of_parts_of_the_system_are_no_suggestion(kubeconfig: Path) -> None:
+    _, told, _ = why_denied(kubeconfig, "bob", "get", "pods", "-n", "shop")
+    assert "--clusterrole=view" in told and "pinnace:" not in told
+
+
 def test_a_service_account_is_bound_as_one(kubeconfig: Path) -> None:
     _, told, _ = why_denied(kubeconfig, "system:serviceaccount:shop:robot", "create", "pods/exec", "-n", "shop")
     assert "--clusterrole=edit --serviceaccount=shop:robot" in told

@@ -59,7 +59,7 @@ def _bindable(rbac: Rbac, action: Action) -> Iterator[tuple[str, str]]:
 
 def _is_for_a_controller(name: str) -> bool:
     """Whether a role is made for one part of the system: it is no suggestion for users."""
-    return name.startswith(("system:controller:", "system:kube-"))
+    return name.startswith(("system:controller:", "system:kube-", "pinnace:"))
 
 
 def _is_for_everything(rules: tuple[Rule, ...]) -> bool:

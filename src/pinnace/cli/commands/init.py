@@ -117,7 +117,14 @@ def init(
     name: Annotated[str, typer.Argument(help="The extension's name, such as website-controller.")],
     directory: Annotated[Path | None, typer.Option(help="The directory to create.", show_default="./NAME")] = None,
 ) -> None:
-    """Create an extension project: an operator, its tests, and a README."""
+    """Create an extension project: an operator, its tests, and a README.
+
+    \b
+    Examples:
+      pinnace init website-controller
+      pinnace init website-controller --directory ~/projects/websites
+      cd website-controller && pytest && pinnace run website_controller.py --dev
+    """
     if not _NAME.match(name):
         fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
     module = _module(name)

@@ -53,6 +53,13 @@ def manifests(
 
     Of a scheduler the permissions and the Deployment. `[tool.pinnace]` in pyproject.toml gives the defaults: namespace,
     image, replicas, env, args, resources, service_monitor.
+
+    \b
+    Examples:
+      pinnace manifests website.py | kubectl apply -f -
+      pinnace manifests website.py --image registry.example.com/website:v1 -n operators --replicas 2
+      pinnace manifests website.py --out deploy                 files, with a Dockerfile
+      pinnace manifests website.py --out chart --format helm
     """
     try:
         target = target_of(file, module)

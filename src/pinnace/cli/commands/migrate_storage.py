@@ -21,7 +21,15 @@ def migrate(
     kubeconfig: Annotated[Path | None, typer.Option(help="The kubeconfig file to use.", show_default=False)] = None,
     context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
 ) -> None:
-    """Rewrite all objects of a custom kind in its storage version, and remove the others from its storedVersions."""
+    """Rewrite all objects of a custom kind in its storage version, and remove the others from its storedVersions.
+
+    Do this after a new version has become the storage version, before the old one is removed from the CRD.
+
+    \b
+    Examples:
+      pinnace migrate-storage websites.extensions.example.com
+      pinnace migrate-storage websites.extensions.example.com --context prod
+    """
     try:
         done = asyncio.run(_migrate(definition, kubeconfig, context))
     except (KubeconfigError, CannotMigrate, errors.ApiError, OSError) as error:

@@ -44,6 +44,12 @@ def snapshot(
 
     A cluster is saved at one revision, also while it serves. It is restored into an empty data directory or etcd, also
     into the other kind of store. All revisions are above those of before, so that clients list again.
+
+    \b
+    Examples:
+      pinnace snapshot save cluster.snapshot                          the default data directory, also while it serves
+      pinnace snapshot restore cluster.snapshot --data-dir ~/copy     then: pinnace up --data-dir ~/copy
+      pinnace snapshot restore cluster.snapshot --store etcd://127.0.0.1:2379
     """
     directory = data_dir or default_data_dir()
     try:

@@ -121,7 +121,10 @@ async def _list(access: Access) -> None:
 
 async def _delete(access: Access, name: str) -> None:
     async with connect(access) as client:
-        await client.delete("v1/Secret", f"{PREFIX}{name.partition('.')[0]}", namespace=NAMESPACE)
+        try:
+            await client.delete("v1/Secret", f"{PREFIX}{name.partition('.')[0]}", namespace=NAMESPACE)
+        except errors.NotFound:
+            fail(f"there is no token {name.partition('.')[0]}; pinnace token list shows them")
     print(f"deleted {name.partition('.')[0]}")
 
 

@@ -178,6 +178,14 @@ def up(
 
     The first start creates a certificate authority, an administrator and the default namespaces. State is kept in the
     data directory, from which the next start continues.
+
+    \b
+    Examples:
+      pinnace up --merge                        kubectl uses it; on Linux this machine runs pods
+      pinnace up --nodes 3                      simulate three nodes, without containers
+      pinnace up --ephemeral --port 0 --kubeconfig /tmp/try      for a script: wait for the file, then use it
+      pinnace up --kubernetes-version 1.31      the API of that minor version
+      pinnace up --data-dir ~/two --port 6444   a second cluster beside the first
     """
     settings = Settings(
         data_dir=choose_data_dir(data_dir, ephemeral=ephemeral),

@@ -41,7 +41,14 @@ def why_denied(
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="The kubeconfig file to use.", show_default=False)] = None,
 ) -> None:
-    """Print the binding that allows a user to do something; if none does, the bindings and the rule that would."""
+    """Print the binding that allows a user to do something; if none does, the bindings and the rule that would.
+
+    \b
+    Examples:
+      pinnace why-denied jane list pods -n shop
+      pinnace why-denied jane get secrets db-password -n shop --group developers
+      pinnace why-denied system:serviceaccount:default:website-controller create deployments.apps
+    """
     question = _Question(verb=verb, resource=resource, name=name, namespace=namespace, all_namespaces=all_namespaces)
     try:
         code = asyncio.run(_answer(_user(user, group or []), question, kubeconfig))

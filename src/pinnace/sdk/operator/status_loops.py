@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinnace.model.clock import Clock
+from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object
 
 CALLS = 25
 SECONDS = 25.0
-"""Report so many calls in a row within this time, once. What a handler observes outside changes more slowly."""
+"""Report so many calls in a row within this time, once. Observations of the world change more slowly."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _Streak:
 class StatusLoops:
     """Counts the calls in a row that began with the version which the call before had written, and wrote another."""
 
-    clock: Clock
+    clock: AlarmClock
     _streaks: dict[Key, _Streak] = field(default_factory=dict)
 
     def note(self, key: Key, obj: Object, version: str, changes: Object, log: logging.LoggerAdapter[Any]) -> None:
