@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from pinnace.admission.metrics import ADMIT, SAMPLED, VALIDATE, AdmissionMetrics, plugin_name
 from pinnace.model import errors
+from pinnace.model.exposition import Histogram
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 from pinnace.model.requester import Requester
@@ -128,16 +131,81 @@ class Finding(Protocol):
         """Return the field errors for which it rejects the object."""
 
 
+class _TimedPlugin:
+    """A plug-in with a histogram: a Mutator and a Validator as it is."""
+
+    def __init__(self, plugin: Any, histogram: Histogram) -> None:
+        self._plugin = plugin
+        self._histogram = histogram
+        self._weight = 1
+
+    def mutate(self, review: Review) -> Awaitable[None] | None:
+        return self._time(self._plugin.mutate, review)
+
+    def validate(self, review: Review) -> Awaitable[None] | None:
+        return self._time(self._plugin.validate, review)
+
+    def _time(self, call: Callable[[Review], Awaitable[None] | None], review: Review) -> Awaitable[None] | None:
+        began = time.perf_counter()
+        waiting = call(review)
+        if waiting is not None:
+            return self._wait(waiting, began)
+        self._observe(began)
+        return None
+
+    async def _wait(self, waiting: Awaitable[None], began: float) -> None:
+        await waiting
+        self._observe(began)
+
+    def _observe(self, began: float) -> None:
+        self._histogram.observe(time.perf_counter() - began, self._weight)
+        self._weight = SAMPLED
+
+    @property
+    def plugin(self) -> object:
+        return self._plugin
+
+
+class _Plan:
+    """The plug-ins for the writes of one kind, and the histograms of their steps."""
+
+    __slots__ = ("admitted", "mutations", "mutators", "timed", "validated", "validations", "validators")
+
+    def __init__(
+        self,
+        operation: str,
+        mutators: tuple[Mutator, ...],
+        validators: tuple[Validator, ...],
+        metrics: AdmissionMetrics,
+    ) -> None:
+        self.mutators = mutators
+        self.validators = validators
+        steps = [(("operation", operation), ("rejected", "false"), ("type", step)) for step in (ADMIT, VALIDATE)]
+        self.admitted, self.validated = (metrics.steps.of(labels) for labels in steps)
+        self.timed = [
+            tuple(_TimedPlugin(one, metrics.plugins.of((("name", plugin_name(one)), *labels))) for one in plugins)
+            for plugins, labels in zip((mutators, validators), steps, strict=True)
+        ]
+        self.mutations = self.validations = 0
+        """How many writes began each step: the plug-ins of one in SAMPLED are timed."""
+
+
 class AdmissionChain:
     """Mutators in order, then (after validation of the object) validators in order: together one Mutator and Validator.
 
     The plug-ins of each resource are looked up once: a write costs nothing at plug-ins for other resources.
     """
 
-    def __init__(self, mutators: Sequence[Mutator] = (), validators: Sequence[Validator] = ()) -> None:
+    def __init__(
+        self,
+        mutators: Sequence[Mutator] = (),
+        validators: Sequence[Validator] = (),
+        metrics: AdmissionMetrics | None = None,
+    ) -> None:
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
-        self._interested: dict[tuple[str, str, str], tuple[tuple[Mutator, ...], tuple[Validator, ...]]] = {}
+        self.metrics = metrics or AdmissionMetrics()
+        self._plans: dict[tuple[str, str, str], _Plan] = {}
         self._asking: tuple[Callable[[Resource], bool], ...] = tuple(
             one.asks_about for one in (*mutators, *validators) if isinstance(one, Asking)
         )
@@ -147,55 +215,96 @@ class AdmissionChain:
         return any(asks_about(resource) for asks_about in self._asking)
 
     def mutate(self, review: Review) -> Awaitable[None] | None:
-        plugins = iter(self._plugins_for(review)[0])
-        for mutator in plugins:
-            waiting = mutator.mutate(review)
-            if waiting is not None:
-                return self._mutate_on(review, waiting, plugins)
+        began = time.perf_counter()
+        plan = self._plan_for(review)
+        plan.mutations += 1
+        mutator: Mutator | None = None
+        plugins: Iterator[Mutator] = iter(plan.mutators if plan.mutations % SAMPLED != 1 else plan.timed[0])
+        try:
+            for mutator in plugins:
+                waiting = mutator.mutate(review)
+                if waiting is not None:
+                    return self._mutate_on(review, mutator, waiting, plugins, began)
+        except errors.ApiError:
+            self._observe_rejection(ADMIT, mutator, review, began)
+            raise
+        plan.admitted.observe(time.perf_counter() - began)
         return None
 
-    async def _mutate_on(self, review: Review, waiting: Awaitable[None], plugins: Iterator[Mutator]) -> None:
-        await waiting
-        for mutator in plugins:
-            if (pending := mutator.mutate(review)) is not None:
-                await pending
-        if review.needs_second_round:  # Only those who take time want one.
-            review.reinvocation.is_second, review.reinvocation.is_wanted = True, False
-            for mutator in self._plugins_for(review)[0]:
+    async def _mutate_on(
+        self, review: Review, mutator: Mutator, waiting: Awaitable[None], plugins: Iterator[Mutator], began: float
+    ) -> None:
+        plan = self._plan_for(review)
+        try:
+            await waiting
+            for mutator in plugins:
                 if (pending := mutator.mutate(review)) is not None:
                     await pending
+            if review.needs_second_round:  # Only those who take time want one.
+                review.reinvocation.is_second, review.reinvocation.is_wanted = True, False
+                for mutator in plan.mutators:
+                    if (pending := mutator.mutate(review)) is not None:
+                        await pending
+        except errors.ApiError:
+            self._observe_rejection(ADMIT, mutator, review, began)
+            raise
+        plan.admitted.observe(time.perf_counter() - began)
 
     def validate(self, review: Review) -> Awaitable[None] | None:
-        plugins = iter(self._plugins_for(review)[1])
-        for validator in plugins:
-            waiting = validator.validate(review)
-            if waiting is not None:
-                return _validate_on(review, waiting, plugins)
+        began = time.perf_counter()
+        plan = self._plan_for(review)
+        plan.validations += 1
+        validator: Validator | None = None
+        plugins: Iterator[Validator] = iter(plan.validators if plan.validations % SAMPLED != 1 else plan.timed[1])
+        try:
+            for validator in plugins:
+                waiting = validator.validate(review)
+                if waiting is not None:
+                    return self._validate_on(review, validator, waiting, plugins, began)
+        except errors.ApiError:
+            self._observe_rejection(VALIDATE, validator, review, began)
+            raise
+        plan.validated.observe(time.perf_counter() - began)
         return None
+
+    async def _validate_on(
+        self, review: Review, validator: Validator, waiting: Awaitable[None], plugins: Iterator[Validator], began: float
+    ) -> None:
+        try:
+            await waiting
+            for validator in plugins:
+                if (pending := validator.validate(review)) is not None:
+                    await pending
+        except errors.ApiError:
+            self._observe_rejection(VALIDATE, validator, review, began)
+            raise
+        self._plan_for(review).validated.observe(time.perf_counter() - began)
+
+    def _observe_rejection(self, step: str, plugin: object, review: Review, began: float) -> None:
+        actual = plugin.plugin if isinstance(plugin, _TimedPlugin) else plugin
+        self.metrics.observe_rejection(step, actual, review.operation, time.perf_counter() - began)
 
     async def errs(self, review: Review) -> list[FieldError]:
         """Return the errors of such validators for an object that other errors keep from reaching them."""
         return [
-            err for one in self._plugins_for(review)[1] if isinstance(one, Finding) for err in await one.errs(review)
+            err
+            for one in self._plan_for(review).validators
+            if isinstance(one, Finding)
+            for err in await one.errs(review)
         ]
 
-    def _plugins_for(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
+    def _plan_for(self, review: Review) -> _Plan:
         resource = review.resource
         place = (resource.group, resource.plural, review.operation)
-        found = self._interested.get(place)
+        found = self._plans.get(place)
         if found is None:
-            found = self._interested[place] = (
+            found = self._plans[place] = _Plan(
+                review.operation,
                 tuple(one for one in self._mutators if _is_interested(one, place)),
                 tuple(one for one in self._validators if _is_interested(one, place)),
+                self.metrics,
             )
         return found
-
-
-async def _validate_on(review: Review, waiting: Awaitable[None], plugins: Iterator[Validator]) -> None:
-    await waiting
-    for validator in plugins:
-        if (pending := validator.validate(review)) is not None:
-            await pending
 
 
 def _is_interested(plugin: Any, place: tuple[str, str, str]) -> bool:

@@ -16,6 +16,7 @@ from pinnace.cluster.foundation import Foundation, lay_foundation
 from pinnace.cluster.health.checks import Health
 from pinnace.cluster.health.component_statuses import ComponentStatuses
 from pinnace.cluster.health.supervisor import Supervisor
+from pinnace.cluster.metrics.server_metrics import add_server_metrics
 from pinnace.cluster.nodes.connections import LateStreams, Nodes
 from pinnace.cluster.nodes.pod_forwards import PodForwards
 from pinnace.cluster.nodes.service_addresses import ServedAddresses
@@ -38,7 +39,6 @@ from pinnace.server.cache.watch_cache import CacheEvent
 from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.discovery.openapi import OpenApi
 from pinnace.server.discovery.pages import NonResourcePages
-from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.flowcontrol.work_estimates import WorkEstimator
 from pinnace.server.handler import Handler, RequestLimits, RequestVerbs, ServerApi
@@ -161,7 +161,7 @@ def build_on(
     if settings.tracing:
         trace_server(api, api.fast_reads, admission, webhooks, foundation.store)
     addresses.connect(LocalApi(api, SYSTEM))
-    _add_gauges(metrics, foundation, aggregation, flows, audit)
+    add_server_metrics(metrics, foundation, aggregation, flows, audit, admission.metrics)
     return ControlPlane(
         api=api,
         registry=foundation.registry,
@@ -276,34 +276,3 @@ def _build_pipeline(
 def _follow_service(reservations: ServiceReservations, event: CacheEvent) -> None:
     old, new = event.old, event.new
     reservations.follow(old.decode() if old is not None else None, new.decode() if new is not None else None)
-
-
-def _add_gauges(
-    metrics: RequestMetrics,
-    foundation: Foundation,
-    aggregation: Aggregation,
-    flows: FlowControl,
-    audit: Auditor | None,
-) -> None:
-    aggregation.measured_by(metrics)
-    fanout, supervisor = foundation.fanout, foundation.supervisor
-    for name, about, read in flow_metrics.gauges(flows):
-        metrics.gauge(name, about, read)
-    metrics.histogram(
-        flow_metrics.WAIT_SECONDS,
-        "How long requests waited for their turn.",
-        lambda: flow_metrics.wait_durations(flows),
-    )
-    if audit is not None:
-        metrics.gauge("apiserver_audit_event_total", "Audit events.", lambda: [((), float(audit.written))])
-    metrics.gauge(
-        "apiserver_storage_objects",
-        "Stored objects by resource.",
-        lambda: [((("resource", prefix.split("/")[3]),), float(count)) for prefix, count in fanout.counts().items()],
-    )
-    metrics.gauge("apiserver_registered_watchers", "Open watches.", lambda: [((), float(len(fanout.watchers())))])
-    metrics.gauge(
-        "pinnace_background_part_failures_total",
-        "Failures of the parts that run in the background, each followed by a restart.",
-        lambda: [((("part", name),), float(count)) for name, count in supervisor.failures.items()],
-    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from pinnace.model.metric_stability import describe
+
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[Labels, float]
 
@@ -19,9 +21,32 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, weight: int = 1) -> None:
+        """Count a value, or as many equal ones as `weight` says."""
+        self.counts[bisect_left(self.bounds, value)] += weight
+        self.sum += value * weight
+
+
+class HistogramFamily:
+    """One histogram for each set of labels, under one name."""
+
+    __slots__ = ("_bounds", "_histograms", "help", "name")
+
+    def __init__(self, name: str, help: str, bounds: tuple[float, ...]) -> None:
+        self.name = name
+        self.help = help
+        self._bounds = bounds
+        self._histograms: dict[Labels, Histogram] = {}
+
+    def of(self, labels: Labels) -> Histogram:
+        histogram = self._histograms.get(labels)
+        if histogram is None:
+            histogram = self._histograms[labels] = Histogram(self._bounds)
+        return histogram
+
+    def items(self) -> Iterable[tuple[Labels, Histogram]]:
+        """Return the histograms that have observed a value, by labels."""
+        return sorted((pair for pair in self._histograms.items() if any(pair[1].counts)), key=lambda pair: pair[0])
 
 
 def render_samples(name: str, help: str, kind: str, samples: Iterable[Sample]) -> Iterator[str]:
@@ -55,7 +80,7 @@ def format_number(value: float) -> str:
 
 
 def _head(name: str, help: str, kind: str) -> Iterator[str]:
-    yield f"# HELP {name} {help}"
+    yield f"# HELP {name} {describe(name, help)}"
     yield f"# TYPE {name} {kind}"
 
 

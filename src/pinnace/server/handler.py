@@ -231,7 +231,11 @@ class Handler:
         if call is None and target.backend is None:
             return await self._answer_page(target)
         target.has_run = True
-        self._metrics.in_flight += 1
+        is_read = target.request.method == "GET"
+        if is_read:
+            self._metrics.reads_in_flight += 1
+        else:
+            self._metrics.writes_in_flight += 1
         try:
             if call is None:
                 assert target.backend is not None, "requests for pages are answered above"
@@ -249,7 +253,10 @@ class Handler:
             log.error("%s %s: %s", target.request.method, target.request.target, error)
             raise errors.InternalError(str(error)) from None
         finally:
-            self._metrics.in_flight -= 1
+            if is_read:
+                self._metrics.reads_in_flight -= 1
+            else:
+                self._metrics.writes_in_flight -= 1
 
     async def _answer_page(self, target: Target) -> Answer:
         segments = target.segments
@@ -276,4 +283,7 @@ class Handler:
         if counted is not None:
             is_handed_over = target.is_handed_over or isinstance(answer, Takeover)
             code = TAKEOVER_CODE if is_handed_over else answer.status
-            self._metrics.observe(counted, code, time.perf_counter() - target.started)
+            size = -1
+            if isinstance(answer, Response) and counted.verb in ("get", "list"):
+                size = len(answer.body) if isinstance(answer.body, bytes) else sum(map(len, answer.body))
+            self._metrics.observe(counted, code, time.perf_counter() - target.started, size)

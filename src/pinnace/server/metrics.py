@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource as process
 import time
 from bisect import bisect_left
@@ -11,6 +12,9 @@ from typing import Protocol
 from pinnace.model.exposition import Histogram, Labels, Sample, render_histograms, render_samples
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
+
+_SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
+_SMALL = 1000
 
 TAKEOVER_CODE = 0
 """The code of a request whose connection changes to another protocol.
@@ -49,13 +53,15 @@ class CountedRequest(Protocol):
 
 
 class _Row(Histogram):
-    """The requests of one verb, resource and scope: their durations, and how many had each code."""
+    """The requests of one verb, resource and scope: their durations, how many had each code, and their sizes."""
 
-    __slots__ = ("codes",)
+    __slots__ = ("codes", "sizes")
 
     def __init__(self) -> None:
         super().__init__(_BUCKETS)
         self.codes: dict[int, int] = {}
+        self.sizes = Histogram(_SIZES)
+        """The bytes of the answers to reads."""
 
 
 class RequestMetrics:
@@ -64,17 +70,21 @@ class RequestMetrics:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, str, str, str, str], _Row] = {}
         self._gauges: list[tuple[str, str, Read]] = []
+        self._counters: set[str] = set()
+        """Counters whose names do not end in _total."""
         self._histograms: list[tuple[str, str, ReadHistograms]] = []
         self._others: list[Callable[[], str]] = []
         self.started = time.time()
-        self.in_flight = 0
+        self.reads_in_flight = 0
+        self.writes_in_flight = 0
 
     def drop(self, call: CountedRequest) -> None:
         """Count a request that flow control rejected. Its waiting time is not the duration of such a request."""
         codes = self._rows.setdefault(_place(call), _Row()).codes
         codes[429] = codes.get(429, 0) + 1
 
-    def observe(self, call: CountedRequest, code: int, seconds: float) -> None:
+    def observe(self, call: CountedRequest, code: int, seconds: float, size: int = -1) -> None:
+        """Count a request; `size` is the number of bytes of the answer to a read."""
         place = _place(call)
         row = self._rows.get(place)
         if row is None:
@@ -83,9 +93,22 @@ class RequestMetrics:
         codes[code] = codes.get(code, 0) + 1
         row.counts[bisect_left(_BUCKETS, seconds)] += 1
         row.sum += seconds
+        if size >= 0:
+            sizes = row.sizes
+            sizes.counts[0 if size <= _SMALL else bisect_left(_SIZES, size)] += 1
+            sizes.sum += size
+
+    def requested(self) -> set[tuple[str, str, str, str]]:
+        """Return the group, version, plural and subresource of all requests so far."""
+        return {place[1:5] for place in self._rows}
 
     def gauge(self, name: str, help: str, read: Read) -> None:
         """Call `read` whenever the metrics are read. A name that ends in _total is a counter."""
+        self._gauges.append((name, help, read))
+
+    def counter(self, name: str, help: str, read: Read) -> None:
+        """As `gauge`, for a counter whose name does not end in _total."""
+        self._counters.add(name)
         self._gauges.append((name, help, read))
 
     def histogram(self, name: str, help: str, read: ReadHistograms) -> None:
@@ -117,8 +140,14 @@ class RequestMetrics:
             "How long requests took.",
             ((_labels(place), row) for place, row in rows if any(row.counts)),
         )
+        yield from render_histograms(
+            "apiserver_response_sizes",
+            "The bytes of the answers to get and list.",
+            ((_labels(place, "dry_run"), row.sizes) for place, row in rows if any(row.sizes.counts)),
+        )
         for name, help, read in (*self._gauges, *self._process_gauges()):
-            yield from render_samples(name, help, "counter" if name.endswith("_total") else "gauge", read())
+            is_counter = name.endswith("_total") or name in self._counters
+            yield from render_samples(name, help, "counter" if is_counter else "gauge", read())
         for name, help, read_histograms in self._histograms:
             yield from render_histograms(name, help, read_histograms())
 
@@ -130,13 +159,23 @@ class RequestMetrics:
                 "User and system CPU time spent, in seconds.",
                 lambda: [((), usage.ru_utime + usage.ru_stime)],
             ),
-            ("process_resident_memory_bytes", "Memory in use.", lambda: [((), _resident_bytes())]),
+            ("process_resident_memory_bytes", "Memory in use.", lambda: [((), _memory_bytes(1))]),
             ("process_start_time_seconds", "When this process started.", lambda: [((), self.started)]),
             (
                 "apiserver_current_inflight_requests",
                 "Requests being served now.",
-                lambda: [((("request_kind", "mutating"),), float(self.in_flight))],
+                lambda: [
+                    ((("request_kind", "mutating"),), float(self.writes_in_flight)),
+                    ((("request_kind", "readOnly"),), float(self.reads_in_flight)),
+                ],
             ),
+            ("process_open_fds", "Open file descriptors.", lambda: [((), float(_open_files()))]),
+            (
+                "process_max_fds",
+                "File descriptors that may be open.",
+                lambda: [((), float(process.getrlimit(process.RLIMIT_NOFILE)[0]))],
+            ),
+            ("process_virtual_memory_bytes", "Virtual memory.", lambda: [((), _memory_bytes(0))]),
         ]
 
 
@@ -160,9 +199,9 @@ def _place(call: CountedRequest) -> tuple[str, str, str, str, str, str]:
     return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope
 
 
-def _labels(place: tuple[str, str, str, str, str, str]) -> Labels:
+def _labels(place: tuple[str, str, str, str, str, str], without: str = "") -> Labels:
     verb, group, version, plural, subresource, scope = place
-    return (
+    labels = (
         ("component", "apiserver"),
         ("dry_run", ""),
         ("group", group),
@@ -172,11 +211,20 @@ def _labels(place: tuple[str, str, str, str, str, str]) -> Labels:
         ("verb", verb),
         ("version", version),
     )
+    return tuple(label for label in labels if label[0] != without)
 
 
-def _resident_bytes() -> float:
+def _memory_bytes(column: int) -> float:
+    """Return a column of statm in bytes: 0 is virtual memory, 1 is memory in use."""
     try:
         with open("/proc/self/statm") as statm:
-            return float(statm.read().split()[1]) * process.getpagesize()
+            return float(statm.read().split()[column]) * process.getpagesize()
     except OSError:
         return float(process.getrusage(process.RUSAGE_SELF).ru_maxrss) * 1024
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from pinnace.store.encryption_keys import SEALED, EncryptionKeys, MissingKey, sealing_key
@@ -54,6 +54,11 @@ class EncryptedStore:
     def is_shared(self) -> bool:
         """As `Store.is_shared`."""
         return self._inner.is_shared
+
+    def size_bytes(self) -> int:
+        """Return the size of the store's file; 0 for a store without one."""
+        size: Callable[[], int] | None = getattr(self._inner, "size_bytes", None)
+        return size() if size is not None else 0
 
     async def get(self, key: str) -> Record | None:
         """As `Store.get`. `MissingKey` or `Damaged` for what cannot be opened; the same holds for every read."""

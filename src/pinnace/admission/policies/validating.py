@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+import time
+from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import orjson
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import Review
 from pinnace.admission.expressions import OUT_OF_BUDGET, Budget, ConditionFailed, Oracles, all_hold, try_compile
+from pinnace.admission.metrics import AdmissionMetrics
 from pinnace.admission.policies.bindings import (
     Binding,
     NotConfigured,
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 _LONGEST_MESSAGE = 5 * 1024
 _LONGEST_ANNOTATION = 10 * 1024
+_ERROR_TYPES = (
+    ("compilation", "compile_error"),
+    ("validation failed due to running out of cost budget", "out_of_budget"),
+)
+"""The error types of metrics, by the begin of a failure's message."""
 _FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
 
@@ -122,7 +129,9 @@ class ValidatingPolicies:
         oracles: Oracles,
         kinds: ParametersOf,
         executor: CelExecutor,
+        metrics: AdmissionMetrics,
     ) -> None:
+        self._metrics = metrics
         self._table = table
         self._namespaces = namespaces
         self._oracles = oracles
@@ -168,10 +177,14 @@ class ValidatingPolicies:
             def judged(oracles: Oracles, inline_budget: int | None, param: Object | None = param) -> Judgement:
                 return _evaluate_policy(policy, validations, situation.variables(oracles, param), inline_budget)
 
+            began = time.perf_counter()
             judgement = await self._executor.evaluate(f"validating/{policy.name}", policy, judged, self._oracles)
+            seconds = (time.perf_counter() - began) / max(1, len(validations.checks))
             for failure in judgement.failures:
                 if failure.is_of_annotation or "Deny" in binding.actions:
                     denied.append(Refused(review, f"{who} denied request: {failure.message}", failure.reason))
+                actions = ("Deny",) if failure.is_of_annotation else binding.actions
+                self._observe(policy, binding, failure, actions, seconds)
                 if failure.is_of_annotation:
                     continue
                 if "Warn" in binding.actions:
@@ -181,6 +194,16 @@ class ValidatingPolicies:
             for key, value in judgement.annotations:
                 _annotate(review, f"{policy.name}/{key}", value)
         return denied
+
+    def _observe(
+        self, policy: Policy, binding: Binding, failure: Failure, actions: Iterable[str], seconds: float
+    ) -> None:
+        """Count a failure once for each action that the binding takes. Passed validations are not counted."""
+        error_type = next((type for start, type in _ERROR_TYPES if failure.message.startswith(start)), "invalid_error")
+        for action in actions:
+            self._metrics.observe_policy(
+                policy.name, binding.name, seconds, action=action.lower(), error_type=error_type
+            )
 
 
 def _evaluate_policy(

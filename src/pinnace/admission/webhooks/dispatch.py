@@ -6,6 +6,7 @@ The webhooks of a resource, subresource and operation are looked up: a write tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from pinnace.admission.expressions import (
     bindings,
     read_conditions,
 )
+from pinnace.admission.metrics import ADMIT, VALIDATING, AdmissionMetrics
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
 from pinnace.admission.webhooks.reviews import (
     GROUP,
@@ -138,6 +140,8 @@ class HookTable:
 class _Webhooks:
     """Shared by mutating and validating webhooks: selection, request and response."""
 
+    _type = ADMIT
+
     def __init__(
         self,
         table: HookTable,
@@ -145,12 +149,14 @@ class _Webhooks:
         namespaces: WatchedObjects,
         oracles: Oracles,
         executor: CelExecutor,
+        metrics: AdmissionMetrics,
     ) -> None:
         self._table = table
         self._client = client
         self._namespaces = namespaces
         self._oracles = oracles
         self._executor = executor
+        self._metrics = metrics
 
     def asks_about(self, resource: Resource) -> bool:
         """Whether a question of this kind is of interest, though nothing comes of it that is stored."""
@@ -185,6 +191,7 @@ class _Webhooks:
             raise errors.BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         version = hook.review_version
         body = {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{version}", "request": request}
+        began = time.perf_counter()
         try:
             try:
                 said = await self._client.post(hook.endpoint, body, seconds=hook.seconds, agent=USER_AGENT)
@@ -197,6 +204,7 @@ class _Webhooks:
             except InvalidAnswer as error:
                 raise InvalidAnswer(f"received invalid webhook response: {error}") from None
         except InvalidAnswer as error:
+            self._observe(review, hook, began, 503, "calling_webhook_error", is_rejected=hook.fails_closed)
             if hook.fails_closed:
                 raise errors.InternalError(f'failed calling webhook "{hook.name}": {error}') from None
             review.audit[f"failed-open.{note}"] = hook.name
@@ -205,8 +213,18 @@ class _Webhooks:
         for key, value in answer.audit.items():
             review.audit[f"{hook.name}/{key}"] = value
         if not answer.allowed:
-            raise Denied(hook.name, answer.result)
+            denial = Denied(hook.name, answer.result)
+            self._observe(review, hook, began, denial.code, "no_error", is_rejected=True)
+            raise denial
+        self._observe(review, hook, began, 200, "", is_rejected=False)
         return answer
+
+    def _observe(
+        self, review: Review, hook: Hook, began: float, code: int, error_type: str, *, is_rejected: bool
+    ) -> None:
+        labels = (hook.name, review.operation, self._type)
+        seconds = time.perf_counter() - began
+        self._metrics.observe_webhook(labels, seconds, code=code, error_type=error_type, is_rejected=is_rejected)
 
 
 class MutatingWebhooks(_Webhooks):
@@ -219,9 +237,10 @@ class MutatingWebhooks(_Webhooks):
         namespaces: WatchedObjects,
         oracles: Oracles,
         executor: CelExecutor,
+        metrics: AdmissionMetrics,
         read: Read,
     ) -> None:
-        super().__init__(table, client, namespaces, oracles, executor)
+        super().__init__(table, client, namespaces, oracles, executor, metrics)
         self._read = read
 
     def mutate(self, review: Review) -> Awaitable[None] | None:
@@ -286,6 +305,8 @@ class MutatingWebhooks(_Webhooks):
 
 class ValidatingWebhooks(_Webhooks):
     """All at once; the first in order that refuses is heard."""
+
+    _type = VALIDATING
 
     def validate(self, review: Review) -> Awaitable[None] | None:
         meant = self._table.of(review.resource, review.subresource, review.operation)

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterator
 
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import AdmissionChain, Mutator, Validator
+from pinnace.admission.metrics import AdmissionMetrics, plugin_name
 from pinnace.admission.plugins.certificates import (
     CertificateApproval,
     CertificateSigning,
@@ -173,6 +174,7 @@ class _Shared:
         self.namespaces = foundation.objects("", "namespaces")
         self.bodies = Bodies()
         self.executor = CelExecutor()
+        self.metrics = AdmissionMetrics()
         self.webhooks = webhooks
         self.permissions = AuthorizerPermissions(security.authorizer)
 
@@ -206,32 +208,22 @@ class AdmissionPluginError(ValueError):
 
 
 SERVICE_ACCOUNT = "ServiceAccount"
-_NAMES = {
-    "MutatingWebhooks": "MutatingAdmissionWebhook",
-    "ValidatingWebhooks": "ValidatingAdmissionWebhook",
-    "MutatingPolicies": "MutatingAdmissionPolicy",
-    "ValidatingPolicies": "ValidatingAdmissionPolicy",
-}
-"""The classes that do not have the names of their plug-ins."""
 _NO_PLUGINS = frozenset(("CertificateRequester", "NoEscalation", "DeviceAccess", "SelfBlockingWebhooks"))
 """Checks that in Kubernetes belong to the kinds themselves, so that they cannot be disabled."""
 
 
-def _name_of(plugin: Mutator | Validator) -> str:
-    name = type(plugin).__name__
-    return _NAMES.get(name, name)
-
-
 def _without_disabled(
-    mutators: list[Mutator], validators: list[Validator], settings: AdmissionSettings
+    mutators: list[Mutator], validators: list[Validator], settings: AdmissionSettings, metrics: AdmissionMetrics
 ) -> AdmissionChain:
     """Return the chain without disabled plug-ins. Raise AdmissionPluginError for a plug-in that does not exist here."""
-    every = {*map(_name_of, mutators), *map(_name_of, validators), SERVICE_ACCOUNT} - _NO_PLUGINS
+    every = {*map(plugin_name, mutators), *map(plugin_name, validators), SERVICE_ACCOUNT} - _NO_PLUGINS
     for name in settings.enabled - every - _WITHOUT_EFFECT:
         raise AdmissionPluginError(f"admission plug-in {name!r} is not supported; expected {', '.join(sorted(every))}")
     off = settings.disabled - settings.enabled
     return AdmissionChain(
-        [one for one in mutators if _name_of(one) not in off], [one for one in validators if _name_of(one) not in off]
+        [one for one in mutators if plugin_name(one) not in off],
+        [one for one in validators if plugin_name(one) not in off],
+        metrics,
     )
 
 
@@ -303,7 +295,7 @@ def build_admission(
         _validating_webhooks(shared),
         quotas,
     ]
-    return _without_disabled(mutators, validators, settings)
+    return _without_disabled(mutators, validators, settings, shared.metrics)
 
 
 def _node_restriction(shared: _Shared) -> NodeRestriction:
@@ -339,19 +331,27 @@ def _validating_policies(shared: _Shared) -> ValidatingPolicies:
         shared.equivalents,
         shared.kinds_revision,
     )
-    return ValidatingPolicies(table, shared.namespaces, shared.oracle, shared.parameters, shared.executor)
+    return ValidatingPolicies(
+        table, shared.namespaces, shared.oracle, shared.parameters, shared.executor, shared.metrics
+    )
 
 
 def _mutating_webhooks(shared: _Shared) -> MutatingWebhooks:
     hooks = _hook_table(shared, "mutatingwebhookconfigurations")
     return MutatingWebhooks(
-        hooks, shared.webhooks, shared.namespaces, shared.oracle, shared.executor, shared.bodies.read
+        hooks,
+        shared.webhooks,
+        shared.namespaces,
+        shared.oracle,
+        shared.executor,
+        shared.metrics,
+        shared.bodies.read,
     )
 
 
 def _validating_webhooks(shared: _Shared) -> ValidatingWebhooks:
     hooks = _hook_table(shared, "validatingwebhookconfigurations")
-    return ValidatingWebhooks(hooks, shared.webhooks, shared.namespaces, shared.oracle, shared.executor)
+    return ValidatingWebhooks(hooks, shared.webhooks, shared.namespaces, shared.oracle, shared.executor, shared.metrics)
 
 
 def _hook_table(shared: _Shared, plural: str) -> HookTable:

@@ -247,6 +247,10 @@ class Fanout:
     def counts(self) -> dict[str, int]:
         return {prefix: len(cache.entries) for prefix, cache in self._caches.items()}
 
+    def change_counts(self) -> dict[str, int]:
+        """Return how many changes of each resource the store has reported, by prefix."""
+        return {prefix: cache.changes for prefix, cache in self._caches.items() if cache.changes}
+
     def size(self, prefix: str) -> tuple[int, int]:
         """Return the number of objects of a resource, and their bytes."""
         cache = self._caches.get(prefix)

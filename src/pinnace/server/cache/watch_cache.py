@@ -138,6 +138,8 @@ class WatchCache:
         """The size of all objects."""
         self.changed = revision
         """The revision of the last change, or that of the start: earlier changes are unknown."""
+        self.changes = 0
+        """How many changes the store has reported."""
         self.recent: deque[CacheEvent] = deque()
         self._recent_bytes = 0
         self.recent_since = revision
@@ -191,6 +193,7 @@ class WatchCache:
             else:
                 self.bytes -= len(old.body)
         self.changed = change.revision
+        self.changes += 1
         if self._by_label is not None:
             self._index(key, old, new)
         event = CacheEvent(key, change.revision, new, old)

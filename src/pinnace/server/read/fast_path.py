@@ -83,7 +83,9 @@ class FastReads:
         except errors.ApiError as error:
             answer = self._responses.render_error(request, error, call.warnings)
         flow.counts.dispatched += 1
-        self._metrics.observe(call, answer.status, time.perf_counter() - started)
+        body = answer.body
+        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        self._metrics.observe(call, answer.status, time.perf_counter() - started, size)
         return flow.mark(answer)
 
     def _authenticate(self, request: Request) -> User | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 from pinnace.store.keys import check_key
-from pinnace.store.sqlite.file import Contents, is_full, load
+from pinnace.store.sqlite.file import Contents, beside, is_full, load
 from pinnace.store.sqlite.history import SqliteHistory
 from pinnace.store.sqlite.lock import Lock
 from pinnace.store.sqlite.removal import watch_directory
@@ -66,6 +66,13 @@ class SqliteStore(ViewedStore):
         self._removed: Removed | None = None
         self._directory_watch = watch_directory(path.parent, self._notice_removal)
         self._closing: asyncio.Task[None] | None = None
+
+    def size_bytes(self) -> int:
+        """Return the size of the file and its log; 0 if it cannot be read."""
+        try:
+            return sum(path.stat().st_size for path in (self._path, beside(self._path, "-wal")) if path.exists())
+        except OSError:
+            return 0
 
     @classmethod
     async def open(cls, path: Path, *, accept_data_loss: bool = False) -> SqliteStore:
