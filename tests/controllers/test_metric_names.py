@@ -8,8 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pinnace.controllers.metric_names import (
     CRON_JOB_SKEW,
     ENDPOINT_SLICE_SYNCS,
+    JOB_PODS_FINISHED,
     JOB_SYNC_SECONDS,
     JOB_SYNCS,
+    JOB_TRACKED_PODS,
     JOBS_FINISHED,
     TAINT_DELETIONS,
     TTL_DELETION_SECONDS,
@@ -50,9 +52,11 @@ async def test_controllers_count_under_kubernetes_names(busy: Cluster) -> None:
             found.setdefault(one.name, []).append((one.labels, one.value))
     mode = {"completion_mode": "NonIndexed"}
     assert ({**mode, "result": "succeeded", "reason": "CompletionsReached"}, 1.0) in found[JOBS_FINISHED]
-    syncs = {**mode, "result": "success", "action": "reconciling"}
-    assert [labels for labels, value in found[JOB_SYNCS] if value] == [syncs]
-    assert [labels for labels, _ in found[f"{JOB_SYNC_SECONDS}_count"]] == [syncs]
+    syncs = [{**mode, "result": "success", "action": action} for action in ("pods_created", "tracking")]
+    assert [labels for labels, value in found[JOB_SYNCS] if value] == syncs
+    assert [labels for labels, _ in found[f"{JOB_SYNC_SECONDS}_count"]] == syncs
+    assert ({**mode, "result": "succeeded"}, 1.0) in found[JOB_PODS_FINISHED]
+    assert found[JOB_TRACKED_PODS] == [({"event": "add"}, 1.0), ({"event": "delete"}, 1.0)]
     assert found[f"{CRON_JOB_SKEW}_count"] == [({}, 1.0)]
     assert found[f"{TTL_DELETION_SECONDS}_count"] == [({}, 1.0)]
     assert found[TAINT_DELETIONS] == [({}, 1.0)]

@@ -10,6 +10,7 @@ Write through `manager.client`: then the manager's caches never return an object
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Unpack
@@ -17,7 +18,9 @@ from typing import Unpack
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
 from pinnace.client.reading import Selection
+from pinnace.model.exposition import Labels, Sample
 from pinnace.model.work_slices import SliceQueue
+from pinnace.reconcile import metrics as names
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.events import EventRecorder
@@ -53,6 +56,14 @@ class Manager:
         fenced = client if leader is None else client.fenced(leader.check)
         self.client = fenced.telling(self.informers.note_write)
         self.metrics = Metrics()
+        self._metered: list[Client] = []
+        self.meter(client)
+        self.metrics.counted(names.REQUESTS, self._read_requests)
+        self.metrics.gauge(
+            "running_managed_controllers",
+            "The controllers that run.",
+            lambda: [((("manager", name), ("name", one.name)), 1.0) for one in self._controllers if self.is_active],
+        )
         self.recorder = EventRecorder(client, name)
         self._leader = leader
         self._controllers: list[Controller] = []
@@ -70,6 +81,18 @@ class Manager:
                 "Gauge of if the reporting system is master of the relevant lease",
                 lambda: [((("name", name),), float(leader.is_leader))],
             )
+
+    def meter(self, client: Client) -> Client:
+        """Count the requests of a client in the metrics; return the client."""
+        self._metered.append(client)
+        return client
+
+    def _read_requests(self) -> list[Sample]:
+        counts: Counter[Labels] = Counter()
+        for client in self._metered:
+            for (method, code), count in client.answers.items():
+                counts[("code", code), ("host", client.host), ("method", method)] += count
+        return [(labels, float(count)) for labels, count in sorted(counts.items())]
 
     def add(self, controller: Controller) -> Controller:
         """Run a controller with the others; at once, if they run already."""

@@ -115,7 +115,7 @@ async def controllers_at(
         known = clients.get(account)
         if known is None:
             own = connect(replace(access, credentials=AccountToken(client, account), headers=()))
-            known = clients[account] = own.telling(manager.informers.note_write)
+            known = clients[account] = manager.meter(own).telling(manager.informers.note_write)
         return known
 
     try:

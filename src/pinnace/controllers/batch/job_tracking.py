@@ -8,6 +8,7 @@ counts once by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
@@ -51,6 +52,8 @@ class Noted(NamedTuple):
     pods: list[JobPod]
     is_all: bool
     """Whether every ended pod is noted; the rest follows in the next reconcile."""
+    policy_actions: Counter[str]
+    """How many failed pods the pod failure policy decided on, by action."""
 
 
 def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, released: Collection[str]) -> Noted:
@@ -62,6 +65,7 @@ def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, rele
     failed: list[str] = uncounted.setdefault("failed", [])
     new_indexes: list[int] = []
     to_release: list[JobPod] = []
+    actions: Counter[str] = Counter()
     is_all = True
     if view.is_indexed:
         tracked.sort(key=lambda pod: pod.index)
@@ -77,12 +81,14 @@ def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, rele
                 succeeded.append(pod.uid)
         elif _counts_as_failed(view, pod, verdict):
             failed.append(pod.uid)
+        if pod.phase == "Failed" and pod.uid not in view.uncounted_failed and (action := view.judge(pod).action):
+            actions[action] += 1
         if len(new_indexes) + len(succeeded) + len(failed) >= MOST_UNCOUNTED:
             is_all = pod is tracked[-1]
             break  # The status stays small, and other Jobs are reconciled in between.
     if view.is_indexed:
         _write_indexes(view, status, new_indexes)
-    return Noted(to_release, is_all)
+    return Noted(to_release, is_all, actions)
 
 
 def _write_indexes(view: JobView, status: Object, new: list[int]) -> None:

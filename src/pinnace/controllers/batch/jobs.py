@@ -23,7 +23,16 @@ from pinnace.controllers.batch.job_tracking import (
     set_suspended,
 )
 from pinnace.controllers.batch.job_view import COMPLETED, JobView, Verdict
-from pinnace.controllers.metric_names import JOB_SYNC_SECONDS, JOB_SYNCS, JOBS_FINISHED, ControllerMetrics
+from pinnace.controllers.metric_names import (
+    JOB_FAILURE_POLICIES,
+    JOB_METRICS,
+    JOB_PODS_FINISHED,
+    JOB_SYNC_SECONDS,
+    JOB_SYNCS,
+    JOB_TRACKED_PODS,
+    JOBS_FINISHED,
+    ControllerMetrics,
+)
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.batching import batch_seconds
 from pinnace.controllers.workloads.ownership import Dependents
@@ -42,6 +51,7 @@ BURST = 500
 BATCH_SECONDS = 1.0
 """How long a change of readiness may wait for other changes: it only changes one number in the status."""
 COMPONENT = "job-controller"
+_FINALIZER_BYTES = FINALIZER.encode()
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 _RELEASED_AT_ONCE = 50
 
@@ -58,7 +68,7 @@ class Jobs:
         self._pods = Dependents(self._pod_cache, job_pod, index_pods)
         self._events = EventSource(manager.recorder, COMPONENT)
         self._control = PodControl(client, self._events)
-        self._metrics = ControllerMetrics(manager.metrics, JOB_SYNCS, JOB_SYNC_SECONDS, JOBS_FINISHED)
+        self._metrics = ControllerMetrics(manager.metrics, *JOB_METRICS)
         self._backoffs: dict[Key, tuple[str, PodBackoff]] = {}
         self._adoptable: dict[str, set[Key]] = {}
         self._sizes: dict[Key, int] = {}
@@ -86,12 +96,19 @@ class Jobs:
         before = old.derive(pod_facts) if old is not None else None
         after = new.derive(pod_facts) if new is not None else None
         is_minor = before is not None and after is not None and _differ_in_readiness(before, after)
+        self._count_tracked(old, new)
         jobs = {key for pod in (before, after) if pod is not None for key in self._jobs_of(pod)}
         for key in jobs:
             seconds = BATCH_SECONDS if is_minor else batch_seconds(self._sizes.get(key, 0))
             self.controller.enqueue(key, "pod changed", after=seconds)
         if new is not None and after is not None and self._may_be_orphan(new, after):
             self._orphans.enqueue(new.key, "pod changed")
+
+    def _count_tracked(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        """Count finished pods that have the finalizer, and those that have lost it."""
+        was, has = (one is not None and _is_finished_and_tracked(one) for one in (old, new))
+        if was != has:
+            self._metrics.count(JOB_TRACKED_PODS, event="add" if has else "delete")
 
     def _jobs_of(self, pod: PodFacts) -> Iterable[Key]:
         """Yield the Job that controls a pod; for an orphan the Jobs that may adopt it."""
@@ -112,7 +129,7 @@ class Jobs:
         """Whether a pod may have the finalizer of a Job that no longer counts it."""
         if pod.controller is not None and pod.controller.kind != "Job":
             return False
-        if FINALIZER.encode() not in snapshot.body:
+        if _FINALIZER_BYTES not in snapshot.body:
             return False
         owner = self._owner_of(pod)
         return owner is None or owner.is_finished
@@ -163,12 +180,13 @@ class Jobs:
         job = snapshot.object
         labels = {"completion_mode": _mode_of(job), "action": "reconciling"}
         try:
-            with self._metrics.syncing(JOB_SYNCS, JOB_SYNC_SECONDS, self._clock, **labels):
-                return await self._sync(key, job)
+            with self._metrics.syncing(JOB_SYNCS, JOB_SYNC_SECONDS, self._clock, labels):
+                return await self._sync(key, job, labels)
         except errors.Conflict:
             return Result(requeue_after=BATCH_SECONDS)  # Another client has written; the watch delivers the change.
 
-    async def _sync(self, key: Key, job: Object) -> Result | None:
+    async def _sync(self, key: Key, job: Object, labels: dict[str, str]) -> Result | None:
+        """Reconcile a Job that has not ended. `labels` are those of the metrics: the action is set here."""
         pods = await self._claim(job)
         self._sizes[key] = len(pods)
         now = self._clock.now()
@@ -185,6 +203,7 @@ class Jobs:
         elif "deletionTimestamp" in job["metadata"]:
             failure = None
         else:
+            labels["action"] = _action_of(view)
             failure, wait = await self._manage(view, released)
         self._count(job, status)
         if verdict is None and failure is None:
@@ -284,6 +303,8 @@ class Jobs:
     ) -> None:
         """Record ended pods, release them, count them, and end the Job: each step is stored before the next."""
         noted = note_ended_pods(view, status, verdict, released)
+        for action, count in noted.policy_actions.items():
+            self._metrics.add(JOB_FAILURE_POLICIES, count, action=action)
         if verdict is not None:
             announce(status, verdict, view.now)
         job = await self._store(view.job, status)
@@ -315,7 +336,12 @@ class Jobs:
         wanted = close_status(status)
         if wanted == (job.get("status") or {}):
             return job
-        return await self._client.update_status({**job, "status": wanted})
+        written = await self._client.update_status({**job, "status": wanted})
+        before, mode = job.get("status") or {}, _mode_of(job)
+        for result in ("succeeded", "failed"):
+            ended = wanted.get(result, 0) - before.get(result, 0)
+            self._metrics.add(JOB_PODS_FINISHED, max(0, ended), completion_mode=mode, result=result)
+        return written
 
     def _record_end(self, job: Object, verdict: Verdict) -> None:
         result = "succeeded" if verdict.is_success else "failed"
@@ -329,6 +355,20 @@ class Jobs:
             message = "Too many succeeded pods running after completion count reached"
             self._events.warning(job, "TooManySucceededPods", message)
         self._events.normal(job, "Completed", "Job completed")
+
+
+def _action_of(view: JobView) -> str:
+    """Return the action of a sync as metrics name it."""
+    if view.is_suspended or len(view.active) > view.wanted_active:
+        return "pods_deleted"
+    return "pods_created" if view.missing else "tracking"
+
+
+def _is_finished_and_tracked(snapshot: Snapshot) -> bool:
+    if _FINALIZER_BYTES not in snapshot.body:
+        return False
+    pod = snapshot.derive(job_pod)
+    return pod.is_tracked and pod.phase in ("Succeeded", "Failed")
 
 
 def _mode_of(job: Object) -> str:

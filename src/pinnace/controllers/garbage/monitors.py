@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.garbage.discovery import Discovery
+from pinnace.controllers.metric_names import GARBAGE_SYNC_ERRORS, ControllerMetrics
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.informer import Informer
@@ -31,6 +32,7 @@ class Monitors:
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
         self._discovery = Discovery(manager.client)
+        self._metrics = ControllerMetrics(manager.metrics, GARBAGE_SYNC_ERRORS)
         self._is_begun = False
         self._informers: dict[Kind, Informer] = {}
         self._leave: dict[Kind, Callable[[], None]] = {}
@@ -63,7 +65,13 @@ class Monitors:
 
     async def _reconcile(self, key: Key) -> None:
         self._is_begun = True
-        discovered = await self._discovery.reread(None if key == _ALL else key.name)
+        try:
+            discovered = await self._discovery.reread(None if key == _ALL else key.name)
+        except Exception:
+            self._metrics.count(GARBAGE_SYNC_ERRORS)
+            raise
+        if discovered.failures:
+            self._metrics.count(GARBAGE_SYNC_ERRORS)
         followed = [
             served
             for served in discovered.with_verbs("delete", "list", "watch")

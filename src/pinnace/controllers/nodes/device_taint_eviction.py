@@ -7,6 +7,11 @@ from datetime import datetime, timedelta
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.metric_names import (
+    DEVICE_TAINT_DELETION_SECONDS,
+    DEVICE_TAINT_DELETIONS,
+    ControllerMetrics,
+)
 from pinnace.controllers.nodes.pod_disruption import disrupt
 from pinnace.controllers.nodes.taints import NO_EXECUTE
 from pinnace.controllers.pods import POD, pod_or_none
@@ -35,6 +40,7 @@ class DeviceTaintEviction:
         self._tainted: dict[str, dict[DeviceName, list[Object]]] = {}
         """The NoExecute taints of devices, by slice."""
         self._planned: set[Key] = set()
+        self._metrics = ControllerMetrics(manager.metrics, DEVICE_TAINT_DELETIONS, DEVICE_TAINT_DELETION_SECONDS)
         self.controller = Controller("device-taint-eviction", self._reconcile, workers=8)
         manager.informer(SLICE).on_change(self._hear_slice)
         manager.informer(CLAIM).on_change(self._hear_claim)
@@ -87,6 +93,9 @@ class DeviceTaintEviction:
         self._record(key, "Marking for deletion")
         message = "Device Taint manager: deleting due to NoExecute taint"
         await disrupt(self._client, key, pod, reason="DeletionByDeviceTaintManager", message=message)
+        self._metrics.count(DEVICE_TAINT_DELETIONS)
+        seconds = (self._client.clock.now() - due).total_seconds()
+        self._metrics.observe(DEVICE_TAINT_DELETION_SECONDS, max(0.0, seconds))
         return None
 
     def _eviction_time(self, uid: str) -> datetime | None:

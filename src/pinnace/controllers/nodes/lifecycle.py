@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.metric_names import (
+    NODE_EVICTIONS,
+    NODE_HEALTH_SECONDS,
+    ZONE_HEALTH,
+    ZONE_SIZE,
+    ZONE_UNHEALTHY_NODES,
+    ControllerMetrics,
+)
 from pinnace.controllers.nodes.taints import (
     NO_EXECUTE,
     NOT_READY,
@@ -18,10 +28,11 @@ from pinnace.controllers.nodes.taints import (
     with_condition_taints,
     with_execution_taint,
 )
-from pinnace.controllers.nodes.zones import Zones
+from pinnace.controllers.nodes.zones import Zones, zone_key
 from pinnace.controllers.pods import BY_NODE, POD, index_by_node, pod_of
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
+from pinnace.model.exposition import Sample
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.conditions import condition, is_true
 from pinnace.reconcile.controller import Controller, Result
@@ -37,6 +48,17 @@ STARTUP_GRACE = 60.0
 _COMPONENT = "node-controller"
 _CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _LABELS = {"kubernetes.io/os": "beta.kubernetes.io/os", "kubernetes.io/arch": "beta.kubernetes.io/arch"}
+
+
+_ZONE_GAUGES: tuple[tuple[str, str, Callable[[int, int], float]], ...] = (
+    (ZONE_SIZE, "The nodes of each zone.", lambda total, unhealthy: float(total)),
+    (
+        ZONE_HEALTH,
+        "The healthy nodes in percent, by zone.",
+        lambda total, unhealthy: 100.0 * (total - unhealthy) / total if total else 100.0,
+    ),
+    (ZONE_UNHEALTHY_NODES, "The nodes that are not ready, by zone.", lambda total, unhealthy: float(unhealthy)),
+)
 
 
 class _LeaseSpec(msgspec.Struct, gc=False, frozen=True):
@@ -72,6 +94,9 @@ class NodeLifecycle:
         index_by_node(self._pods)
         self._health: dict[str, _Health] = {}
         self._zones = Zones()
+        self._metrics = ControllerMetrics(manager.metrics, NODE_EVICTIONS, NODE_HEALTH_SECONDS)
+        for name, help, value in _ZONE_GAUGES:
+            self._metrics.gauge(name, help, partial(self._read_zones, value))
         self.controller = Controller("node-lifecycle", self._reconcile, workers=8)
         self.controller.for_(NODE)
         # Every node is counted before the first reconcile: one node that is down must not look like all.
@@ -103,7 +128,17 @@ class NodeLifecycle:
             health.marked = False
             self.controller.enqueue(Key("", pod.spec.nodeName), "pod")
 
+    def _read_zones(self, value: Callable[[int, int], float]) -> list[Sample]:
+        return [((("zone", zone),), value(total, unhealthy)) for zone, total, unhealthy in self._zones.sizes()]
+
     async def _reconcile(self, key: Key) -> Result | None:
+        clock = self._client.clock
+        began = clock.monotonic()
+        result = await self._check(key)
+        self._metrics.observe(NODE_HEALTH_SECONDS, clock.monotonic() - began)
+        return result
+
+    async def _check(self, key: Key) -> Result | None:
         node = self._nodes.get(key)
         if node is None:
             self._forget(key.name)
@@ -178,6 +213,8 @@ class NodeLifecycle:
 
     def _count(self, name: str, node: Object | None, *, ready: bool) -> None:
         was_down = self._zones.is_down
+        if node is not None:
+            self._metrics.add(NODE_EVICTIONS, 0, zone=zone_key(node))
         for other in self._zones.set_node(name, node, ready=ready):
             if was_down and not self._zones.is_down and other in self._health:
                 # The cluster is back: this process may have been cut off instead of its nodes.
@@ -193,6 +230,7 @@ class NodeLifecycle:
         key = {"False": NOT_READY, "Unknown": UNREACHABLE}.get(state, "")
         other = UNREACHABLE if key == NOT_READY else NOT_READY
         wait: float | None = 0.0
+        is_eviction = False
         if self._zones.is_down or not key:
             wanted = with_execution_taint(wanted, "", now) if state == "True" or self._zones.is_down else wanted
         elif has_taint(node, key, NO_EXECUTE) or has_taint(node, other, NO_EXECUTE):
@@ -200,6 +238,7 @@ class NodeLifecycle:
         else:
             wait = self._zones.wait_for(metadata["name"], self._client.clock.monotonic())
             if wait == 0.0:
+                is_eviction = True
                 wanted = with_execution_taint(wanted, key, now)
         labels = metadata.get("labels") or {}
         copied = {new: labels[old] for old, new in _LABELS.items() if old in labels and labels.get(new) != labels[old]}
@@ -210,6 +249,8 @@ class NodeLifecycle:
             await self._client.patch(
                 NODE, metadata["name"], {"metadata": patch} | ({"spec": spec} if spec is not None else {})
             )
+        if is_eviction:
+            self._metrics.count(NODE_EVICTIONS, zone=self._zones.zone_of(metadata["name"]))
         return wait or 0.0
 
     async def _mark_pods(self, name: str, health: _Health) -> None:

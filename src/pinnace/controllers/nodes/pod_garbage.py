@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.metric_names import POD_GARBAGE_DELETIONS, POD_GARBAGE_ERRORS, ControllerMetrics
 from pinnace.controllers.nodes.taints import OUT_OF_SERVICE, has_taint
 from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of
 from pinnace.model import errors
@@ -27,6 +28,7 @@ class PodGarbage:
 
     def __init__(self, manager: Manager, client: Client, *, most_finished: int = MOST_FINISHED) -> None:
         self._client = client
+        self._metrics = ControllerMetrics(manager.metrics, POD_GARBAGE_DELETIONS, POD_GARBAGE_ERRORS)
         self._most = most_finished
         self._pods = manager.cache(POD)
         self._nodes = manager.cache(NODE)
@@ -79,7 +81,7 @@ class PodGarbage:
                 "lastTransitionTime": to_rfc3339(self._client.clock.now()),
             }
             for pod in self._pods.keys_by_index(BY_NODE, key.name):
-                await self._delete(pod, mark)
+                await self._delete(pod, mark, "orphaned")
 
     async def _delete_stuck(self, key: Key) -> None:
         """Delete a pod that is being deleted and has no kubelet to finish it."""
@@ -90,7 +92,7 @@ class PodGarbage:
         node = self._nodes.get(Key("", pod.spec.nodeName)) if pod.spec.nodeName else None
         is_lost = not pod.spec.nodeName or (node is not None and _is_out_of_service(node))
         if pod.is_terminating and is_lost:
-            await self._delete(key, None)
+            await self._delete(key, None, "out-of-service" if pod.spec.nodeName else "unscheduled")
 
     async def _delete_finished(self) -> None:
         surplus = len(self._finished) - self._most
@@ -98,10 +100,10 @@ class PodGarbage:
             return
         found = [one for key in self._finished if (one := self._pods.snapshot(key)) is not None]
         for snapshot in sorted(found, key=_order)[:surplus]:
-            await self._delete(snapshot.key, None)
+            await self._delete(snapshot.key, None, "terminated")
             self._finished.discard(snapshot.key)
 
-    async def _delete(self, key: Key, mark: Object | None) -> None:
+    async def _delete(self, key: Key, mark: Object | None, reason: str) -> None:
         """Delete a pod after its phase is set to Failed: no kubelet sets it, and its controllers wait for it."""
         snapshot = self._pods.snapshot(key)
         if snapshot is None:
@@ -109,6 +111,7 @@ class PodGarbage:
         pod = pod_of(snapshot)
         if pod.is_finished and pod.is_terminating and pod.metadata.deletionGracePeriodSeconds == 0:
             return  # Only finalizers hold it.
+        self._metrics.count(POD_GARBAGE_DELETIONS, namespace=key.namespace, reason=reason)
         try:
             if not pod.is_finished:
                 status: Object = {"phase": "Failed"} | ({"conditions": [mark]} if mark is not None else {})
@@ -119,6 +122,9 @@ class PodGarbage:
             await self._client.delete(POD, key.name, namespace=key.namespace, uid=pod.metadata.uid, grace_seconds=0)
         except errors.NotFound:
             return
+        except errors.ApiError:
+            self._metrics.count(POD_GARBAGE_ERRORS, namespace=key.namespace, reason=reason)
+            raise
 
 
 def _is_out_of_service(node: Object) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.metric_names import TAINT_DELETIONS, ControllerMetrics
+from pinnace.controllers.metric_names import TAINT_DELETION_SECONDS, TAINT_DELETIONS, ControllerMetrics
 from pinnace.controllers.nodes.pod_disruption import disrupt
 from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_of, toleration_seconds
 from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of, pod_or_none
@@ -24,7 +24,7 @@ class TaintEviction:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._metrics = ControllerMetrics(manager.metrics, TAINT_DELETIONS)
+        self._metrics = ControllerMetrics(manager.metrics, TAINT_DELETIONS, TAINT_DELETION_SECONDS)
         self._pods = manager.cache(POD)
         index_by_node(self._pods)
         self._tainted: dict[str, list[Object]] = {}
@@ -74,12 +74,13 @@ class TaintEviction:
         if pod.is_terminating:
             self._since.pop(key, None)
             return None
+        due = now = self._client.clock.monotonic()
         if seconds:
-            now = self._client.clock.monotonic()
-            left = self._since.setdefault(key, now - self._spent(pod, taints)) + seconds - now
-            if left > 0:
-                return Result(requeue_after=left)
+            due = self._since.setdefault(key, now - self._spent(pod, taints)) + seconds
+            if due > now:
+                return Result(requeue_after=due - now)
         await self._evict(key, pod)
+        self._metrics.observe(TAINT_DELETION_SECONDS, self._client.clock.monotonic() - due)
         self._since.pop(key, None)
         return None
 

@@ -70,6 +70,15 @@ class Zones:
         changed = {key for key, zone in self._zones.items() if before[key] != (self.is_down, zone.rate)}
         return [name for name, key in self._of_node.items() if key in changed] if changed else []
 
+    def sizes(self) -> list[tuple[str, int, int]]:
+        """Return each zone with the number of its nodes and of those that are not ready."""
+        zones = ((key, list(zone.ready.values())) for key, zone in self._zones.items())
+        return [(key, len(ready), ready.count(False)) for key, ready in zones]
+
+    def zone_of(self, name: str) -> str:
+        """Return the zone of a node that was set."""
+        return self._of_node[name]
+
     def wait_for(self, name: str, now: float) -> float | None:
         """Return the seconds until a node may be tainted; 0 takes the turn. None while no node of its zone may be."""
         zone = self._zones[self._of_node[name]]
@@ -83,4 +92,6 @@ class Zones:
 
 def zone_key(node: Object) -> str:
     labels = node["metadata"].get("labels") or {}
-    return f"{labels.get(_REGION, '')}/{labels.get(_ZONE, '')}"
+    region, zone = labels.get(_REGION, ""), labels.get(_ZONE, "")
+    # As Kubernetes writes it, also in its metrics.
+    return f"{region}:\x00:{zone}" if region or zone else ""

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.metric_names import ROOT_CA_SYNC_SECONDS, ROOT_CA_SYNCS, ControllerMetrics
 from pinnace.controllers.namespace_content import create_unless_leaving
+from pinnace.model import errors
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
@@ -31,11 +33,25 @@ class RootCaPublisher:
         self._client = client
         self._ca = ca
         self._namespaces = manager.cache(_NAMESPACE, metadata_only=True)
+        self._metrics = ControllerMetrics(manager.metrics, ROOT_CA_SYNCS, ROOT_CA_SYNC_SECONDS)
         self.controller = Controller("root-ca-certificate-publisher", self._reconcile)
         self.controller.for_(_NAMESPACE, metadata_only=True)
         self.controller.watches_encoded(_CONFIG_MAP, _namespace_of_ours, metadata_only=True)
 
     async def _reconcile(self, key: Key) -> None:
+        clock = self._client.clock
+        began, code = clock.monotonic(), 500
+        try:
+            await self._publish(key)
+            code = 200
+        except errors.ApiError as error:
+            code = error.code
+            raise
+        finally:
+            self._metrics.count(ROOT_CA_SYNCS, code=str(code))
+            self._metrics.observe(ROOT_CA_SYNC_SECONDS, clock.monotonic() - began, code=str(code))
+
+    async def _publish(self, key: Key) -> None:
         namespace = self._namespaces.get(key)
         if namespace is None or "deletionTimestamp" in namespace["metadata"]:
             return

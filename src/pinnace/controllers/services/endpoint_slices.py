@@ -8,7 +8,6 @@ from typing import NamedTuple
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.status_errors import is_namespace_terminating
-from pinnace.controllers.metric_names import ENDPOINT_SLICE_SYNCS, ControllerMetrics
 from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_or_none
 from pinnace.controllers.services.addresses import (
     IPV4,
@@ -23,6 +22,7 @@ from pinnace.controllers.services.hints import ZONE, ZoneHints, zone_of
 from pinnace.controllers.services.members import Member, Members, TriggerTimes
 from pinnace.controllers.services.packing import MANAGED_BY, MANAGER, SERVICE_NAME, Plan, plan_slices
 from pinnace.controllers.services.selection import SERVICE, ServicePods, selector_of
+from pinnace.controllers.services.slice_metrics import SliceMetrics
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.conditions import is_true
@@ -50,7 +50,7 @@ class EndpointSlices:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._metrics = ControllerMetrics(manager.metrics, ENDPOINT_SLICE_SYNCS)
+        self._metrics = SliceMetrics(manager.metrics)
         self._selection = ServicePods(manager)
         index_by_node(self._selection.pods)
         self._slices = manager.cache(SLICE)
@@ -110,7 +110,7 @@ class EndpointSlices:
     # Reconcile
 
     async def _reconcile(self, key: Key) -> None:
-        with self._metrics.syncing(ENDPOINT_SLICE_SYNCS, "", self._client.clock):
+        with self._metrics.syncing(self._client.clock):
             await self._sync(key)
 
     async def _sync(self, key: Key) -> None:
@@ -119,6 +119,7 @@ class EndpointSlices:
             self._members.forget(key)
             self._times.forget(key)
             self._hints.forget(key)
+            self._metrics.forget(key)
             return
         if service["spec"].get("type") == "ExternalName" or not selector_of(service):
             return
@@ -126,13 +127,17 @@ class EndpointSlices:
         trigger = self._times.next(key, service, {pod.name: one.ready_since for pod, one in members.items()})
         missing: list[str] = []
         by_family = self._slices_by_family(key)
-        plans = []
+        plans: list[Plan] = []
+        desired: list[int] = []
         for family in families_of(service):
             wanted = self._wanted(service, family, members, missing)
             plan = plan_slices(service, family, wanted, by_family.pop(family, []))
             for notice in self._hints.apply(key, service, family, plan):
                 self._recorder.record(service, *notice, component=_COMPONENT)
             plans.append(plan)
+            desired += [len(endpoints) for endpoints in wanted.values()]
+            self._metrics.observe_plan(plan)
+        self._metrics.set_service(key, service, plans, desired)
         plans.append(Plan(delete=[slice_ for slices in by_family.values() for slice_ in slices]))
         for plan in plans:
             plan.reuse_deleted(service["metadata"]["uid"])
@@ -187,6 +192,7 @@ class EndpointSlices:
                 TriggerTimes.annotate(slice_, trigger)
                 try:
                     self._note(await self._client.create(slice_))
+                    self._metrics.count_change("create")
                 except errors.Forbidden as error:
                     if is_namespace_terminating(error):
                         return
@@ -194,12 +200,14 @@ class EndpointSlices:
         for slice_ in plan.update:
             TriggerTimes.annotate(slice_, trigger)
             self._note(await self._client.update(slice_))
+            self._metrics.count_change("update")
         for slice_ in plan.delete:
             metadata = slice_["metadata"]
             try:
                 await self._client.delete(SLICE, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
             except errors.NotFound:
                 continue
+            self._metrics.count_change("delete")
 
     def _note(self, slice_: Object) -> None:
         metadata = slice_["metadata"]

@@ -31,6 +31,9 @@ class Plan:
     update: list[Object] = field(default_factory=list)
     delete: list[Object] = field(default_factory=list)
     unchanged: list[Object] = field(default_factory=list)
+    added: int = 0
+    """How many endpoints are new, and how many are removed."""
+    removed: int = 0
 
     def reuse_deleted(self, uid: str) -> None:
         """Turn pairs of a deletion and a creation into updates, for slices that the owner already has."""
@@ -65,6 +68,7 @@ def plan_slices(
         pack(plan, made, by_ports.pop(frozenset(ports), []), endpoints, labels_of(service))
     for slices in by_ports.values():
         plan.delete += slices
+        plan.removed += sum(len(slice_.get("endpoints") or ()) for slice_ in slices)
     if count == len(plan.delete) and not plan.create:
         _add_placeholder(plan, new_slice(service, family, ()))
     return plan
@@ -75,6 +79,7 @@ def pack(plan: Plan, template: Object, slices: Sequence[Object], endpoints: Iter
     left = {identity_of(endpoint): endpoint for endpoint in endpoints}
     changed, unchanged = _keep_wanted(plan, slices, left, labels)
     waiting = list(left.values())
+    plan.added += len(waiting)
     for slice_ in sorted(changed, key=lambda one: -len(one["endpoints"])):
         _fill(slice_, waiting)
     plan.update += changed
@@ -107,6 +112,7 @@ def _keep_wanted(
                 # Hints are computed later, from the existing ones.
                 kept.append(found | ({"hints": endpoint["hints"]} if "hints" in endpoint else {}))
         slice_["endpoints"] = kept
+        plan.removed += len(before) - len(kept)
         has_labels = _plain_labels(slice_["metadata"].get("labels") or {}) == _plain_labels(labels)
         if not is_same or len(kept) != len(before):
             slice_["metadata"]["labels"] = labels

@@ -9,6 +9,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.pods import POD, pod_of
 from pinnace.controllers.storage import volumes as rules
 from pinnace.controllers.storage.reclaim import reclaim_failure
+from pinnace.controllers.storage.volume_metrics import add_volume_metrics
 from pinnace.controllers.storage.volumes import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -43,6 +44,7 @@ class VolumeBinder:
         self._volumes = manager.cache(VOLUME)
         self._classes = manager.cache(CLASS)
         self._pods = manager.cache(POD)
+        add_volume_metrics(manager.metrics, self._volumes, self._claims)
         self._volumes.add_index(BY_CLAIM, claim_of_volume)
         self._volumes.add_index(_FREE, _class_if_free)
         self._claims.add_index(_PENDING, _class_if_pending)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.metric_names import EPHEMERAL_CLAIM_FAILURES, EPHEMERAL_CLAIMS, ControllerMetrics
 from pinnace.controllers.pods import POD, pod_of
 from pinnace.controllers.storage.binder import BY_CLAIM, index_by_claim
 from pinnace.controllers.storage.volumes import CLAIM
@@ -22,6 +23,7 @@ class EphemeralVolumes:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
+        self._metrics = ControllerMetrics(manager.metrics, EPHEMERAL_CLAIMS, EPHEMERAL_CLAIM_FAILURES)
         self._pods = manager.cache(POD)
         self._pods.add_encoded_index(BY_CLAIM, index_by_claim)
         self._claims = manager.cache(CLAIM)
@@ -67,6 +69,10 @@ class EphemeralVolumes:
         metadata |= {field: given[field] for field in ("labels", "annotations") if given.get(field)}
         made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template["spec"]}
         try:
+            self._metrics.count(EPHEMERAL_CLAIMS)
             await self._client.create(made)
-        except errors.AlreadyExists:
+        except errors.ApiError as error:
+            self._metrics.count(EPHEMERAL_CLAIM_FAILURES)
+            if not isinstance(error, errors.AlreadyExists):
+                raise
             self.controller.enqueue(key, "claim exists")  # The next reconcile reads the owner from the cache.

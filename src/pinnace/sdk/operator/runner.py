@@ -15,11 +15,10 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.rates import Rate
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.exposition import Labels
 from pinnace.model.objects import Object
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
-from pinnace.reconcile.metrics import REQUESTS, Metrics
+from pinnace.reconcile.metrics import Metrics
 from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.api.registration import ApiRegistration, check_free, versions_of
 from pinnace.sdk.handlers.permissions import READ, rule_for
@@ -110,7 +109,6 @@ async def running(declarations: Declarations, client: Client, options: RunOption
     async with AsyncExitStack() as stack:
         leader = LeaderElection(client, declarations.name, terms=options.lease) if options.leader_election else None
         manager = Manager(client, name=declarations.name, leader=leader)
-        manager.metrics.counted(REQUESTS, partial(_requests_of, client))
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
         registrations = await _registrations(declarations, client)
@@ -243,13 +241,6 @@ async def _trust(
     await install_definitions(client, declarations, client_config, only_converted=True)
     await install_webhooks(client, declarations, client_config)
     await registrations.announce(client_config)
-
-
-def _requests_of(client: Client) -> list[tuple[Labels, float]]:
-    return [
-        ((("code", code), ("host", client.host), ("method", method)), count)
-        for (method, code), count in client.answers.items()
-    ]
 
 
 async def _check_permissions(declarations: Declarations, client: Client, manager: Manager) -> None:
