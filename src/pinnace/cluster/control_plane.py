@@ -28,6 +28,7 @@ from pinnace.cluster.servers.address_records import AddressRecords
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.version import version_of
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
+from pinnace.kinds.pods.resource_metrics import render_pod_resources
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
@@ -189,11 +190,15 @@ def _build_pages(
     metrics: RequestMetrics,
     health: Health,
 ) -> NonResourcePages:
+    pods = foundation.objects("", "pods")
     return NonResourcePages(
         version=version_of(foundation.definitions.minor),
         discovery=discovery,
         openapi=OpenApi(foundation.registry, foundation.definitions),
-        metrics=metrics.text,
+        metrics={
+            "/metrics": metrics.text,
+            "/metrics/resources": lambda: render_pod_resources(pod for _, pod in pods.items()),
+        },
         issuer=security.issuer,
         health=health,
         aggregated=aggregation.api_services,

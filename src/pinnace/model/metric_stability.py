@@ -34,7 +34,7 @@ horizontal_pod_autoscaler_controller_metric_computation_total
 horizontal_pod_autoscaler_controller_reconciliation_duration_seconds
 horizontal_pod_autoscaler_controller_reconciliations_total
 job_controller_pod_failures_handled_by_failure_policy_total job_controller_terminated_pods_tracking_finalizer_total
-kubernetes_build_info prober_probe_total running_managed_controllers scheduler_plugin_evaluation_total
+kubernetes_build_info prober_probe_total running_managed_controllers
 scheduler_permit_wait_duration_seconds scheduler_pod_scheduling_sli_duration_seconds scheduler_unschedulable_pods
 workqueue_adds_total workqueue_depth workqueue_longest_running_processor_seconds workqueue_queue_duration_seconds
 workqueue_retries_total workqueue_unfinished_work_seconds workqueue_work_duration_seconds
@@ -62,6 +62,7 @@ MISSING = {
     "kubelet_image_volume_requested_total": _IMAGE_VOLUMES,
     "kubernetes_feature_enabled": "feature gates of Kubernetes are accepted and have no effect",
     "registered_metrics_total": _REGISTRATION,
+    "scheduler_plugin_evaluation_total": "a plug-in filters all nodes at once, for all pods of a template",
     "scheduler_goroutines": "the scheduler has no goroutines",
 }
 """The metrics of Kubernetes 1.36 that are STABLE or BETA and not provided, with the reason."""

@@ -96,8 +96,10 @@ class Binder:
         self._queue = queue
         self._reporter = reporter
         self._start = start
-        self._permits: dict[str, tuple[_Decided, str, Alarm]] = {}
-        """The pods that wait for a permit, by uid, with the plug-in."""
+        self._permits: dict[str, tuple[_Decided, str, Alarm, float]] = {}
+        """The pods that wait for a permit, by uid, with the plug-in and the time at which they began."""
+        self.on_permit: Callable[[str, float], None] = lambda code, seconds: None
+        """Called at the end of a wait for a permit, with its result and its seconds."""
         self._parked: dict[str, _Parked] = {}
         """The pods whose PreBind waits, by uid."""
         self._batch: list[_Decided] = []
@@ -271,15 +273,16 @@ class Binder:
         def expire() -> None:
             self._answer(uid, unschedulable(f"timed out after waiting {seconds:g}s at plugin {name}"))
 
-        self._permits[uid] = (decided, name, self._clock.call_later(seconds, expire))
+        self._permits[uid] = (decided, name, self._clock.call_later(seconds, expire), self._clock.monotonic())
         return _nothing
 
     def _answer(self, uid: str, refusal: Refusal | None) -> None:
         held = self._permits.pop(uid, None)
         if held is None:
             return
-        decided, name, alarm = held
+        decided, name, alarm, began = held
         alarm.cancel()
+        self.on_permit(SUCCESS if refusal is None else refusal.code.value, self._clock.monotonic() - began)
         if refusal is None:
             self._start(partial(self._bind, decided))
         else:

@@ -21,6 +21,8 @@ UNSCHEDULABLE = "scheduler_unschedulable_pods"
 PREEMPTIONS = "scheduler_preemption_attempts_total"
 VICTIMS = "scheduler_preemption_victims"
 POD_ATTEMPTS = "scheduler_pod_scheduling_attempts"
+INCOMING = "scheduler_queue_incoming_pods_total"
+PERMIT_SECONDS = "scheduler_permit_wait_duration_seconds"
 POD_SECONDS = "scheduler_pod_scheduling_sli_duration_seconds"
 
 MOMENT_SECONDS = "scheduler_framework_extension_point_duration_seconds"
@@ -54,6 +56,12 @@ class SchedulerMetrics:
         metrics.describe(
             PLUGIN_SECONDS, "Seconds that one plug-in takes at one moment, in a sample of attempts.", bounds
         )
+        metrics.describe(INCOMING, "Pods that came to a queue, by queue and event.")
+        metrics.counted(INCOMING, self._incoming)
+        metrics.describe(PERMIT_SECONDS, "Seconds that a pod waits for its permit.", _doubling(0.001, 15))
+        metrics.count(PREEMPTIONS, (), by=0)
+        metrics.histogram(VICTIMS, ())
+        metrics.histogram(POD_ATTEMPTS, ())
         metrics.gauge(PENDING, "Pods that wait, by queue.", self._pending)
         metrics.gauge(CACHE_SIZE, "Nodes and pods that the scheduler knows.", self._sizes)
         metrics.gauge(UNSCHEDULABLE, "Pods that wait because a plug-in refused nodes.", self._unschedulable)
@@ -76,6 +84,14 @@ class SchedulerMetrics:
         self._metrics.count(PREEMPTIONS, ())
         if victims:
             self._metrics.observe(VICTIMS, (), victims)
+
+    def count_permit(self, result: str, seconds: float) -> None:
+        """Count the end of a wait for a permit: Success, Unschedulable or another code."""
+        self._metrics.observe(PERMIT_SECONDS, (("result", result),), seconds)
+
+    def _incoming(self) -> Iterator[Sample]:
+        for (queue, event), count in sorted(self._queue.incoming.items()):
+            yield (("event", event), ("queue", queue)), float(count)
 
     def _pending(self) -> Iterator[Sample]:
         for queue, count in self._queue.counts().items():

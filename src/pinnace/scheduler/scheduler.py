@@ -98,6 +98,7 @@ class Scheduler:
         self.controller = Controller("scheduler", self._run)
         self._clock = client.clock
         self.metrics = SchedulerMetrics(manager.metrics, self.queue, self.state)
+        self._binder.on_permit = self.metrics.count_permit
         self._times = {name: ProfileTimes(manager.metrics, name, client.clock) for name in self.profiles}
         self._listener.listen()
 

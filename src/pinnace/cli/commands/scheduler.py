@@ -16,7 +16,7 @@ from pinnace.cli.session import CommandError
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.processes.scheduler import scheduler_at
+from pinnace.cluster.processes.scheduler import pod_resources_of, scheduler_at
 from pinnace.model import errors
 from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration
 from pinnace.sdk.operator.metrics_server import metrics_listening
@@ -44,7 +44,12 @@ def scheduler(
     ] = True,
     bind_address: Annotated[str, typer.Option(help="The address for metrics and health.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="The port for /metrics, /healthz, /livez and /readyz; -1 for none.", min=-1, max=65535)
+        int,
+        typer.Option(
+            help="The port for metrics (/metrics, /metrics/resources) and health; -1 for none.",
+            min=-1,
+            max=65535,
+        ),
     ] = 10259,
 ) -> None:
     """Schedule the pods of a cluster until Ctrl-C.
@@ -76,7 +81,9 @@ async def _run(access: Access, configuration: SchedulerConfiguration, address: s
     async with AsyncExitStack() as stack:
         manager = await stack.enter_async_context(scheduler_at(access, configuration, leads=leads))
         if port >= 0:
-            served = await stack.enter_async_context(metrics_listening(manager, port, host=address))
+            served = await stack.enter_async_context(
+                metrics_listening(manager, port, host=address, pages={"/metrics/resources": pod_resources_of(manager)})
+            )
             print(f"metrics and health: http://{address}:{served}", flush=True)
         names = ", ".join(profile.name for profile in configuration.profiles)
         print(f"{names} schedules the pods of {access.server}; Ctrl-C stops it", flush=True)

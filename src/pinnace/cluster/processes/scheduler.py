@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from pinnace.client.client import Client
@@ -10,6 +10,7 @@ from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
 from pinnace.client.retries import Retries
 from pinnace.cluster.background.controllers import SYSTEM_NAMESPACE, Unwarned
+from pinnace.kinds.pods.resource_metrics import render_pod_resources
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
 from pinnace.reconcile.leader import LeaderElection, Terms
@@ -47,6 +48,12 @@ async def scheduler_at(
         manager = Manager(client, name=NAME, leader=leader)
         manager.add(Scheduler(manager, manager.client, configuration=configuration).controller)
         yield manager
+
+
+def pod_resources_of(manager: Manager) -> Callable[[], Awaitable[str]]:
+    """Return the page /metrics/resources of a scheduler, from the pods that its manager knows."""
+    pods = manager.cache("v1/Pod")
+    return lambda: render_pod_resources(snapshot.object for snapshot in list(pods.snapshots()))
 
 
 def _terms(election: Object) -> Terms:

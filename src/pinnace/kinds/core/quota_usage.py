@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from pinnace.kinds.pods.resource_amounts import qos_class, sum_of
+from pinnace.kinds.pods.resource_amounts import qos_class, total_of
 from pinnace.kinds.volumes.claims import storage_class_of
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity, of, parse
@@ -115,15 +115,7 @@ def _is_charged(pod: Object, now: datetime) -> bool:
 
 
 def _pod_usage(spec: Object) -> Amounts:
-    asked = {}
-    for what in ("requests", "limits"):
-        total = sum_of(spec, what)
-        for name, amount in ((spec.get("resources") or {}).get(what) or {}).items():
-            total[name] = parse(amount)
-        for name, amount in (spec.get("overhead") or {}).items():
-            if what == "requests" or name in total:
-                total[name] = total[name] + parse(amount) if name in total else parse(amount)
-        asked[what] = total
+    asked = {what: total_of(spec, what) for what in ("requests", "limits")}
     used: Amounts = {"pods": _ONE}
     for name, amount in asked["requests"].items():
         if name in _COMPUTE or name.startswith("hugepages-"):

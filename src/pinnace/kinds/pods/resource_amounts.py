@@ -116,6 +116,20 @@ def sum_of(spec: Object, what: str) -> dict[str, Quantity]:
     return total
 
 
+def total_of(spec: Object, what: str) -> dict[str, Quantity]:
+    """Return the requests (or limits) of a pod: amounts of the whole pod replace sums, and overhead is added.
+
+    Overhead adds to limits only where there is a limit.
+    """
+    total = sum_of(spec, what)
+    for name, amount in ((spec.get("resources") or {}).get(what) or {}).items():
+        total[name] = parse(amount)
+    for name, amount in (spec.get("overhead") or {}).items():
+        if what == "requests" or name in total:
+            total[name] = total[name] + parse(amount) if name in total else parse(amount)
+    return total
+
+
 def _add(total: dict[str, Quantity], asked: Mapping[str, Any] | None) -> None:
     for name, amount in (asked or {}).items():
         total[name] = total[name] + parse(amount) if name in total else parse(amount)

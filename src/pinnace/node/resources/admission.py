@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from pinnace.kinds.pods.placement import Constraints
-from pinnace.kinds.pods.resource_amounts import qos_class, sum_of
+from pinnace.kinds.pods.resource_amounts import qos_class, total_of
 from pinnace.model import quantity
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
@@ -108,13 +108,7 @@ def check_resources(pod: Object, others: Sequence[Object], allocatable: Mapping[
 
 def requests_of(pod: Object) -> dict[str, Quantity]:
     """The requests of a pod with its overhead. Pod-level requests replace the sums of the containers."""
-    spec = pod["spec"]
-    total = sum_of(spec, "requests")
-    for name, amount in ((spec.get("resources") or {}).get("requests") or {}).items():
-        total[name] = quantity.parse(amount)
-    for name, amount in (spec.get("overhead") or {}).items():
-        total[name] = total.get(name, quantity.ZERO) + quantity.parse(amount)
-    return total
+    return total_of(pod["spec"], "requests")
 
 
 def _out_of(name: str, requested: int, used: int, capacity: int) -> Rejection:

@@ -33,6 +33,25 @@ class ActionType(IntFlag):
     ALL = 4095
 
 
+_LABELS = (
+    (ActionType.ADD, "Add"),
+    (ActionType.DELETE, "Delete"),
+    (ActionType.NODE_ALLOCATABLE, "UpdateNodeAllocatable"),
+    (ActionType.NODE_LABELS, "UpdateNodeLabel"),
+    (ActionType.NODE_TAINTS, "UpdateNodeTaint"),
+    (ActionType.NODE_CONDITIONS, "UpdateNodeCondition"),
+    (ActionType.NODE_FEATURES, "UpdateNodeDeclaredFeature"),
+    (ActionType.POD_LABELS, "UpdatePodLabel"),
+    (ActionType.POD_SCALE_DOWN, "UpdatePodScaleDown"),
+    (ActionType.POD_TOLERATIONS, "UpdatePodToleration"),
+    (ActionType.POD_GATES, "UpdatePodSchedulingGatesEliminated"),
+)
+POD_ADDED, POD_UPDATED = "UnschedulablePodAdd", "UnschedulablePodUpdate"
+ATTEMPT_FAILED, BACKOFF_ENDED, TAKEN_EARLY = "ScheduleAttemptFailure", "BackoffComplete", "PopFromBackoffQ"
+FORCED, WAITED_LONG = "ForceActivate", "UnschedulableTimeout"
+"""The names of events that are no changes of other objects."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     """One change: of an object of a kind, with the former and the new state as far as there is one.
@@ -44,6 +63,13 @@ class ClusterEvent:
     action: ActionType
     old: Any = None
     new: Any = None
+
+    @property
+    def label(self) -> str:
+        """The name of the event in the metric scheduler_queue_incoming_pods_total."""
+        # Pods are waked by pods that have a node.
+        kind = "AssignedPod" if self.kind == POD else self.kind
+        return kind + next((name for action, name in _LABELS if self.action & action), "Update")
 
 
 Hint = Callable[[Pod, ClusterEvent], bool]

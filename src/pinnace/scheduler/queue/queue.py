@@ -11,11 +11,24 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.scheduler.framework.events import POD, ActionType, ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.events import (
+    ATTEMPT_FAILED,
+    BACKOFF_ENDED,
+    FORCED,
+    POD,
+    POD_ADDED,
+    POD_UPDATED,
+    TAKEN_EARLY,
+    WAITED_LONG,
+    ActionType,
+    ClusterEvent,
+    EventRegistration,
+)
 from pinnace.scheduler.framework.profile import Profile, registered_events
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.queue.preemptors import Preemptors
@@ -64,6 +77,8 @@ class SchedulingQueue:
         self._unschedulable: dict[Place, dict[str, QueuedPod]] = {}
         self._gated: dict[str, dict[str, QueuedPod]] = {}
         """By the plug-in that holds them back."""
+        self.incoming: Counter[tuple[str, str]] = Counter()
+        """How many pods came to each place, by place and event."""
         self._preemptors = Preemptors()
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
@@ -104,7 +119,7 @@ class SchedulingQueue:
         """Add a pod that has just been created."""
         queued = QueuedPod(pod, self._clock.monotonic(), next(self._numbers))
         self._pods[pod.uid] = queued
-        self._activate(queued)
+        self._activate(queued, POD_ADDED)
         return queued
 
     def update(self, pod: Pod, event: ClusterEvent | None = None) -> None:
@@ -120,9 +135,9 @@ class SchedulingQueue:
         if place == "unschedulable" and (event is None or not self._helps(queued, event)):
             self._wait(queued)
         elif place == "backoff":
-            self._back_off(queued)
+            self._back_off(queued, "")
         else:
-            self._activate(queued)
+            self._activate(queued, "" if place == "active" else POD_UPDATED)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Forget a pod: it was deleted, or has a node."""
@@ -156,6 +171,7 @@ class SchedulingQueue:
         if found is None:
             return None
         del self._backoff[found.pod.uid]
+        self.incoming["active", TAKEN_EARLY] += 1
         return self._begin(found)
 
     def _begin(self, queued: QueuedPod) -> QueuedPod:
@@ -179,6 +195,7 @@ class SchedulingQueue:
         queued.failures += 1
         queued.errors = 0
         queued.added = self._clock.monotonic()
+        self.incoming["unschedulable", ATTEMPT_FAILED] += 1
         self._wait(queued)
 
     def hold(self, uid: str) -> None:
@@ -193,14 +210,14 @@ class SchedulingQueue:
             return
         queued.errors += 1
         queued.added = self._clock.monotonic()
-        self._back_off(queued)
+        self._back_off(queued, ATTEMPT_FAILED)
 
     def activate(self, uid: str) -> None:
         """Schedule a pod now, wherever it waits."""
         queued = self._pods.get(uid)
         if queued is not None and uid not in self._active:
             self._leave(queued)
-            self._activate(queued)
+            self._activate(queued, FORCED)
 
     # Events
 
@@ -218,7 +235,7 @@ class SchedulingQueue:
             if self._helps(first, event):
                 del self._unschedulable[place]
                 for queued in some.values():
-                    self._requeue(queued)
+                    self._requeue(queued, event.label)
         if is_victim and gone is not None:
             for uid in self._preemptors.note_gone(gone.uid):
                 self.activate(uid)
@@ -231,14 +248,14 @@ class SchedulingQueue:
                 if not any(one.covers(event) for one in registered):
                     break  # Equal for all pods that this plug-in holds back, but for profiles that configure it apart.
                 self._leave(queued)
-                self._activate(queued)
+                self._activate(queued, event.label)
 
     def move_all(self) -> None:
         """Wake all unschedulable pods."""
         groups, self._unschedulable = list(self._unschedulable.values()), {}
         for some in groups:
             for queued in some.values():
-                self._requeue(queued)
+                self._requeue(queued, FORCED)
 
     def _helps(self, queued: QueuedPod, event: ClusterEvent) -> bool:
         registrations = self._registrations.get(self._profile_of(queued.pod), {})
@@ -259,11 +276,11 @@ class SchedulingQueue:
             _log.exception("a queueing hint of a plug-in failed for %s; the pod is tried again", pod.key)
             return True
 
-    def _requeue(self, queued: QueuedPod) -> None:
+    def _requeue(self, queued: QueuedPod, event: str) -> None:
         if self._due(queued) > self._clock.monotonic():
-            self._back_off(queued)
+            self._back_off(queued, event)
         else:
-            self._activate(queued)
+            self._activate(queued, event)
 
     # Places
 
@@ -278,7 +295,8 @@ class SchedulingQueue:
     def _place_of(self, queued: QueuedPod) -> Place:
         return self._profile_of(queued.pod), queued.pod.template, queued.refused_by, queued.has_victims
 
-    def _activate(self, queued: QueuedPod) -> None:
+    def _activate(self, queued: QueuedPod, event: str) -> None:
+        """Put a pod among the active ones, unless PreEnqueue holds it back. `event` is empty if it was there before."""
         self._forget_victims(queued)
         profile = self._profiles.get(self._profile_of(queued.pod))
         queued.gated_by = ""
@@ -287,7 +305,11 @@ class SchedulingQueue:
             if refusal is not None:
                 queued.gated_by, queued.message = plugin.name, refusal.message
                 self._gated.setdefault(plugin.name, {})[queued.pod.uid] = queued
+                if event:
+                    self.incoming["unschedulable", event] += 1
                 return
+        if event:
+            self.incoming["active", event] += 1
         self._active[queued.pod.uid] = queued
         sorter = profile.queue_sort[0] if profile is not None and profile.queue_sort else None
         key = sorter.sort_key(queued) if sorter is not None else queued.number
@@ -298,7 +320,9 @@ class SchedulingQueue:
         self._unschedulable.setdefault(self._place_of(queued), {})[queued.pod.uid] = queued
         self._set_alarm(queued.added + LONGEST_WAIT)
 
-    def _back_off(self, queued: QueuedPod) -> None:
+    def _back_off(self, queued: QueuedPod, event: str) -> None:
+        if event:
+            self.incoming["backoff", event] += 1
         self._forget_victims(queued)
         due = self._due(queued)
         self._backoff[queued.pod.uid] = (due, queued)
@@ -351,7 +375,7 @@ class SchedulingQueue:
             due, _, queued = heapq.heappop(self._backoff_heap)
             if self._backoff.get(queued.pod.uid) == (due, queued):
                 del self._backoff[queued.pod.uid]
-                self._activate(queued)
+                self._activate(queued, BACKOFF_ENDED)
         earliest = self._backoff_heap[0][0] if self._backoff_heap else None
         for place, some in list(self._unschedulable.items()):
             for uid, queued in list(some.items()):
@@ -360,7 +384,7 @@ class SchedulingQueue:
                     earliest = due if earliest is None else min(earliest, due)
                     continue
                 del some[uid]
-                self._activate(queued)
+                self._activate(queued, WAITED_LONG)
             if not some:
                 self._unschedulable.pop(place, None)
         if earliest is not None:

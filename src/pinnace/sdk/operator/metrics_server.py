@@ -11,14 +11,24 @@ from aiohttp import web
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator.sources import Hook, HookRequest
 
+Page = Callable[[], Awaitable[str]]
+"""Returns the text of a page."""
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def metrics_listening(
-    manager: Manager, port: int, *, host: str = "", hooks: Mapping[str, Hook] | None = None
+    manager: Manager,
+    port: int,
+    *,
+    host: str = "",
+    hooks: Mapping[str, Hook] | None = None,
+    pages: Mapping[str, Page] | None = None,
 ) -> AsyncIterator[int]:
-    """Serve /metrics, /healthz, /readyz and `hooks` within a block; yield the port. Port 0 takes a free one."""
+    """Serve /metrics, /healthz, /readyz, `hooks` and further `pages` within a block; yield the port.
+
+    Port 0 takes a free one.
+    """
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=manager.metrics.text(), content_type="text/plain")
@@ -33,6 +43,8 @@ async def metrics_listening(
     app = web.Application()
     for path, hook in (hooks or {}).items():
         app.router.add_post(path, _page(manager, hook))
+    for path, page in (pages or {}).items():
+        app.router.add_get(path, _text_of(page))
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthy)
     app.router.add_get("/livez", healthy)
@@ -47,6 +59,13 @@ async def metrics_listening(
         yield min(runner.addresses, key=len)[1]
     finally:
         await runner.cleanup()
+
+
+def _text_of(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=await page(), content_type="text/plain")
+
+    return answer
 
 
 def _page(manager: Manager, hook: Hook) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -82,7 +82,7 @@ class NonResourcePages:
         version: Mapping[str, str],
         discovery: DiscoverySource,
         openapi: OpenApiSource,
-        metrics: Callable[[], str],
+        metrics: Mapping[str, Callable[[], str | Awaitable[str]]],
         issuer: Issuer,
         health: HealthChecks,
         aggregated: AggregatedBackends | None = None,
@@ -93,6 +93,7 @@ class NonResourcePages:
         self._openapi = openapi
         self._merged_openapi = MergedOpenApi(openapi.v2, self._aggregated)
         self._metrics = metrics
+        """The pages in Prometheus' text format, by path."""
         self._issuer = issuer
         self._checks = health
         self._results = HealthResults()
@@ -105,8 +106,8 @@ class NonResourcePages:
             raise errors.BadMethod()
         if request.path == "/version" or request.path == "/version/":
             return Response(200, _JSON, _require_json(self._version, request.head.accept))
-        if request.path == "/metrics":
-            return Response(200, _METRICS, self._metrics().encode())
+        if request.path in self._metrics:
+            return _respond_with_text(self._metrics[request.path]())
         if request.path == "/metrics/slis":
             return Response(200, _METRICS, self._results.text().encode())
         accept = request.head.accept
@@ -173,7 +174,7 @@ class NonResourcePages:
             "/apis",
             "/healthz",
             "/livez",
-            "/metrics",
+            *self._metrics,
             "/metrics/slis",
             "/openapi/v2",
             "/openapi/v3",
@@ -193,6 +194,11 @@ class NonResourcePages:
             return _run_all_checks(request, page, checks, self._results)
         check = checks.get("/".join(rest))
         return _run_check(check) if check is not None else None
+
+
+async def _respond_with_text(page: str | Awaitable[str]) -> Response:
+    text = page if isinstance(page, str) else await page
+    return Response(200, _METRICS, text.encode())
 
 
 async def _run_check(check: Check) -> Response:
