@@ -27,6 +27,8 @@ TYPES = {
     "controller_runtime_reconcile_time_seconds": "histogram",
     "controller_runtime_active_workers": "gauge",
     "controller_runtime_max_concurrent_reconciles": "gauge",
+    "rest_client_requests": "counter",
+    "running_managed_controllers": "gauge",
     "workqueue_adds": "counter",
     "workqueue_retries": "counter",
     "workqueue_depth": "gauge",

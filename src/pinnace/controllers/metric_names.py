@@ -96,21 +96,30 @@ _FROM_ZERO = frozenset(
         GARBAGE_SYNC_ERRORS,
         EPHEMERAL_CLAIMS,
         EPHEMERAL_CLAIM_FAILURES,
+        CRON_JOB_SKEW,
+        TTL_DELETION_SECONDS,
+        TAINT_DELETION_SECONDS,
+        DEVICE_TAINT_DELETION_SECONDS,
+        ENDPOINTS_ADDED,
+        ENDPOINTS_REMOVED,
+        NODE_HEALTH_SECONDS,
     )
 )
-"""Counters without labels: they begin at zero."""
+"""Counters and histograms without labels: they begin at zero."""
 
 
 class ControllerMetrics:
     """Counters and histograms that a controller fills in."""
 
     def __init__(self, metrics: Metrics, *names: str) -> None:
-        """`names` are those that the controller uses; counters without labels begin at zero."""
+        """`names` are those that the controller uses; those without labels begin at zero."""
         self._metrics = metrics
         for name in names:
             help, bounds = _HELP[name]
             metrics.describe(name, help, bounds)
-            if name in _FROM_ZERO:
+            if name in _FROM_ZERO and bounds:
+                metrics.histogram(name, ())
+            elif name in _FROM_ZERO:
                 metrics.count(name, (), by=0)
 
     def count(self, name: str, **labels: str) -> None:

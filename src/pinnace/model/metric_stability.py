@@ -1,6 +1,6 @@
 """The metrics that Kubernetes guarantees: names with the stability level STABLE or BETA, and why some are missing here.
 
-Levels are those of Kubernetes 1.36. `docs/metrics.md` shows this table.
+Levels are those of Kubernetes 1.36. `docs/metrics.md` shows these tables.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ workqueue_retries_total workqueue_unfinished_work_seconds workqueue_work_duratio
 LEVELS = dict.fromkeys(_STABLE.split(), "STABLE") | dict.fromkeys(_BETA.split(), "BETA")
 """The provided metrics, with their levels."""
 
-_RELOADS = "the configuration of authentication and authorization is read once, at the start"
+_RELOADS = "reloads of the configuration are not counted"
 _REGISTRATION = "metrics are not registered: one that is not counted yet is not on the page, and none is hidden"
 _IMAGE_VOLUMES = "image volumes are mounted with the container and are not counted apart"
 MISSING = {
@@ -54,13 +54,13 @@ MISSING = {
     "apiserver_cel_evaluation_duration_seconds": "rules of custom resources run inside the validator of their schema",
     "apiserver_validation_declarative_validation_mismatch_total": "there is one implementation of each validation",
     "apiserver_validation_declarative_validation_panic_total": "there is one implementation of each validation",
-    "apiserver_watch_list_duration_seconds": "the initial events of a watch are part of its request duration",
+    "apiserver_watch_list_duration_seconds": "the time of the initial events of a watch is not measured apart",
     "disabled_metrics_total": _REGISTRATION,
     "hidden_metrics_total": _REGISTRATION,
     "kubelet_image_volume_mounted_errors_total": _IMAGE_VOLUMES,
     "kubelet_image_volume_mounted_succeed_total": _IMAGE_VOLUMES,
     "kubelet_image_volume_requested_total": _IMAGE_VOLUMES,
-    "kubernetes_feature_enabled": "feature gates of Kubernetes are accepted and have no effect",
+    "kubernetes_feature_enabled": "there are no feature gates",
     "registered_metrics_total": _REGISTRATION,
     "scheduler_plugin_evaluation_total": "a plug-in filters all nodes at once, for all pods of a template",
     "scheduler_goroutines": "the scheduler has no goroutines",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from pinnace.model.exposition import Histogram, Labels, Sample, render_histograms, render_samples
 
@@ -83,6 +84,14 @@ class Metrics:
     def counted(self, name: str, read: Gauge) -> None:
         """Call `read` for the values of a counter that is kept elsewhere."""
         self._counted[name] = read
+
+    def forget(self, labels: Labels) -> None:
+        """Forget the counters and histograms with these labels, of something that is gone."""
+        wanted = set(labels)
+        families: list[dict[Labels, Any]] = [*self._counters.values(), *self._histograms.values()]
+        for family in families:
+            for gone in [known for known in family if wanted <= set(known)]:
+                del family[gone]
 
     def value(self, name: str, **labels: str) -> float:
         """Return one counter or gauge, for tests."""

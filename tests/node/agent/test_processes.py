@@ -32,6 +32,20 @@ spec:
   - {name: busy, image: host, command: [sh, -c, "while :; do :; done"]}
   - {name: idle, image: host, command: [sleep, "1000"]}
 """
+_PROBED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: measured}
+spec:
+  containers:
+  - {name: measured, image: host, command: [sleep, "1000"], readinessProbe: {exec: {command: ["true"]}}}
+"""
+_USAGE_PAGES = {
+    "resource": {"container_cpu_usage_seconds_total", "container_start_time_seconds", "pod_cpu_usage_seconds_total"},
+    "cadvisor": {"container_memory_usage_bytes", "container_fs_usage_bytes", "machine_memory_bytes"},
+    "probes": {"prober_probe_total", "prober_probe_duration_seconds_count"},
+}
+"""The pages below /metrics of a node, with names on each."""
 _WEB_SERVER = """
 apiVersion: v1
 kind: Pod
@@ -166,8 +180,8 @@ def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
 
 
 def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
-    kubectl("run measured --image=host -- sleep 1000")
-    kubectl("wait --for=condition=Ready --timeout=25s pod measured")
+    kubectl("apply -f -", stdin=_PROBED)
+    kubectl("wait --for=condition=Ready --timeout=60s pod measured")
     kubectl("exec measured -- sh -c 'head -c 500000 /dev/zero > /tmp/file'")
     summary = json.loads(kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/stats/summary"))
     assert summary["node"]["nodeName"] == NODE
@@ -177,7 +191,11 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     assert pod["memory"]["workingSetBytes"] > 0
     assert 500_000 <= pod["containers"][0]["rootfs"]["usedBytes"] <= pod["ephemeral-storage"]["usedBytes"] < 1 << 20
     assert pod["containers"][0]["logs"]["usedBytes"] >= 0
-    assert 'pod="measured"' in kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/resource")
+    for page, names in _USAGE_PAGES.items():
+        text = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/{page}")
+        found = {one.name for family in text_string_to_metric_families(text) for one in family.samples}
+        assert names <= found, page
+        assert 'pod="measured"' in text
     page = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics")
     samples = {
         (one.name, *one.labels.values()): one.value
@@ -190,9 +208,12 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     assert samples["kubelet_started_containers_total", "container"] >= 1
     assert samples["kubelet_runtime_operations_total", "run_podsandbox"] >= 1
     assert samples["kubelet_pod_start_duration_seconds_count",] >= 1
+    assert samples["kubelet_pod_start_sli_duration_seconds_count",] >= 1
     assert samples["kubelet_node_name", NODE] == 1
     assert any(name == "workqueue_adds_total" for name, *_ in samples)
     assert kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/healthz") == "ok"
+    slis = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/slis")
+    assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1' in slis
 
 
 def test_kubectl_top_shows_the_node_its_pods_and_their_containers(kubectl: Kubectl) -> None:

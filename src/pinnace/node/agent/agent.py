@@ -13,6 +13,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Key, Object, key_of
 from pinnace.network.service_range import SERVICE_RANGE, dns_address_of
+from pinnace.node.agent.pod_metrics import PodMetrics
 from pinnace.node.agent.pod_records import AgentNode, WorkerContext
 from pinnace.node.agent.pod_workers import PodWorkers
 from pinnace.node.agent.registration import RENEW_SECONDS, Registration, capacity_of_machine
@@ -116,8 +117,11 @@ class NodeAgent:
             node=lambda: nodes.get(own),
             pressures=lambda: self.eviction.pressures(),
             api_uid=self._api_uid,
+            probe_observer=lambda pod, container: self.pod_metrics.probe_observer(pod, container),
         )
-        self._workers = PodWorkers(node, runtime, Pulls(images, client.clock), client, manager.recorder, context)
+        self.pod_metrics = PodMetrics(manager.metrics, client.clock)
+        pulls = Pulls(images, client.clock, self.pod_metrics.note_pull)
+        self._workers = PodWorkers(node, runtime, pulls, client, manager.recorder, context)
         self._mirrors = MirrorPods(client, context.node)
         self._statics: StaticPods | None = None
         if settings.manifests is not None:
@@ -132,6 +136,7 @@ class NodeAgent:
             storage=storage,
             free_images=self._free_images,
             report=self._registration.report_pressures,
+            count=self.pod_metrics.note_eviction,
         )
         signals = settings.signals or MachineSignals(settings.directory)
         return Eviction(signals, parse_thresholds(settings.eviction_hard), self._runtime, self._clock, context)
@@ -157,7 +162,12 @@ class NodeAgent:
             await self._mirrors.ensure(static, found)
         elif found is not None and annotation(found, MIRROR):
             await self._mirrors.remove(found)
-        wait = await self._workers.sync(key, self._current(key))
+        current = self._current(key)
+        if current is not None:
+            self.pod_metrics.see(current)
+        else:
+            self.pod_metrics.forget(key)
+        wait = await self._workers.sync(key, current)
         return Result(requeue_after=wait) if wait else None
 
     def _current(self, key: Key) -> Object | None:

@@ -14,8 +14,8 @@ OPERATIONS = "kubelet_runtime_operations_total"
 OPERATION_SECONDS = "kubelet_runtime_operations_duration_seconds"
 OPERATION_ERRORS = "kubelet_runtime_operations_errors_total"
 STARTED_PODS = "kubelet_started_pods_total"
+STARTED_PODS_ERRORS = "kubelet_started_pods_errors_total"
 STARTED_CONTAINERS = "kubelet_started_containers_total"
-POD_START_SECONDS = "kubelet_pod_start_duration_seconds"
 RUNNING_PODS = "kubelet_running_pods"
 RUNNING_CONTAINERS = "kubelet_running_containers"
 NODE_NAME = "kubelet_node_name"
@@ -33,8 +33,6 @@ _TYPES = {
 }
 """The methods of a runtime that are counted, with kubelet's names for them."""
 _OPERATION_BOUNDS = tuple(0.005 * 2.5**exponent for exponent in range(14))
-_START_BOUNDS = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 600, 1200, 1800, 3600)
-_MOST_PODS = 10_000
 _Operation = Callable[..., Awaitable[Any]]
 
 
@@ -45,10 +43,6 @@ class KubeletMetrics:
         self._metrics = metrics
         self._runtime = runtime
         self._clock = clock
-        self._began: dict[str, float] = {}
-        """When each sandbox without a container was asked for."""
-        self._sandboxes: dict[str, str] = {}
-        """The sandbox of each container that has not started."""
         self._running: Counter[ContainerState] = Counter()
         self._pods = 0
         metrics.describe(OPERATIONS, "Operations of the container runtime, by type.")
@@ -56,8 +50,9 @@ class KubeletMetrics:
         metrics.describe(OPERATION_SECONDS, "The time that operations take, by type.", _OPERATION_BOUNDS)
         metrics.describe(STARTED_PODS, "Pods that were started.")
         metrics.describe(STARTED_CONTAINERS, "Containers that were started, by type.")
-        metrics.describe(POD_START_SECONDS, "From the sandbox of a pod to its first container.", _START_BOUNDS)
-        metrics.count(STARTED_PODS, (), by=0)
+        metrics.describe(STARTED_PODS_ERRORS, "Pods that could not be started.")
+        for name in (STARTED_PODS, STARTED_PODS_ERRORS):
+            metrics.count(name, (), by=0)
         metrics.gauge(NODE_NAME, "The node's name. The count is always 1.", lambda: [((("node", node),), 1.0)])
         metrics.gauge(RUNNING_PODS, "The pods that have a sandbox.", lambda: [((), float(self._pods))])
         metrics.gauge(
@@ -85,29 +80,18 @@ class KubeletMetrics:
                 result = await operation(*arguments, **options)
             except Exception:
                 self._metrics.count(OPERATION_ERRORS, labels)
+                if type == "run_podsandbox":
+                    self._metrics.count(STARTED_PODS_ERRORS, ())
                 raise
             finally:
                 self._metrics.observe(OPERATION_SECONDS, labels, self._clock.monotonic() - began)
-            self._note(type, arguments, result, began)
+            self._note(type)
             return result
 
         return metered
 
-    def _note(self, type: str, arguments: tuple[Any, ...], result: Any, began: float) -> None:
-        """Follow a pod from its sandbox to the start of its first container."""
+    def _note(self, type: str) -> None:
         if type == "run_podsandbox":
             self._metrics.count(STARTED_PODS, ())
-            self._remember(self._began, result, began)
-        elif type == "create_container" and arguments:
-            self._remember(self._sandboxes, result, arguments[0])
-        elif type == "start_container" and arguments:
+        elif type == "start_container":
             self._metrics.count(STARTED_CONTAINERS, (("container_type", "container"),))
-            asked = self._began.pop(self._sandboxes.pop(arguments[0], ""), None)
-            if asked is not None:
-                self._metrics.observe(POD_START_SECONDS, (), self._clock.monotonic() - asked)
-
-    @staticmethod
-    def _remember(known: dict[str, Any], key: str, value: Any) -> None:
-        if len(known) >= _MOST_PODS:
-            del known[next(iter(known))]
-        known[key] = value

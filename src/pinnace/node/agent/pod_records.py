@@ -92,3 +92,5 @@ class WorkerContext:
     """The conditions of the node under which it refuses pods."""
     api_uid: Callable[[Object], str]
     """The uid of a pod in the API: that of its mirror for a static pod, empty while it has none."""
+    probe_observer: Callable[[Object, str], Callable[[str, bool, float], None]]
+    """Returns the function that counts the probes of a container: see `PodMetrics`."""

@@ -287,6 +287,7 @@ class PodWorkers:
                 self._clock,
                 changed=lambda: self._context.enqueue(record.key),
                 report=lambda reason, message: self._recorder.record(pod, "Warning", reason, message),
+                observe=self._context.probe_observer(pod, container["name"]),
             )
         elif prober.results.unhealthy:
             kind = prober.results.unhealthy.removesuffix("Probe")

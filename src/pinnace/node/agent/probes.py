@@ -162,8 +162,13 @@ class Prober:
         *,
         changed: Callable[[], None],
         report: Callable[[str, str], None],
+        observe: Callable[[str, bool, float], None] = lambda kind, is_success, seconds: None,
     ) -> None:
-        """`changed` is called when a result changes, `report` with the reason and message of a failure's Event."""
+        """`changed` is called when a result changes, `report` with the reason and message of a failure's Event.
+
+        `observe` is called after each probe, with its kind, whether it succeeded, and its seconds.
+        """
+        self._observe = observe
         self._target = target
         self._actions = actions
         self._clock = clock
@@ -185,7 +190,9 @@ class Prober:
         run = 0
         was = False
         while True:
+            began = self._clock.monotonic()
             outcome = await self._actions.run(probe, self._target, probe.get("timeoutSeconds", 1))
+            self._observe(kind, outcome.is_success, self._clock.monotonic() - began)
             run = run + 1 if outcome.is_success == was else 1
             was = outcome.is_success
             if not outcome.is_success:

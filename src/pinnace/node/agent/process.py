@@ -99,12 +99,13 @@ async def run_node(
     manager = Manager(client, name="kubelet")
     storage = StorageMeter(runtime, client.clock, settings.agent.pods)
     pages = WebPages(runtime, client.clock, settings.agent.name, directory, storage)
-    pages.metrics = KubeletMetrics(manager.metrics, runtime, client.clock, settings.agent.name).text
+    pages.metrics["/metrics"] = KubeletMetrics(manager.metrics, runtime, client.clock, settings.agent.name).text
     connection = AgentConnection(runtime, client.clock, pages)
     own = replace(settings.agent, pod_cidrs=settings.pod_networks)
     if listen is not None:
         own = replace(own, port=await listen(connection))
     agent = NodeAgent(own, manager, runtime, images, storage)
+    pages.metrics["/metrics/probes"] = agent.pod_metrics.probe_text
     manager.add(agent.controller)
     _add_networks(manager, runtime, settings)
     socket = AgentSocket(directory / SOCKET, connection)

@@ -12,7 +12,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from pinnace.model.clock import AlarmClock, to_rfc3339
+from pinnace.model.health_results import HealthResults
 from pinnace.model.objects import Key, Object
+from pinnace.node.agent.usage_metrics import render_cadvisor, render_resources
 from pinnace.node.pressure.storage_meter import PodStorage, StorageMeter
 from pinnace.node.runtime.runtime import ContainerState, ContainerStats, ContainerStatus, Runtime, SandboxStatus
 
@@ -39,7 +41,7 @@ class WebPage:
 
 
 class WebPages:
-    """Kubelet's paths /healthz, /stats/summary, /metrics and /metrics/resource."""
+    """Kubelet's paths /healthz, /stats/summary, and /metrics with the pages below it."""
 
     def __init__(self, runtime: Runtime, clock: AlarmClock, node: str, directory: Path, storage: StorageMeter) -> None:
         self._runtime = runtime
@@ -50,8 +52,13 @@ class WebPages:
         self._samples: dict[str, tuple[int, int]] = {}
         """The time and CPU time of the last sample of each container, for its present use; "" is the node."""
         self._samples[""] = (time.monotonic_ns(), _busy_nanoseconds())
-        self.metrics: Callable[[], Awaitable[str]] | None = None
-        """Returns the page /metrics. Set by its owner."""
+        self.metrics: dict[str, Callable[[], Awaitable[str]]] = {
+            "/metrics/resource": self._resource_metrics,
+            "/metrics/cadvisor": self._cadvisor_metrics,
+        }
+        """The pages in Prometheus' text format, by path. The owner adds those of other parts."""
+        self._health = HealthResults()
+        self.metrics["/metrics/slis"] = self._sli_metrics
 
     async def page(self, method: str, target: str) -> WebPage:
         asked = urlsplit(target)
@@ -60,15 +67,23 @@ class WebPages:
             return WebPage(405, _TEXT, b"the pages of a node are read with GET\n")
         match path:
             case "/healthz":
+                self._health.observe("ping", "healthz", is_passed=True)
                 return WebPage(200, _TEXT, b"ok")
             case "/stats/summary":
                 summary = await (self._summary() if is_short else self._summary_with_disks())
                 return WebPage(200, _JSON, json.dumps(summary).encode())
-            case "/metrics" if self.metrics is not None:
-                return WebPage(200, _TEXT, (await self.metrics()).encode())
-            case "/metrics/resource":
-                return WebPage(200, _TEXT, _metrics(await self._summary()).encode())
+            case _ if path in self.metrics:
+                return WebPage(200, _TEXT, (await self.metrics[path]()).encode())
         return WebPage(404, _TEXT, b"404 page not found\n")
+
+    async def _resource_metrics(self) -> str:
+        return render_resources(await self._summary())
+
+    async def _cadvisor_metrics(self) -> str:
+        return render_cadvisor(await self._summary_with_disks(), os.cpu_count() or 1)
+
+    async def _sli_metrics(self) -> str:
+        return self._health.text()
 
     async def _summary(self) -> Object:
         now = to_rfc3339(self._clock.now())
@@ -165,25 +180,6 @@ def _sum(containers: Sequence[Object], kind: str, now: str) -> Object:
     found = [one[kind] for one in containers]
     sums = {name: sum(one.get(name, 0) for one in found) for name in names if any(name in one for one in found)}
     return {"time": now, **sums}
-
-
-def _metrics(summary: Object) -> str:
-    """The metrics that metrics-server scrapes."""
-    node = summary["node"]
-    rows = [
-        ("node_cpu_usage_seconds_total", "", node["cpu"]["usageCoreNanoSeconds"] / 1e9),
-        ("node_memory_working_set_bytes", "", node["memory"]["workingSetBytes"]),
-    ]
-    for pod in summary["pods"]:
-        reference = pod["podRef"]
-        labels = f'namespace="{reference["namespace"]}",pod="{reference["name"]}"'
-        for one in pod["containers"]:
-            own = f'{{container="{one["name"]}",{labels}}}'
-            if "usageCoreNanoSeconds" in one["cpu"]:
-                seconds = one["cpu"]["usageCoreNanoSeconds"] / 1e9
-                rows.append(("container_cpu_usage_seconds_total", own, seconds))
-                rows.append(("container_memory_working_set_bytes", own, one["memory"]["workingSetBytes"]))
-    return "".join(f"{name}{labels} {value}\n" for name, labels, value in rows)
 
 
 def _time(nanoseconds: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,8 +42,15 @@ class Pulls:
     have the right credentials: it does not wait.
     """
 
-    def __init__(self, images: ImageService, clock: AlarmClock) -> None:
+    def __init__(
+        self,
+        images: ImageService,
+        clock: AlarmClock,
+        observe: Callable[[str, float, int], None] = lambda pod, seconds, size: None,
+    ) -> None:
+        """`observe` is called after each pull, with the uid of the pod, the seconds and the size of the image."""
         self._images = images
+        self._observe = observe
         self._clock = clock
         self._back_offs: dict[tuple[str, str], _BackOff] = {}
 
@@ -70,6 +77,7 @@ class Pulls:
             raise ImagePullBackOff(f'Back-off pulling image "{name}": {waiting.message}', retry_seconds=left)
         if listener is not None:
             listener.begin()
+        began = self._clock.monotonic()
         try:
             pulled = await self._images.pull(name, credentials, listener)
         except ImageFailure as error:
@@ -78,6 +86,7 @@ class Pulls:
             self._back_offs[pod, name] = _BackOff(error.retry_seconds, until, f"{error.reason}: {error}")
             raise
         self._back_offs.pop((pod, name), None)
+        self._observe(pod, self._clock.monotonic() - began, pulled.size_bytes)
         return pulled, True
 
     def forget(self, pod: str) -> None:

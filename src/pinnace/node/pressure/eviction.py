@@ -10,7 +10,7 @@ from pinnace.model import quantity
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object, key_of
 from pinnace.model.quantity import Format
-from pinnace.node.pressure.local_storage import ephemeral_bytes, find_excess, has_limits
+from pinnace.node.pressure.local_storage import ephemeral_bytes, find_excess, has_limits, signal_of_excess
 from pinnace.node.pressure.signals import (
     CONDITIONS,
     IMAGE_FILES,
@@ -49,6 +49,8 @@ class EvictionContext:
     """Remove images that no pod uses, and return the bytes that this freed."""
     report: Callable[[Sequence[str]], Awaitable[None]]
     """Write the conditions of the node that hold."""
+    count: Callable[[str], None] = lambda signal: None
+    """Count an eviction by its signal."""
 
 
 class Eviction:
@@ -94,6 +96,7 @@ class Eviction:
             used = await storage.usage(key_of(pod), pod["metadata"]["uid"])
             excess = find_excess(pod, used) if used is not None else ""
             if excess:
+                self._context.count(signal_of_excess(excess))
                 self._context.fail(key_of(pod), PodFailure("Evicted", excess, grace_seconds=0.0))
 
     async def check(self) -> Key | None:
@@ -136,6 +139,7 @@ class Eviction:
         )
         if threshold.signal in (MEMORY, *_DISK_SPACE):
             message += _blame(pod, uses, resource)
+        self._context.count(threshold.signal)
         self._context.fail(key, PodFailure("Evicted", message, is_disruption=True, grace_seconds=0.0))
         return key
 

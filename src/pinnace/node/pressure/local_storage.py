@@ -36,6 +36,13 @@ def find_excess(pod: Object, storage: PodStorage) -> str:
     return ""
 
 
+def signal_of_excess(excess: str) -> str:
+    """Return the signal by which metrics name an excess."""
+    if excess.startswith("Usage of EmptyDir"):
+        return "emptydirfs.limit"
+    return "ephemeralpodfs.limit" if excess.startswith("Pod ") else "ephemeralcontainerfs.limit"
+
+
 def ephemeral_bytes(pod: Object, storage: PodStorage) -> int:
     """The local storage that ends with a pod: writable layers, logs, and volumes on the node's disk."""
     volumes = pod["spec"].get("volumes") or ()

@@ -11,11 +11,11 @@ import orjson
 
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.model.health_results import HealthResults
 from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends, NoBackends
 from pinnace.server.discovery.aggregated_discovery import fetch_openapi, merge_index
 from pinnace.server.discovery.aggregated_openapi import MergedOpenApi
 from pinnace.server.discovery.documents import ServedDocument
-from pinnace.server.discovery.health_results import HealthResults
 from pinnace.server.http.messages import Answer, Request, Response
 from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAML, clauses, is_named, negotiate
 from pinnace.server.request.pretty import indent_json, wants_pretty
