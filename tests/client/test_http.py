@@ -38,7 +38,7 @@ async def client(cluster: RunningCluster, tmp_path: Path) -> AsyncIterator[Clien
 
 
 async def test_an_object_created_over_http_can_be_read_and_followed(client: Client) -> None:
-    async with asyncio.timeout(10), aclosing(client.follow("v1/ConfigMap", namespace="default")) as events:
+    async with asyncio.timeout(60), aclosing(client.follow("v1/ConfigMap", namespace="default")) as events:
         async for event in events:
             if isinstance(event, Synced):
                 await client.create(config_map("settings", {"colour": "blue"}))

@@ -39,7 +39,7 @@ async def test_objects_are_created_changed_waited_for_and_deleted(api: Any) -> N
     await settings.remove_label("tier")
     assert [item.name async for item in api.get("configmaps", label_selector="tier=front")] == []
     await settings.delete()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await settings.wait("delete")
     assert not await settings.exists()
     with pytest.raises(kr8s.NotFoundError):
@@ -50,7 +50,7 @@ async def test_workloads_are_scaled_and_waited_for(api: Any) -> None:
     web = await Deployment(deployment("web"), api=api)
     await web.create()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await web.patch({"spec": {"replicas": 3}}, subresource="scale")
         await web.wait("condition=Progressing")
         await web.wait("jsonpath='{.spec.replicas}'=3")
@@ -63,7 +63,7 @@ async def test_a_watch_sees_changes_in_their_order(api: Any) -> None:
     settings = await ConfigMap(config_map("settings", labels=labels, colour="red"), api=api)
     await settings.create()
     seen = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for change, obj in api.watch("configmaps", label_selector=labels):
             seen.append((change, obj.data["colour"]))
             if change == "ADDED":

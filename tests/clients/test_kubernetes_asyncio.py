@@ -43,7 +43,7 @@ async def test_objects_are_created_listed_changed_and_deleted(core: Any, namespa
 async def test_a_watch_sees_what_happens_while_it_is_open(core: Any, namespace: str) -> None:
     labels = {"of": "test"}
     seen: list[tuple[str, str]] = []
-    async with asyncio.timeout(20), watch.Watch() as stream:
+    async with asyncio.timeout(60), watch.Watch() as stream:
         await core.create_namespaced_config_map(namespace, config_map("settings", labels=labels, colour="red"))
         async for event in stream.stream(core.list_namespaced_config_map, namespace, label_selector="of=test"):
             seen.append((event["type"], event["object"].data["colour"]))

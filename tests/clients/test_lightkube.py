@@ -108,7 +108,7 @@ def test_a_kind_can_be_used_without_its_class(lightkube: Client) -> None:
 
 async def test_the_asynchronous_client_does_the_same(kubeconfig: Path, namespace: str) -> None:
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         AsyncClient(KubeConfig.from_file(kubeconfig), namespace=namespace, field_manager="test") as client,
     ):
         await client.create(_config_map("settings", colour="red"))

@@ -80,7 +80,7 @@ class Cluster(InProcess):
 
 async def reached(seen: Callable[[], Any]) -> Any:
     """What is seen, once something is."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (found := await seen()) is None:
             await asyncio.sleep(0)
     return found

@@ -51,7 +51,7 @@ def copier(manager: Manager) -> Controller:
 
 async def settled(manager: Manager, clock: ManualClock) -> None:
     """Let time pass until there is nothing left to do, later neither."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(2):
             settling = asyncio.create_task(manager.settle())
             while not settling.done():

@@ -130,7 +130,7 @@ async def test_an_operator_that_is_installed_already_waits_for_a_server_that_com
     late = Late(cluster.client._exchange.transport, error)
     operator, client = website_operator(), Client(late, clock=cluster.clock)
     starting = asyncio.create_task(cluster.run(operator, client=client, install=False))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while late.refused < 10 and not starting.done():  # Whoever asks only once has been refused by then.
             await cluster.clock.advance(5)
         assert not starting.done()

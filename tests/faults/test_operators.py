@@ -68,7 +68,7 @@ class World:
 
     async def served(self) -> None:
         """Return when the server serves websites again: it reads its definitions first."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await self._is_served():
                 await self.clock.advance(0)
 
@@ -96,7 +96,7 @@ class World:
 
     async def settle(self, manager: Manager) -> None:
         """Let time pass until there is nothing left to do for anybody, later neither."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for _ in range(3):
                 managers = [manager, self.server.manager]
                 settling = asyncio.gather(*(one.settle() for one in managers if one is not None))

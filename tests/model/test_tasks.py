@@ -41,7 +41,7 @@ async def test_a_task_that_another_starts_while_it_ends_is_cancelled_too() -> No
             tasks.start(_wait_forever(seen))
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(5), Tasks() as tasks:
+    async with asyncio.timeout(60), Tasks() as tasks:
         tasks.start(start_another())
         await asyncio.sleep(0)
     assert seen == ["ended"]

@@ -67,7 +67,7 @@ async def test_it_brings_about_what_is_wanted_and_repairs_it(any_client: Client)
     controller = Controller("copier", reconcile, workers=3)
     controller.for_("apps/v1/Deployment", namespace="default").owns(KIND, namespace="default")
     manager.add(controller)
-    async with asyncio.timeout(20), manager.running():
+    async with asyncio.timeout(60), manager.running():
         await any_client.create(deployment("web", replicas=2))
         await manager.settle()
         assert (await any_client.get(KIND, "for-web"))["data"] == {"replicas": "2"}
@@ -373,7 +373,7 @@ async def test_a_reconcile_that_does_not_finish_is_cancelled(client: Client) -> 
     controller = manager.add(Controller("test", reconcile).for_(KIND, namespace="default"))
     controller.grace = 0.01
     await client.create(config_map("a"))
-    async with asyncio.timeout(5), manager.running():
+    async with asyncio.timeout(60), manager.running():
         await begun.wait()
     assert was_cancelled
 

@@ -103,7 +103,7 @@ async def test_a_taker_that_is_cancelled_loses_nothing(queue: Queue[str]) -> Non
     await asyncio.sleep(0)
     queue.add("a")  # Wakes the first, which is cancelled before it runs.
     first.cancel()
-    assert await asyncio.wait_for(second, 1) == "a"
+    assert await asyncio.wait_for(second, 60) == "a"
 
 
 async def test_idle_waits_for_the_work_not_for_what_is_later(queue: Queue[str]) -> None:
@@ -114,7 +114,7 @@ async def test_idle_waits_for_the_work_not_for_what_is_later(queue: Queue[str]) 
     await asyncio.sleep(0)
     assert not idle.done()
     queue.done(item)
-    await asyncio.wait_for(idle, 1)
+    await asyncio.wait_for(idle, 60)
 
 
 async def test_a_closed_queue_gives_out_nothing_until_it_is_opened(queue: Queue[str], clock: ManualClock) -> None:

@@ -118,7 +118,7 @@ class Watch:
     async def next(self) -> Object:
         """The next event; one that does not come is an error."""
         if not self._ready:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 self._read(await anext(self._chunks))
         return self._ready.pop(0)
 
@@ -127,7 +127,7 @@ class Watch:
 
     async def rest(self) -> list[Object]:
         """All events until the watch ends."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for chunk in self._chunks:
                 self._read(chunk)
         rest, self._ready = self._ready, []

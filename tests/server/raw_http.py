@@ -29,7 +29,7 @@ from pinnace.server.http.server import (
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the:pytest.PytestDeprecationWarning")
 
-QUICK = Limits(head_time=0.1, body_time=0.1, idle_time=0.1, stall_time=0.1, linger_time=0.1)
+QUICK = Limits(head_time=0.3, body_time=0.3, idle_time=0.3, stall_time=0.3, linger_time=0.1)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -86,7 +86,7 @@ class Client:
             return b""
 
     async def _within(self, work: Coroutine[Any, Any, bytes]) -> bytes:
-        return await asyncio.wait_for(work, 10)
+        return await asyncio.wait_for(work, 60)
 
 
 class Served:
@@ -155,7 +155,7 @@ class Watchers:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 

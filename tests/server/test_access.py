@@ -163,15 +163,15 @@ async def test_a_gathering_role_gathers_while_the_server_runs(api: InProcess, bo
 
     assert not await may()
     await api.made(CLUSTER_ROLES, cluster_role("widgets", widgets, metadata={"name": "widgets", "labels": label}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not await may():
             await asyncio.sleep(0)
     for name in ("view", "edit", "admin"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while widgets not in (await api.get(f"{CLUSTER_ROLES}/{name}")).json["rules"]:
                 await asyncio.sleep(0)
     await api.delete(f"{CLUSTER_ROLES}/widgets")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await may():
             await asyncio.sleep(0)
 

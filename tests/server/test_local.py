@@ -47,7 +47,7 @@ class Wire:
         return "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode()
 
     async def reply(self, method: str = "GET") -> Reply:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             pairs = [line.split(": ", 1) for line in lines[1:] if line]
             headers = [(name.lower(), value) for name, value in pairs]

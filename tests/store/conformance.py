@@ -14,7 +14,7 @@ from pinnace.store.store import Batch, Change, Compacted, Conflict, FutureRevisi
 async def read_until(watch: AsyncIterator[Batch], revision: int) -> Batch:
     """All changes of a watch up to and including this revision."""
     seen: Batch = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not seen or seen[-1].revision < revision:
             seen += await anext(watch)
     return seen
@@ -440,7 +440,7 @@ class StoreConformance(ABC):
         while store.revision < 100:
             await asyncio.sleep(0)
         await store.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answered = [revision for revisions in await asyncio.gather(*writers) for revision in revisions]
         assert len(set(answered)) == len(answered) >= 80
         assert max(answered) == store.revision

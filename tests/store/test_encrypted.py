@@ -53,7 +53,7 @@ async def test_followers_watchers_and_losers_see_open_values() -> None:
     await store.put(KEY, b"2", expected=1)
     await store.delete(KEY, expected=2)
     watched: Batch = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for batch in store.watch(SECRETS, since=0):
             watched += batch
             if watched[-1].revision == 3:

@@ -55,7 +55,7 @@ def asking(name: str, **requests: str) -> Object:
 
 async def used(api: InProcess, **wanted: str) -> None:
     """Wait until the quota says that this much is used."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             status = (await api.get(f"{QUOTAS}/q")).json.get("status") or {}
             if wanted.items() <= (status.get("used") or {}).items():

@@ -389,7 +389,7 @@ async def test_patches_are_known_by_their_type(api: InProcess, expression: str, 
 
 async def test_a_policy_has_warnings_about_wrong_types_in_its_expressions(api: InProcess) -> None:
     await validate(api, {"expression": "object.spec.replicaz > 1"}, matchConstraints=rules("deployments", "apps"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while "typeChecking" not in (status := (await _policy(api)).get("status") or {}):
             await asyncio.sleep(0)
     assert status["observedGeneration"] == 1

@@ -96,7 +96,7 @@ class FullStore(MemoryStore):
 
 
 async def until(is_true: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not is_true():
             await asyncio.sleep(0)
 

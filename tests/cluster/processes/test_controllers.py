@@ -37,7 +37,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await is_so():
             await asyncio.sleep(0.01)
 

@@ -128,10 +128,12 @@ async def test_a_lease_that_is_not_renewed_expires_and_its_server_is_no_longer_n
         etcd = settings("killed").etcd
         assert etcd is not None
         killed = await EtcdStore.open(etcd, prefix="/registry/", expiry=storage.expiry())
-        begun = time.monotonic()
-        await killed.put(storage.MASTER_LEASES + "killed", DEAD, expected=0)
+        async with asyncio.timeout(60):
+            while await named_by(api) != {server_of(cluster), ("192.0.2.9", 6443)}:
+                begun = time.monotonic()
+                await killed.put(storage.MASTER_LEASES + "killed", DEAD, expected=None)  # With a lease of its own.
+                await asyncio.sleep(0.1)
         await killed.close()
-        await wait_for(api, {server_of(cluster), ("192.0.2.9", 6443)})
         await wait_for(api, {server_of(cluster)})
         assert time.monotonic() - begun >= 1.5
         assert await cluster.plane.store.get(storage.MASTER_LEASES + "killed") is None

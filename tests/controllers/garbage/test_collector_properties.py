@@ -143,7 +143,7 @@ class Runner:
     async def _settle(self) -> None:
         """Wait for retries, too: a conflict is tried again after some milliseconds."""
         collector = next(one for one in self.world.manager.controllers if one.name == "garbage-collector")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.world.settle()
             while collector.queue.delayed:
                 await self._clock.advance(0.01)

@@ -90,7 +90,7 @@ async def test_policies_decide_who_reaches_a_pod() -> None:
         only_friend = [{"podSelector": {"matchLabels": {"app": "friend"}}}]
         await _apply(pods, **selected, ingress=[{"from": only_friend}])
         await pods.until(seen, (True, False))
-        assert await _reaches(pods, "friend", cluster_ip, 80)
+        await pods.until(lambda: _reaches(pods, "friend", cluster_ip, 80))
         assert not await _reaches(pods, "stranger", cluster_ip, 80)
         await _apply(pods, **selected, ingress=[{"from": only_friend, "ports": [{"port": 9000}]}])
         await pods.until(seen, (False, False))

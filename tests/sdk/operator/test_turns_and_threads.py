@@ -49,16 +49,17 @@ async def test_a_def_handler_runs_in_a_thread_and_delays_neither_the_loop_nor_ot
 
 async def test_max_threads_bounds_the_calls_that_run_at_once(cluster: Cluster) -> None:
     operator = Operator("bounded")
-    running, most, lock = 0, 0, threading.Lock()
+    running, most, changed = 0, 0, threading.Condition()
 
     @operator.reconcile(Website, workers=8)
     def reconcile(site: Website) -> None:
         nonlocal running, most
-        with lock:
+        with changed:
             running += 1
             most = max(most, running)
-        time.sleep(0.01)
-        with lock:
+            changed.notify_all()
+            changed.wait_for(lambda: most >= 2, DEADLINE)
+        with changed:
             running -= 1
 
     await cluster.run(operator, max_threads=2)

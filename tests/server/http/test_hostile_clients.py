@@ -194,7 +194,7 @@ async def test_an_idle_connection_is_closed() -> None:
 
 async def test_a_slow_handler_is_not_an_idle_connection() -> None:
     async def handler(request: Request) -> Response:
-        await asyncio.sleep(0.4)  # Four times every limit: the thing under test is that time passes.
+        await asyncio.sleep(0.9)  # Three times every limit: the thing under test is that time passes.
         return hello(request)
 
     async with serving(handler, limits=QUICK) as served:

@@ -34,7 +34,7 @@ class ProcessNode:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(60), self.changed:
             await self.changed.wait_for(holds)
 
     async def _end(self, what: str) -> None:

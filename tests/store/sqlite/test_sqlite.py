@@ -163,7 +163,7 @@ async def test_a_failed_commit_fails_its_writers_and_leaves_memory_as_the_disk_i
                 store.put("/big", b"y", expected=0),  # Loses against the first, waits, wins or fails with it.
                 return_exceptions=True,
             )
-            answers = await asyncio.wait_for(writing, 10)
+            answers = await asyncio.wait_for(writing, 60)
         assert [type(answer) for answer in answers[:3]] == [WriteFailed] * 3
         assert "/big" not in [record.key for record in before.records]
         assert isinstance(answers[3], int | WriteFailed)
@@ -244,7 +244,7 @@ async def test_a_lost_race_is_answered_even_while_the_key_is_written_without_pau
                 await store.put("/hot", b"", expected=None)
 
         writers = [asyncio.ensure_future(write()) for _ in range(8)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while store.revision < 20:
                 await asyncio.sleep(0)
             for expected in (0, 1, 10_000_000):
