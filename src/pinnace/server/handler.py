@@ -158,23 +158,33 @@ class Handler:
         """Return the response of an error, in the format that the client accepts."""
         return self._responses.render_error(request, error)
 
-    async def handle(self, request: Request, user: User | None) -> Answer:
+    def handle(self, request: Request, user: User | None) -> Answer | Awaitable[Answer]:
         """Run the stages of a request: authenticate, then `_answer`, recorded by the audit log if there is one."""
         if request.path == "*" and request.method == "OPTIONS":
             return Response(200)  # A question about the server as a whole, which Go's servers answer to all clients.
-        try:
-            if user is None:
+        if user is None:
+            try:
                 known = self.authenticate(request)
-                user = known if isinstance(known, User) else await known
+            except errors.ApiError as error:
+                return self._answer_unauthenticated(request, error)
+            if not isinstance(known, User):
+                return self._handle_later(request, known)
+            user = known
+        if self._audit is None:
+            return self._answer(request, user)
+        return self._audit.record(request, user, self._answer)
+
+    async def _handle_later(self, request: Request, identifying: Awaitable[User]) -> Answer:
+        try:
+            user = await identifying
         except errors.ApiError as error:
-            answer = self._responses.render_error(request, error)
-            return answer if self._audit is None else self._audit.record_unauthenticated(request, answer)
+            return self._answer_unauthenticated(request, error)
         if self._audit is None:
             return await self._answer(request, user)
         return await self._audit.record(request, user, self._answer)
 
     async def _answer(self, request: Request, user: User) -> Answer:
-        """Parse, impersonate, take a turn, authorize, run the verb within its deadline, and count it."""
+        """Parse, impersonate, take a turn, authorize, run the verb within its deadline, respond, and count."""
         target = self._targets.parse(request)
         target.user = user
         try:
@@ -188,14 +198,14 @@ class Handler:
             decision = self._access.authorizer.decide(target.user, target.action)
             self._check(target, decision if isinstance(decision, Decision) else await decision)
             with self._deadlines.limit(request, is_long_running=target.is_long_running):
-                answer = await self._run(target)
-        except errors.ApiError as error:
-            answer = self._responses.render_error(request, error, target.call.warnings if target.call else None)
+                outcome = await self._run(target)
+                answer = self._respond_at_once(target, outcome) or await self._respond(target, outcome)
+        except (errors.ApiError, stores.StoreError) as error:
+            answer = self._answer_error(target, error)
         except TurnedAway as turned_away:
             answer = turned_away.response
         finally:
-            if target.turn is not None:
-                target.turn.end()
+            self._end(target)
         self._count(target, answer)
         return answer if target.turn is None else target.turn.mark(answer)
 
@@ -223,40 +233,57 @@ class Handler:
         if not decision.is_allowed:
             raise forbidden_error(target.user, target.action, decision.reason)
 
-    async def _run(self, target: Target) -> Answer:
+    def _run(self, target: Target) -> Awaitable[Outcome | Answer]:
         """Run a verb on objects, pass the request on to another API server, or answer with a page."""
         if target.error is not None:
             raise target.error
         call = target.call
         if call is None and target.backend is None:
-            return await self._answer_page(target)
+            return self._answer_page(target)
         target.has_run = True
-        is_read = target.request.method == "GET"
-        if is_read:
+        if target.request.method == "GET":
             self._metrics.reads_in_flight += 1
         else:
             self._metrics.writes_in_flight += 1
-        try:
-            if call is None:
-                assert target.backend is not None, "requests for pages are answered above"
-                return await forward(target.request, target.user, target.backend, target.action)
-            call.user = target.user
-            if call.resource.deprecation:
-                call.warnings.append(call.resource.deprecation)
-            outcome = await self._verbs.run(call)
-            if not isinstance(outcome, Outcome):
-                return outcome
-            if outcome.stream is not None and call.request.upgrade:
-                target.is_handed_over = is_websocket(call.request)
-            return self._responses.render_at_once(call, outcome) or await self._responses.render(call, outcome)
-        except stores.StoreError as error:
+        if call is None:
+            assert target.backend is not None, "requests for pages are answered above"
+            return forward(target.request, target.user, target.backend, target.action)
+        call.user = target.user
+        if call.resource.deprecation:
+            call.warnings.append(call.resource.deprecation)
+        return self._verbs.run(call)
+
+    def _respond_at_once(self, target: Target, outcome: Outcome | Answer) -> Answer | None:
+        """Return the response, unless a large one has to be formatted or compressed first."""
+        if not isinstance(outcome, Outcome):
+            return outcome
+        assert target.call is not None, "only verbs have outcomes"
+        return self._responses.render_at_once(target.call, outcome)
+
+    async def _respond(self, target: Target, outcome: Outcome | Answer) -> Answer:
+        assert target.call is not None and isinstance(outcome, Outcome), "other answers are rendered at once"
+        if outcome.stream is not None and target.request.upgrade:
+            target.is_handed_over = is_websocket(target.request)
+        return await self._responses.render(target.call, outcome)
+
+    def _answer_error(self, target: Target, error: errors.ApiError | stores.StoreError) -> Response:
+        if isinstance(error, stores.StoreError):
             log.error("%s %s: %s", target.request.method, target.request.target, error)
-            raise errors.InternalError(str(error)) from None
-        finally:
-            if is_read:
-                self._metrics.reads_in_flight -= 1
-            else:
-                self._metrics.writes_in_flight -= 1
+            error = errors.InternalError(str(error))
+        return self._responses.render_error(target.request, error, target.call.warnings if target.call else None)
+
+    def _answer_unauthenticated(self, request: Request, error: errors.ApiError) -> Answer:
+        answer = self._responses.render_error(request, error)
+        return answer if self._audit is None else self._audit.record_unauthenticated(request, answer)
+
+    def _end(self, target: Target) -> None:
+        """Return the seats of the request."""
+        if target.has_run and target.request.method == "GET":
+            self._metrics.reads_in_flight -= 1
+        elif target.has_run:
+            self._metrics.writes_in_flight -= 1
+        if target.turn is not None:
+            target.turn.end()
 
     async def _answer_page(self, target: Target) -> Answer:
         segments = target.segments

@@ -83,13 +83,21 @@ class Representations:
         self._known[place] = (resource, form)
         return form
 
-    async def show(self, call: Call, entry: CachedObject, status: int) -> Outcome:
-        """Return one object as the outcome of a write."""
-        accepted = self.accepted(call)
+    def show(
+        self, call: Call, accepted: Accepted, entry: CachedObject, status: int
+    ) -> Outcome | Awaitable[Outcome]:
+        """Return one object as the outcome of a write; an awaitable if a webhook may have to convert it first."""
         form = self.choose(call, accepted)
         if form.needs_preparation and (waiting := form.prepare((entry,))) is not None:
-            await waiting
-        return Outcome(status, form.encode_object(entry), accepted=accepted)
+            return _show_later(waiting, form, accepted, entry, status)
+        return Outcome(status, form.encode_object(entry), accepted)
+
+
+async def _show_later(
+    waiting: Awaitable[None], form: Representation, accepted: Accepted, entry: CachedObject, status: int
+) -> Outcome:
+    await waiting
+    return Outcome(status, form.encode_object(entry), accepted)
 
 
 def check_view(call: Call, accepted: Accepted, include: str) -> None:

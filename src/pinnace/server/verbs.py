@@ -19,6 +19,7 @@ from pinnace.server.outcome import WATCH_FORMATS, Outcome, Representations
 from pinnace.server.read.reader import Body, ObjectReader
 from pinnace.server.read.selection import has_long_query, parse_beside
 from pinnace.server.request.call import Call
+from pinnace.server.request.negotiation import Accepted
 from pinnace.server.reviews import Reviews
 from pinnace.server.write import edits
 from pinnace.server.write.binding import PodBinder
@@ -140,7 +141,7 @@ class Verbs:
     # Writes. Each refuses first, before it writes, if the client accepts no format of the answer.
 
     async def _create(self, call: Call) -> Outcome:
-        self._representations.accepted(call)
+        accepted = self._representations.accepted(call)
         if (review := self._reviews.find(call)) is not None:
             return await self._reviews.run(call, review)
         check_manager(call, "CreateOptions")
@@ -155,10 +156,11 @@ class Verbs:
         if metadata.get("name"):
             call.name = metadata["name"]
             written = await self._pipeline.write(call, edits.creation(obj))
-            return await self._representations.show(call, written.entry, 201)
-        return await self._create_unnamed(call, obj)
+            shown = self._representations.show(call, accepted, written.entry, 201)
+            return shown if isinstance(shown, Outcome) else await shown
+        return await self._create_unnamed(call, obj, accepted)
 
-    async def _create_unnamed(self, call: Call, obj: Object) -> Outcome:
+    async def _create_unnamed(self, call: Call, obj: Object, accepted: Accepted) -> Outcome:
         """Create an object under a generated name; try another name while the name is taken."""
         for attempt in range(_GENERATE_ATTEMPTS):
             if attempt:  # The write that failed has changed the object.
@@ -171,7 +173,8 @@ class Verbs:
                 call.name = metadata["name"] = new_uid()
             try:
                 written = await self._pipeline.write(call, edits.creation(obj))
-                return await self._representations.show(call, written.entry, 201)
+                shown = self._representations.show(call, accepted, written.entry, 201)
+                return shown if isinstance(shown, Outcome) else await shown
             except errors.AlreadyExists:
                 if attempt == _GENERATE_ATTEMPTS - 1:
                     raise
@@ -211,7 +214,7 @@ class Verbs:
         await self._pipeline.delete(call, DeleteOptions.of(options), raw_options=options)
 
     async def _update(self, call: Call) -> Outcome:
-        self._representations.accepted(call)
+        accepted = self._representations.accepted(call)
         check_manager(call, "UpdateOptions")
         if len(call.request.body) > LONG_BYTES:
             ready = [await run_beside(self._read_replacement, call)]
@@ -219,7 +222,8 @@ class Verbs:
             ready = [self._read_replacement(call)]
         edit = edits.replacement(call, lambda: ready.pop() if ready else self._read_replacement(call))
         written = await self._pipeline.write(call, edit)
-        return await self._representations.show(call, written.entry, 201 if written.is_created else 200)
+        shown = self._representations.show(call, accepted, written.entry, 201 if written.is_created else 200)
+        return shown if isinstance(shown, Outcome) else await shown
 
     def _read_replacement(self, call: Call) -> Object:
         obj = self._decoder.object(call)
@@ -229,21 +233,23 @@ class Verbs:
         return obj
 
     async def _patch(self, call: Call) -> Outcome:
-        self._representations.accepted(call)
+        accepted = self._representations.accepted(call)
         if len(call.request.body) > LONG_BYTES:
             edit = await run_beside(read_existing_patch, call, self._patches.read, self._reader.cached_object)
         else:
             edit = read_existing_patch(call, self._patches.read, self._reader.cached_object)
         written = await self._pipeline.write(call, edit)
-        return await self._representations.show(call, written.entry, 201 if written.is_created else 200)
+        shown = self._representations.show(call, accepted, written.entry, 201 if written.is_created else 200)
+        return shown if isinstance(shown, Outcome) else await shown
 
     async def _delete(self, call: Call) -> Outcome:
-        self._representations.accepted(call)
+        accepted = self._representations.accepted(call)
         raw, options = read_delete_options(call, self._decoder)
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
-            return await self._representations.show(call, written.entry, 200)
-        return Outcome(body=deleted_status(call, written.uid), accepted=self._representations.accepted(call))
+            shown = self._representations.show(call, accepted, written.entry, 200)
+            return shown if isinstance(shown, Outcome) else await shown
+        return Outcome(body=deleted_status(call, written.uid), accepted=accepted)
 
     async def _delete_collection(self, call: Call) -> Outcome:
         self._representations.accepted(call)

@@ -13,7 +13,7 @@ import orjson
 from pinnace.admission.chain import AdmissionChain, Review
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
 from pinnace.model import errors
-from pinnace.model.clock import Clock, enter_server_clock, to_rfc3339
+from pinnace.model.clock import Clock, SecondFormatter, enter_server_clock
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.model.work_slices import SliceQueue
@@ -63,26 +63,43 @@ _DELETED = b"deletionTimestamp"
 class Write:
     """One attempt to write. Each step of the pipeline reads and fills in its parts; `end` or `fail` ends it."""
 
-    entry: CachedObject | None = None
-    """The object as it is stored now."""
-    old: Object | None = None
+    __slots__ = (
+        "call",
+        "done",
+        "edit",
+        "entry",
+        "is_creation",
+        "is_long",
+        "key",
+        "new",
+        "now",
+        "old",
+        "options",
+        "reservation",
+        "review",
+        "seen",
+    )
+
     new: Object
     review: Review
     reservation: Reservation
-    is_long = False
-    """Whether the steps of this write run beside the loop."""
-    seen = 0
-    """The revision of the cached objects on which the write is decided."""
-    done: Written | None = None
-    """None if another writer was faster."""
 
-    def __init__(self, call: Call, edit: Edit, key: str, now: str, options: Object | None) -> None:
+    def __init__(self, call: Call, edit: Edit, key: str, now: str, options: Object | None, seen: int) -> None:
         self.call = call
         self.edit = edit
         self.key = key
         self.now = now
         self.options = options
+        self.seen = seen
+        """The revision of the cached objects on which the write is decided."""
         self.is_creation = call.verb == "create" and not call.subresource
+        self.entry: CachedObject | None = None
+        """The object as it is stored now."""
+        self.old: Object | None = None
+        self.is_long = False
+        """Whether the steps of this write run beside the loop."""
+        self.done: Written | None = None
+        """None if another writer was faster."""
 
     def fail(self, error: BaseException) -> None:
         """Give back the reservation and end the review: nothing is stored, or the client left before it was known."""
@@ -116,6 +133,7 @@ class Pipeline:
         self._store = store
         self._is_shared = store.is_shared
         self._clock = clock
+        self._seconds = SecondFormatter()
         self._admission = admission
         self._authorizer = authorizer
         self._reservations = reservations
@@ -132,8 +150,7 @@ class Pipeline:
         enter_server_clock(self._clock)
         try:
             while True:
-                write = Write(call, edit, key, to_rfc3339(self._clock.now()), options)
-                write.seen = self._fanout.revision
+                write = Write(call, edit, key, self._seconds.format(self._clock.now()), options, self._fanout.revision)
                 if not write.is_creation and (waiting := self._read_current(write)) is not None:
                     await waiting
                 if (waiting := self._edit(write)) is not None:
@@ -147,6 +164,8 @@ class Pipeline:
                         await waiting
                     if (waiting := self._admit(write)) is not None:
                         await waiting
+                    if write.is_long:  # The next step takes some milliseconds, and so did admission.
+                        await self._slices.wait()
                     write.done = await self._store_result(write)
                 except BaseException as error:
                     write.fail(error)
@@ -318,19 +337,24 @@ class Pipeline:
             is_leaving = _DELETED in there.body and "deletionTimestamp" in there.decode()["metadata"]
             raise write.call.already_exists(is_leaving=is_leaving)
 
-    async def _store_result(self, write: Write) -> Written | None:
-        """Store, remove or leave the object. Return None if another writer was faster."""
+    def _store_result(self, write: Write) -> Awaitable[Written | None]:
+        """Store, remove or leave the object. The result is None if another writer was faster."""
+        if write.entry is not None and is_unchanged(write.new, write.old):
+            return self._leave(write, write.entry)
+        return self._store_changed(write)
+
+    async def _leave(self, write: Write, entry: CachedObject) -> Written | None:
+        if not await is_stored_as(write.call, entry, write.new):
+            return await self._store_changed(write)
+        return Written(entry) if await self._is_newest(write.call, entry) else None
+
+    def _store_changed(self, write: Write) -> Awaitable[Written | None]:
         call, entry, new = write.call, write.entry, write.new
-        if write.is_long:  # The next step takes some milliseconds, and so did admission.
-            await self._slices.wait()
-        if entry is not None:
-            if is_unchanged(new, write.old) and await is_stored_as(call, entry, new):
-                return Written(entry) if await self._is_newest(call, entry) else None
-            if deletion.is_finished(call.resource, new):
-                return await self._remove(call, write.key, entry, entry.decode(), shown=new)
+        if entry is not None and deletion.is_finished(call.resource, new):
+            return self._remove(call, write.key, entry, entry.decode(), shown=new)
         if write.reservation.has_objects and not call.is_dry_run:
-            return await self._put_with_addresses(write)
-        return await self._put(call, write.key, entry, new, guard=self._guard_of(write) if self._is_shared else None)
+            return self._put_with_addresses(write)
+        return self._put(call, write.key, entry, new, guard=self._guard_of(write) if self._is_shared else None)
 
     def _guard_of(self, write: Write) -> stores.Guard | None:
         """Return the guard of a write that allocates: two servers must not give away the same."""
