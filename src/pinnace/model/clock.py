@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-
 _SECOND = timedelta(seconds=1)
 
 

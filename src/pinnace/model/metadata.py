@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 from pinnace.model import field_errors, names
@@ -11,7 +10,7 @@ from pinnace.model.field_errors import IMMUTABLE, FieldError
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
 from pinnace.model.selectors import validate_label
-from pinnace.schema.text_cache import LONGEST, MOST_CACHED, cache_short_texts
+from pinnace.schema.text_cache import MOST_CACHED, cache_short_texts
 
 MOST_ANNOTATION_BYTES = 256 * 1024
 MOST_MANAGER_BYTES = 128
@@ -19,14 +18,15 @@ MOST_SUBRESOURCE_BYTES = 256
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 UNQUALIFIED_FINALIZER = "name is neither a standard finalizer name nor is it fully qualified"
 
-_FIXED = (
-    ("name", ""),
-    ("namespace", ""),
-    ("uid", ""),
-    ("creationTimestamp", None),
-    ("deletionTimestamp", None),
-    ("deletionGracePeriodSeconds", None),
-)
+_FIXED = {
+    "name": "",
+    "namespace": "",
+    "uid": "",
+    "creationTimestamp": None,
+    "deletionTimestamp": None,
+    "deletionGracePeriodSeconds": None,
+}
+"""Immutable fields, each with the value of an object without it."""
 
 
 def validate_metadata(
@@ -37,46 +37,49 @@ def validate_metadata(
     path: str = "metadata",
     qualified_finalizers: bool = True,
     has_contents_checked: bool = False,
-) -> Iterator[FieldError]:
-    """Yield every error of the metadata of a new object.
+) -> list[FieldError]:
+    """Return every error of the metadata of a new object.
 
     On an update, the rule is `names.path_segment`, because a stored name stays valid, and `has_contents_checked` is
     true: `validate_metadata_update` has checked labels, annotations, owners and managers. Custom kinds may use
     finalizers without a domain, without `qualified_finalizers`.
     """
     metadata: Object = obj.get("metadata") or {}
-    prefix = metadata.get("generateName")
-    if prefix:
-        for err in _validate_name(name_rule, _as_if_completed(prefix)):
-            yield field_errors.invalid(f"{path}.generateName", prefix, err)
+    errs: list[FieldError] = []
+    if prefix := metadata.get("generateName"):
+        for err in name_rule(_as_if_completed(prefix)):
+            errs.append(field_errors.invalid(f"{path}.generateName", prefix, err))
     name = metadata.get("name")
     if not name:
-        yield field_errors.required(f"{path}.name", "name or generateName is required")
+        errs.append(field_errors.required(f"{path}.name", "name or generateName is required"))
     else:
-        for err in _validate_name(name_rule, name):
-            yield field_errors.invalid(f"{path}.name", name, err)
+        for err in name_rule(name):
+            errs.append(field_errors.invalid(f"{path}.name", name, err))
     namespace = metadata.get("namespace")
     if namespaced:
         if not namespace:
-            yield field_errors.required(f"{path}.namespace")
+            errs.append(field_errors.required(f"{path}.namespace"))
         else:
-            for err in _validate_name(names.dns_label, namespace):
-                yield field_errors.invalid(f"{path}.namespace", namespace, err)
+            for err in _validate_namespace(namespace):
+                errs.append(field_errors.invalid(f"{path}.namespace", namespace, err))
     elif namespace:
-        yield field_errors.forbidden(f"{path}.namespace", "not allowed on this type")
+        errs.append(field_errors.forbidden(f"{path}.namespace", "not allowed on this type"))
     if metadata.get("generation", 0) < 0:
-        yield field_errors.invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0")
+        detail = "must be greater than or equal to 0"
+        errs.append(field_errors.invalid(f"{path}.generation", metadata["generation"], detail))
     if not has_contents_checked:
-        yield from _validate_contents(metadata, path)
+        _validate_contents(metadata, path, errs)
     if finalizers := metadata.get("finalizers"):
-        yield from validate_finalizer(finalizers, f"{path}.finalizers")
-        yield from _validate_domain(finalizers, f"{path}.finalizers") if qualified_finalizers else ()
+        errs += validate_finalizer(finalizers, f"{path}.finalizers")
+        errs += _validate_domain(finalizers, f"{path}.finalizers") if qualified_finalizers else ()
+    return errs
 
 
-def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> Iterator[FieldError]:
-    """Yield every error of a change of metadata: immutable fields, and fields that may not be added during deletion."""
+def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
+    """Return every error of a change of metadata: immutable fields, and those that may not be added during deletion."""
     now: Object = new.get("metadata") or {}
     before: Object = old.get("metadata") or {}
+    errs: list[FieldError] = []
     if before.get("deletionTimestamp") is not None:
         extra = sorted(set(now.get("finalizers") or ()) - set(before.get("finalizers") or ()))
         if extra:
@@ -85,16 +88,22 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{listed}}}"
             )
-            yield field_errors.forbidden(f"{path}.finalizers", detail)
+            errs.append(field_errors.forbidden(f"{path}.finalizers", detail))
     if not now.get("resourceVersion"):
-        yield field_errors.invalid(f"{path}.resourceVersion", "", "must be specified for an update")
+        errs.append(field_errors.invalid(f"{path}.resourceVersion", "", "must be specified for an update"))
     if now.get("generation", 0) < before.get("generation", 0):
-        yield field_errors.invalid(f"{path}.generation", now.get("generation", 0), "must not be decremented")
-    for field, empty in _FIXED:
+        errs.append(field_errors.invalid(f"{path}.generation", now.get("generation", 0), "must not be decremented"))
+    if list(map(now.get, _FIXED)) != list(map(before.get, _FIXED)):
+        errs += _validate_fixed(now, before, path)
+    _validate_contents(now, path, errs)
+    return errs
+
+
+def _validate_fixed(now: Object, before: Object, path: str) -> Iterator[FieldError]:
+    for field, empty in _FIXED.items():
         value = now.get(field, empty)
         if value != before.get(field, empty):
             yield field_errors.invalid(f"{path}.{field}", value, IMMUTABLE)
-    yield from _validate_contents(now, path)
 
 
 def validate_repeated_update(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[FieldError]:
@@ -122,10 +131,9 @@ def validate_annotation(annotations: dict[str, str], path: str) -> Iterator[Fiel
 
 
 def validate_finalizer(finalizers: Sequence[str], path: str) -> Iterator[FieldError]:
-    is_cached = len(finalizers) <= MOST_CACHED
+    rule = _validate_finalizer_name if len(finalizers) <= MOST_CACHED else names.qualified_name
     for finalizer in finalizers:
-        rule = names.qualified_name
-        for err in _validate_name(rule, finalizer) if is_cached else rule(finalizer):
+        for err in rule(finalizer):
             yield field_errors.invalid(path, finalizer, err)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
@@ -138,18 +146,39 @@ def _validate_domain(finalizers: Sequence[str], path: str) -> Iterator[FieldErro
             yield field_errors.invalid(f"{path}[{index}]", finalizer, UNQUALIFIED_FINALIZER)
 
 
-def _validate_contents(metadata: Object, path: str) -> Iterator[FieldError]:
+def _validate_contents(metadata: Object, path: str, errs: list[FieldError]) -> None:
     if labels := metadata.get("labels"):
-        yield from validate_label(labels, f"{path}.labels")
+        errs += validate_label(labels, f"{path}.labels")
     if annotations := metadata.get("annotations"):
-        yield from validate_annotation(annotations, f"{path}.annotations")
+        errs += validate_annotation(annotations, f"{path}.annotations")
     if owners := metadata.get("ownerReferences"):
-        yield from _validate_owner(owners, f"{path}.ownerReferences")
+        errs += _validate_owner(owners, f"{path}.ownerReferences")
     if managed := metadata.get("managedFields"):
-        for index, entry in enumerate(managed):
-            said = (entry.get("operation"), entry.get("fieldsType"), entry.get("manager"), entry.get("subresource"))
-            if len(managed) > MOST_CACHED or _is_long(*said) or not _is_plain_entry(*said):
-                yield from _validate_managed_fields(entry, f"{path}.managedFields[{index}]")
+        for entry in managed:
+            get = entry.get
+            said = (get("operation"), get("fieldsType"), get("manager"), get("subresource"))
+            if said not in _VALID_ENTRIES:
+                errs += _validate_entries(managed, f"{path}.managedFields")
+                break
+
+
+def _validate_entries(managed: Sequence[Object], path: str) -> Iterator[FieldError]:
+    """Yield the errors of managedFields; remember the valid entries, because managers write again and again."""
+    for index, entry in enumerate(managed):
+        is_valid = True
+        for err in _validate_managed_fields(entry, f"{path}[{index}]"):
+            is_valid = False
+            yield err
+        said = tuple(map(entry.get, ("operation", "fieldsType", "manager", "subresource")))
+        if is_valid and len(managed) <= MOST_CACHED:  # Short, as manager and subresource have limits.
+            if len(_VALID_ENTRIES) >= _MOST_ENTRIES:
+                _VALID_ENTRIES.clear()
+            _VALID_ENTRIES.add(said)
+
+
+_MOST_ENTRIES = 1024
+_VALID_ENTRIES: set[tuple[str | None, ...]] = set()
+"""Operation, type, manager and subresource of valid entries of managedFields."""
 
 
 def _validate_owner(owners: Sequence[Object], path: str) -> Iterator[FieldError]:
@@ -187,18 +216,6 @@ def _validate_managed_fields(entry: Object, path: str) -> Iterator[FieldError]:
         yield field_errors.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
 
 
-def _is_long(*texts: str | None) -> bool:
-    return sum(len(text) for text in texts if text) > LONGEST
-
-
-@lru_cache(maxsize=1024)
-def _is_plain_entry(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
-    """Return whether an entry is valid. Cached, because managers write again and again."""
-    entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
-    given = {name: value for name, value in entry.items() if value is not None}
-    return next(iter(_validate_managed_fields(given, "")), None) is None
-
-
 def validate_manager(manager: str, path: str) -> Iterable[FieldError]:
     """Yield the errors of the name of a field manager (also of `fieldManager=` in a query)."""
     if manager.isascii() and manager.isprintable() and len(manager) <= MOST_MANAGER_BYTES:
@@ -216,13 +233,8 @@ def _validate_odd_manager(manager: str, path: str) -> Iterator[FieldError]:
         position += len(char.encode())
 
 
-def _validate_name(rule: NameRule, name: str) -> tuple[str, ...]:
-    return _remembered_name(rule, name) if len(name) <= LONGEST else tuple(rule(name))
-
-
-@lru_cache(maxsize=8192)
-def _remembered_name(rule: NameRule, name: str) -> tuple[str, ...]:
-    return tuple(rule(name))
+_validate_namespace = cache_short_texts(1024)(names.dns_label)
+_validate_finalizer_name = cache_short_texts(1024)(names.qualified_name)
 
 
 def _annotation_key_errors(key: str) -> tuple[str, ...]:

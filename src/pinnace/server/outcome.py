@@ -83,9 +83,7 @@ class Representations:
         self._known[place] = (resource, form)
         return form
 
-    def show(
-        self, call: Call, accepted: Accepted, entry: CachedObject, status: int
-    ) -> Outcome | Awaitable[Outcome]:
+    def show(self, call: Call, accepted: Accepted, entry: CachedObject, status: int) -> Outcome | Awaitable[Outcome]:
         """Return one object as the outcome of a write; an awaitable if a webhook may have to convert it first."""
         form = self.choose(call, accepted)
         if form.needs_preparation and (waiting := form.prepare((entry,))) is not None:

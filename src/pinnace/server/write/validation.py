@@ -19,24 +19,22 @@ def validate(call: Call, new: Object, old: Object | None) -> None:
     Raise ExceedsInlineBudget if the rules of a custom resource are better evaluated in a thread.
     """
     resource, strategy = call.resource, call.resource.strategy
-    errs: list[FieldError] = []
-    if old is not None:
-        errs.extend(validate_metadata_update(new, old))
-    errs.extend(
-        validate_metadata(
-            new,
-            namespaced=resource.namespaced,
-            qualified_finalizers=strategy.qualified_finalizers,
-            name_rule=strategy.name_rule if old is None else names.path_segment,
-            has_contents_checked=old is not None,
-        )
+    errs = [] if old is None else validate_metadata_update(new, old)
+    errs += validate_metadata(
+        new,
+        namespaced=resource.namespaced,
+        qualified_finalizers=strategy.qualified_finalizers,
+        name_rule=strategy.name_rule if old is None else names.path_segment,
+        has_contents_checked=old is not None,
     )
     if errs:
         errs = list(_repeat(call, new, old))
     if old is None:
-        errs.extend(strategy.validate(new, None))
+        errs += strategy.validate(new, None)
+    elif not call.subresource:
+        errs += strategy.validate(new, old)
     else:
-        errs.extend(_update_rule(strategy, call.subresource)(new, old))
+        errs += _subresource_rule(strategy, call.subresource)(new, old)
     if errs:
         kind = resource.kind.name if resource.custom is None else str(new.get("kind") or resource.kind.name)
         raise errors.Invalid(errs, group=resource.stored.group, kind=kind, name=call.name)
@@ -59,7 +57,7 @@ def _repeat(call: Call, new: Object, old: Object | None) -> Iterable[FieldError]
     )
 
 
-def _update_rule(strategy: Strategy, subresource: str) -> Callable[[Object, Object], Iterable[FieldError]]:
+def _subresource_rule(strategy: Strategy, subresource: str) -> Callable[[Object, Object], Iterable[FieldError]]:
     if subresource == "binding":
         return _accept
     if subresource == "status":
