@@ -67,11 +67,23 @@ class Review:
     is_dry_run: bool = False
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    audit: dict[str, str] = field(default_factory=dict)
-    """Audit annotations that the plug-ins add to the request."""
-    afterwards: list[Callable[[], None]] = field(default_factory=list)
-    """To be called once the write is stored or has come to nothing: what a gate has reserved ends then."""
+    afterwards: list[Callable[[], None]] | None = None
+    """See `call_afterwards`."""
+    _audit: dict[str, str] | None = None
     _rounds: Reinvocation | None = None
+
+    @property
+    def audit(self) -> dict[str, str]:
+        """Audit annotations that the plug-ins add to the request."""
+        if self._audit is None:
+            self._audit = {}
+        return self._audit
+
+    def call_afterwards(self, callback: Callable[[], None]) -> None:
+        """Call back once the write is stored or has come to nothing: what a plug-in has reserved ends then."""
+        if self.afterwards is None:
+            self.afterwards = []
+        self.afterwards.append(callback)
 
     @property
     def reinvocation(self) -> Reinvocation:

@@ -214,34 +214,30 @@ class Resource:
     modernize: Callable[[Object], Iterable[str]] | None = None
     """Rewrite an object in an outdated form before it is decoded; return warnings."""
 
+    # These follow from the others. They are plain attributes, because every request reads them.
+    group: str = field(init=False)
+    version: str = field(init=False)
+    prefix: str = field(init=False)
+    """The prefix of the objects' keys in the store: /registry/<group>/<plural>/<namespace>/<name>."""
+    list_kind: str = field(init=False)
+    is_converted: bool = field(init=False)
+    has_status: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        kind = self.kind
+        for name, value in (
+            ("group", kind.group),
+            ("version", kind.version),
+            ("prefix", f"/registry/{self.store_group or kind.group or 'core'}/{self.plural}/"),
+            ("list_kind", self.list_name or f"{kind.name}List"),
+            ("is_converted", self.to_stored is not _identity or self.from_stored is not _identity),
+            ("has_status", any(sub.name == "status" for sub in self.subresources)),
+        ):
+            object.__setattr__(self, name, value)
+
     @cached_property
     def schema(self) -> Schema:
         return self.schema_of()
-
-    @cached_property
-    def group(self) -> str:
-        return self.kind.group
-
-    @cached_property
-    def version(self) -> str:
-        return self.kind.version
-
-    @cached_property
-    def list_kind(self) -> str:
-        return self.list_name or f"{self.kind.name}List"
-
-    @cached_property
-    def prefix(self) -> str:
-        """The prefix of the objects' keys in the store: /registry/<group>/<plural>/<namespace>/<name>."""
-        return f"/registry/{self.store_group or self.group or 'core'}/{self.plural}/"
-
-    @cached_property
-    def is_converted(self) -> bool:
-        return self.to_stored is not _identity or self.from_stored is not _identity
-
-    @cached_property
-    def has_status(self) -> bool:
-        return any(sub.name == "status" for sub in self.subresources)
 
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)

@@ -21,28 +21,40 @@ _READS = frozenset(("get", "list"))
 class Target:
     """One request on its way through the handler."""
 
-    call: Call | None
-    """Set for a request about objects."""
-    backend: AggregatedBackend | None = None
-    """Set for a request that another API server answers."""
+    __slots__ = (
+        "action",
+        "backend",
+        "call",
+        "error",
+        "has_run",
+        "is_handed_over",
+        "is_long_running",
+        "request",
+        "segments",
+        "started",
+        "turn",
+        "user",
+    )
+
     segments: list[str]
     """The path split at slashes, set for pages."""
-    error: errors.ApiError | None = None
-    """Raised only once the user is known to be allowed the action: others may not learn what exists."""
-    turn: Turn | None = None
-    has_run = False
-    is_handed_over = False
-    """The client continues with another protocol."""
-    is_long_running = False
 
     def __init__(self, request: Request, action: Action, *, call: Call | None = None) -> None:
         self.request = request
         self.action = action
         self.call = call
+        """Set for a request about objects."""
         self.user: User = ANONYMOUS
         self.started = time.perf_counter()
-        if action.subresource in LONG_RUNNING or action.verb == "watch":
-            self.is_long_running = True
+        self.backend: AggregatedBackend | None = None
+        """Set for a request that another API server answers."""
+        self.error: errors.ApiError | None = None
+        """Raised only once the user is known to be allowed the action: others may not learn what exists."""
+        self.turn: Turn | None = None
+        self.has_run = False
+        self.is_handed_over = False
+        """The client continues with another protocol."""
+        self.is_long_running = action.verb == "watch" or action.subresource in LONG_RUNNING
 
 
 class Targets:

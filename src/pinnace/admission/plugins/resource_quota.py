@@ -98,7 +98,7 @@ class ResourceQuota:
         for account, share in charges:
             if account.charge(place, key, share):
                 self._raised.add((place, key))
-        review.afterwards.append(partial(self._recount, place, key))
+        review.call_afterwards(partial(self._recount, place, key))
 
     def _open(self, key: str, quota: Object) -> None:
         namespace = key.partition("/")[0]

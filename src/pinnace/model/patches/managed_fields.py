@@ -38,8 +38,8 @@ def after_update(live: Object | None, new: Object, ownership: Ownership, *, mana
 
     `manager` becomes the only owner of changed fields. Removed fields lose their owners.
     """
-    managed = _managed_of_request(live, new, ownership)
     metadata = new["metadata"]
+    managed = _managed_of_request(live, new, ownership) if live is not None or "managedFields" in metadata else {}
     metadata.pop("managedFields", None)
     if live is not None and not managed:
         return  # The object is not tracked: its managers were reset, or it is older than field management.

@@ -18,6 +18,9 @@ from pinnace.store.keys import SortedKeys
 _METADATA = b'"metadata":{'
 _LABELS = b'"labels":{'
 _STAMP = b'"resourceVersion":"'
+_STAMPED = _METADATA + _STAMP + b'%d",'
+_EMPTY_STAMPED = _METADATA + _STAMP + b'%d"'
+_BRACE = ord("}")
 _STAMP_SIZE = len(_STAMP) + len(b'",')
 """The bytes that a stamp adds, without the digits. Stored metadata is never empty."""
 _NO_LABELS: dict[str, str] = {}
@@ -34,9 +37,9 @@ _LARGE_EVENT = 256 << 10
 
 def stamp(value: bytes, revision: int) -> bytes:
     """Return the bytes that clients get: the stored value with its revision as resourceVersion."""
-    at = value.index(_METADATA) + len(_METADATA)
-    comma = b"" if value[at : at + 1] == b"}" else b","
-    return b'%b"resourceVersion":"%d"%b%b' % (value[:at], revision, comma, value[at:])
+    is_empty = value[value.index(_METADATA) + len(_METADATA)] == _BRACE
+    stamped = _EMPTY_STAMPED if is_empty else _STAMPED
+    return value.replace(_METADATA, stamped % revision, 1)
 
 
 def restamp(body: bytes, revision: int) -> bytes:

@@ -72,7 +72,7 @@ def read(
     A built-in kind may leave them out; a custom one may not. `is_known` says which other kinds exist.
     Raises BadRequest and UnsupportedMediaType.
     """
-    media_type = _readable_type(body, content_type)
+    media_type = JSON if content_type == JSON else _readable_type(body, content_type)
     if media_type == PROTOBUF:
         return _read_protobuf(body, kind, is_known=is_known)
     try:
@@ -365,7 +365,7 @@ def _is_within(path: str, unknown: list[str]) -> bool:
 
 def read_untyped(body: bytes, content_type: str) -> Object:
     """Read an object of any kind."""
-    media_type = _readable_type(body, content_type)
+    media_type = JSON if content_type == JSON else _readable_type(body, content_type)
     if media_type == PROTOBUF:
         return _read_delete_options(body)
     try:

@@ -44,10 +44,13 @@ class BodyDecoder:
             call.request.body,
             content_type,
             kind=kind_of(call),
-            is_known=lambda kind: self._registry.of_kind(kind) is not None,
+            is_known=self._is_known,
             is_custom=call.resource.custom is not None and kind_of(call) == call.resource.kind,
             look_for_repeats=validation != "Ignore",
         )
+
+    def _is_known(self, kind: Kind) -> bool:
+        return self._registry.of_kind(kind) is not None
 
     def object(self, call: Call) -> Object:
         """Return the object of a create or update. Raise for wrong types; drop unknown fields and warn about them."""

@@ -478,18 +478,18 @@ class Pipeline:
 def _review(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:
     operation = "DELETE" if new is None else "CREATE" if old is None else "UPDATE"
     review = Review(
-        operation=operation,
-        resource=call.resource,
-        subresource=call.subresource,
-        namespace=call.namespace,
-        name=call.name,
-        new=new,
-        old=old,
-        user=call.user,
-        verb=call.verb,
-        is_dry_run=call.is_dry_run,
-        options=options or _options(call),
-        warnings=call.warnings,
+        operation,
+        call.resource,
+        call.subresource,
+        call.namespace,
+        call.name,
+        new,
+        old,
+        call.user,
+        call.verb,
+        call.is_dry_run,
+        options or _options(call),
+        call.warnings,
     )
     if call.request.notes is not None:
         call.request.notes.admission[call.key] = review.audit
@@ -498,9 +498,9 @@ def _review(call: Call, new: Object | None, old: Object | None, options: Object 
 
 def _options(call: Call) -> Object:
     """Return the options in the query, as admission plug-ins see them."""
-    query = call.request.query
-    if not query:
+    if not call.request.raw_query:
         return {}
+    query = call.request.query
     given: Object = {name: query[name][0] for name in ("fieldManager", "fieldValidation") if query.get(name)}
     return {"dryRun": list(query["dryRun"]), **given} if query.get("dryRun") else given
 

@@ -78,6 +78,18 @@ class ServiceReservation:
         self._ports.difference_update(self.taken_ports)
 
 
+class NoReservation(ServiceReservation):
+    """The reservation of every write but those of services."""
+
+    has_objects = False
+
+    def keep(self) -> None:
+        return
+
+    def give_back(self) -> None:
+        return
+
+
 class ServiceReservations:
     """Gives services their cluster IPs and node ports. `adopt` registers the stored services at start-up."""
 
@@ -91,7 +103,7 @@ class ServiceReservations:
         self._is_following = False
         self._stored_addresses: set[str] = set()  # Of stored services, while following. The sets above are of writes.
         self._stored_ports: set[int] = set()
-        self._nothing = ServiceReservation(self._addresses, self._ports)
+        self._nothing = NoReservation(self._addresses, self._ports)
 
     def adopt(self, service: Object) -> None:
         """Register a service that was stored before this process started."""

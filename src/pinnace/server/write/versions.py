@@ -22,12 +22,14 @@ from pinnace.server.write.names import manager_of
 _COMPILED_GROUPS = frozenset(("apiextensions.k8s.io", "admissionregistration.k8s.io"))
 """Their objects have expressions and patterns, which are compiled to be checked."""
 _LONG_SOURCE = 8 << 10
+_FIRST: Object = {"kind": "", "apiVersion": "", "metadata": {}}
+"""The first fields of a stored object, in their order."""
 
 
 def is_long_write(call: Call, entry: CachedObject | None) -> bool:
     """Whether the steps of a write take long: a small patch of a large object checks all of it."""
     size = len(call.request.body) if entry is None else len(call.request.body) + len(entry.body)
-    return size > (_LONG_SOURCE if call.resource.group in _COMPILED_GROUPS else LONG_BYTES)
+    return size > _LONG_SOURCE and (size > LONG_BYTES or call.resource.group in _COMPILED_GROUPS)
 
 
 async def decode_current(entry: CachedObject, resource: Resource) -> Object:
@@ -115,12 +117,12 @@ async def is_stored_as(call: Call, entry: CachedObject, new: Object) -> bool:
 
 def encode(obj: Object, resource: Resource) -> bytes:
     """Return the stored form: kind, apiVersion and metadata first; `cache/watch_cache.py` stamps the revision in."""
-    metadata = dict(obj["metadata"])
-    metadata.pop("resourceVersion", None)
-    api_version = resource.stored.api_version if resource.custom is None else obj["apiVersion"]
-    ordered = {"kind": resource.stored.name, "apiVersion": api_version, "metadata": metadata}
-    for name, value in obj.items():
-        if name not in ordered:
-            ordered[name] = value
+    ordered = _FIRST | obj
+    ordered["kind"] = resource.stored.name
+    if resource.custom is None:
+        ordered["apiVersion"] = resource.stored.api_version
+    if "resourceVersion" in obj["metadata"]:
+        metadata = ordered["metadata"] = dict(obj["metadata"])
+        del metadata["resourceVersion"]
     # The result of orjson keeps its whole buffer, ten times its size: keep a copy that fits.
     return bytes(memoryview(orjson.dumps(ordered)))
