@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pinnace.schema.field_errors import FieldError
 CASES = orjson.loads((Path(__file__).parent / "schema_cases.json").read_bytes())
 
 
-def errors_inside(obj: dict[str, Any], path: str) -> Iterator[FieldError]:
+def errors_inside(obj: dict[str, Any], path: str) -> list[FieldError]:
     metadata = {"name": "fakename", **obj.get("metadata", {})}
     rule = names.path_segment
     return validate_metadata({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())
 RATCHETED = orjson.loads((Path(__file__).parent / "ratchet_cases.json").read_bytes())
 
 
-def errors_inside(obj: dict[str, Any], path: str) -> Iterator[FieldError]:
+def errors_inside(obj: dict[str, Any], path: str) -> list[FieldError]:
     metadata = {"name": "fakename", **obj.get("metadata", {})}
     rule = names.path_segment
     return validate_metadata({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)
