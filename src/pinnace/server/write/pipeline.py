@@ -23,6 +23,7 @@ from pinnace.server.cache.watch_cache import CachedObject, restamp, stamp
 from pinnace.server.long_work import run_beside
 from pinnace.server.request.call import Call
 from pinnace.server.write import deletion
+from pinnace.server.write.admission import review_of
 from pinnace.server.write.allocation import Reservation, Reservations
 from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.edits import Edit
@@ -208,7 +209,7 @@ class Pipeline:
                     raise call.not_found()
                 old = entry.decode()
                 deletion.check_preconditions(call.resource, old, options)
-                review = _review(call, None, old, raw_options)
+                review = review_of(call, None, old, raw_options)
                 if (waiting := self._admission.mutate(review)) is not None:
                     await waiting
                 if (waiting := self._admission.validate(review)) is not None:
@@ -231,7 +232,7 @@ class Pipeline:
         kind = below.kind if below is not None else call.resource.kind
         message["kind"], message["apiVersion"] = kind.name, kind.api_version
         message["metadata"] = message.get("metadata") or {}
-        review = _review(call, message, None, None)
+        review = review_of(call, message, None, None)
         try:
             if (waiting := self._admission.mutate(review)) is not None:
                 await waiting
@@ -284,7 +285,7 @@ class Pipeline:
             raise call.forbidden("create not allowed while custom resource definition is terminating")
 
     def _mutate(self, write: Write) -> Awaitable[None] | None:
-        write.review = _review(write.call, write.new, write.old, write.options)
+        write.review = review_of(write.call, write.new, write.old, write.options)
         return self._admission.mutate(write.review)
 
     def _validate(self, write: Write) -> Awaitable[None] | None:
@@ -473,36 +474,6 @@ class Pipeline:
         """Remove the Endpoints of a service that is gone: a new service of that name must not get them."""
         with suppress(stores.Conflict):  # It has none.
             await self._store.delete(f"{_ENDPOINTS}{call.key}", expected=None)
-
-
-def _review(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:
-    operation = "DELETE" if new is None else "CREATE" if old is None else "UPDATE"
-    review = Review(
-        operation,
-        call.resource,
-        call.subresource,
-        call.namespace,
-        call.name,
-        new,
-        old,
-        call.user,
-        call.verb,
-        call.is_dry_run,
-        options or _options(call),
-        call.warnings,
-    )
-    if call.request.notes is not None:
-        call.request.notes.admission[call.key] = review.audit
-    return review
-
-
-def _options(call: Call) -> Object:
-    """Return the options in the query, as admission plug-ins see them."""
-    if not call.request.raw_query:
-        return {}
-    query = call.request.query
-    given: Object = {name: query[name][0] for name in ("fieldManager", "fieldValidation") if query.get(name)}
-    return {"dryRun": list(query["dryRun"]), **given} if query.get("dryRun") else given
 
 
 def _dry_run_entry(value: bytes, entry: CachedObject | None, metadata: Object) -> CachedObject:
