@@ -146,6 +146,11 @@ def test_the_members_of_the_stateful_set_are_found_by_name(kubectl: Kubectl) -> 
     assert len(addresses) == 3
     found = _run(kubectl, "debug", "nslookup statefulset-service.default.svc.cluster.local")
     assert all(address in found for address in addresses.values()), found
+    # As the notes write it, with the name that /etc/resolv.conf completes, and without an image of busybox.
+    command = "run -i --tty --image busybox debug --restart=Never --rm nslookup"
+    interactive = kubectl(f"{command} statefulset-service")
+    assert all(address in interactive for address in addresses.values()), interactive
+    assert "can't resolve 'statefulset-servcice'" in kubectl.outcome(f"{command} statefulset-servcice").stdout
     member = _run(kubectl, "member", "wget -qO- http://statefulset-example-1.statefulset-service/")
     assert member == "You accessed to statefulset-example-1\n"
     kubectl("delete statefulset statefulset-example --wait=false")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinnace.node.images.host_programs import CONTAINER_PATH, MACHINE_PATH, make_programs
 from pinnace.node.images.references import Reference, parse_reference
 from pinnace.node.runtime.errors import InvalidImageName
 from pinnace.node.runtime.runtime import Image, ImageConfig
@@ -52,15 +53,24 @@ class HostImages:
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / _TABLE
+        self._directory = directory / "host-programs"
+        self._programs: Path | None = None
 
     def find(self, reference: Reference) -> Image | None:
         """The image of this machine for a name; None if the table has no such line or the program is missing."""
         if reference.digest:
             return None
         for row in (*self._user_rows(), *DEFAULT_TABLE):
-            if row.repository == reference.name and shutil.which(row.program, path=_PROGRAMS):
-                return Image(id=HOST_ID, tags=[str(reference)], config=ImageConfig(command=row.command))
+            if row.repository == reference.name and shutil.which(row.program, path=MACHINE_PATH):
+                config = ImageConfig(command=row.command, environment=(CONTAINER_PATH,))
+                return Image(id=HOST_ID, tags=[str(reference)], config=config)
         return None
+
+    def programs(self) -> Path | None:
+        """The directory of programs that this machine lacks. The first call makes it: run it in a thread."""
+        if self._programs is None:
+            self._programs = make_programs(self._directory)
+        return self._programs
 
     def config_of(self, name: str) -> ImageConfig:
         """The defaults of a container that names its image so."""
@@ -81,6 +91,3 @@ class HostImages:
             if len(words) >= 2:
                 rows.append(HostImage(parse_reference(words[0]).name, words[1], words[2:] or words[1:2]))
         return rows
-
-
-_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -54,7 +54,8 @@ class Images:
 
     async def root_of(self, image: str) -> ImageRoot:
         if image.startswith(_HOST_PREFIX) or image == HOST_ID:
-            return ImageRoot(self._host.config_of(image.removeprefix(_HOST_PREFIX)), is_host=True)
+            programs = await asyncio.to_thread(self._host.programs)
+            return ImageRoot(self._host.config_of(image.removeprefix(_HOST_PREFIX)), is_host=True, programs=programs)
         record = self._records.find(image)
         if record is None:
             raise NotThere(f"there is no image {image}")

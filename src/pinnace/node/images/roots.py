@@ -17,6 +17,8 @@ class ImageRoot:
     config: ImageConfig
     layers: Sequence[Path] = ()
     is_host: bool = False
+    programs: Path | None = None
+    """A directory with programs that the machine itself lacks."""
 
 
 class ImageRoots(Protocol):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinnace.node.images.host_programs import PLACE
 from pinnace.node.images.roots import ImageRoot
 from pinnace.node.runtime.embedded.file_trees import remove_files
 from pinnace.node.runtime.embedded.mapped_root import MappedWorkFailed, has_mapped_root, run_as_mapped_root
@@ -52,7 +53,7 @@ def plan_root(directory: Path, image: ImageRoot, *, has_overlay: bool) -> RootPl
     root = directory / "root"
     root.mkdir(mode=0o755)
     if image.is_host:
-        return _plan_host(directory, root, has_overlay=has_overlay)
+        return _plan_host(directory, root, image.programs, has_overlay=has_overlay)
     if has_overlay and image.layers:
         above = os.path.commonpath([layer.parent for layer in image.layers])
         lower = ":".join(_escape(os.path.relpath(layer, above)) for layer in image.layers)
@@ -128,7 +129,7 @@ def _overlay(directory: Path, lower: str, at: str = "") -> Overlay:
     return Overlay(lower, _escape(str(upper)), _escape(str(work)), at)
 
 
-def _plan_host(directory: Path, root: Path, *, has_overlay: bool) -> RootPlan:
+def _plan_host(directory: Path, root: Path, programs: Path | None, *, has_overlay: bool) -> RootPlan:
     overlays, binds = [], []
     for name, mode in _EMPTY_DIRECTORIES.items():
         (root / name).mkdir(exist_ok=True)
@@ -144,6 +145,9 @@ def _plan_host(directory: Path, root: Path, *, has_overlay: bool) -> RootPlan:
                 overlays.append(_overlay(directory, _escape(str(source)), name))
             else:
                 binds.append((str(source), name))
+    if programs is not None:
+        (root / PLACE).mkdir(mode=0o755)
+        binds.append((str(programs), PLACE))
     return RootPlan(str(root), "/", overlays, binds)
 
 
