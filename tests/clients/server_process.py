@@ -13,7 +13,7 @@ from pathlib import Path
 import pinnace
 
 START_SECONDS = 30.0
-STOP_SECONDS = 10.0
+STOP_SECONDS = 60.0
 _GLANCE_SECONDS = 0.01
 
 
