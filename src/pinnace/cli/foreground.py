@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinnace import __version__
-from pinnace.auth.authentication.tokens import TokenFileError
-from pinnace.auth.certificates.authority import CertificateError
-from pinnace.auth.remote import RemoteConfigError
 from pinnace.cli import STARTED
 from pinnace.cli.control import StartCluster, control_error, controlled_cluster
 from pinnace.cli.failure import fail
@@ -24,34 +21,20 @@ from pinnace.cli.simulation_flags import simulation_error
 from pinnace.cli.stop_signals import StartStopped, StopSignals
 from pinnace.client.kubeconfig import access_of
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.event_loop import allow_many_connections, loop_factory
 from pinnace.cluster.health.memory_trim import share_arena
 from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
-from pinnace.cluster.request.admission import AdmissionPluginError
-from pinnace.cluster.request.security import AuthorizationModeError
 from pinnace.cluster.settings import Settings
+from pinnace.cluster.startup_errors import STARTUP_ERRORS
 from pinnace.kinds.definitions import NoDefinitions
 from pinnace.node.simulated.stages import InvalidStage, InvalidUsage
-from pinnace.server.audit.policy import AuditPolicyError
-from pinnace.store.store import StoreError
 
 if TYPE_CHECKING:
     from pinnace.sdk.extension import Extension
 
 COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: Python's default thresholds cost a write 7 % more."""
-
-_UNUSABLE = (
-    CertificateError,
-    TokenFileError,
-    RemoteConfigError,
-    AuditPolicyError,
-    BootstrapError,
-    AuthorizationModeError,
-    AdmissionPluginError,
-)
 
 
 def run_cluster(
@@ -102,7 +85,7 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
             runner.run(serving)
     except StartStopped:
         return
-    except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, InvalidUsage, OSError) as error:
+    except (*STARTUP_ERRORS, KubeconfigWriteError, NoDefinitions, InvalidStage, InvalidUsage) as error:
         fail(error)
 
 

@@ -6,8 +6,11 @@ connection.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
+
+_CHUNK = 65536
 
 
 class ByteReader(Protocol):
@@ -48,3 +51,26 @@ class ProxyResponse(Protocol):
         """Yield the body as it arrives. Raise OSError if the connection is lost."""
 
     def close(self) -> None: ...
+
+
+async def relay(outside: Duplex, inside: Duplex) -> None:
+    """Copy both directions between two connections until both have ended, then close them."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_copy(outside.reader, inside.writer))
+            group.create_task(_copy(inside.reader, outside.writer))
+    finally:
+        outside.writer.close()
+        inside.writer.close()
+
+
+async def _copy(source: ByteReader, target: ByteWriter) -> None:
+    try:
+        while data := await source.read(_CHUNK):
+            target.write(data)
+            await target.drain()
+        target.write_eof()
+    except NotImplementedError:
+        pass  # It cannot be half closed: the end of the other direction closes it.
+    except (ConnectionError, RuntimeError):  # A transport that is closing raises RuntimeError.
+        target.close()  # So that the other direction ends, too.

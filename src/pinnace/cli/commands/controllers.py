@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, ensure_certificates
-from pinnace.cli.failure import fail
+from pinnace.cli.failure import fail, fail_unauthorized
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
@@ -69,7 +69,7 @@ def controllers(
         files = _files(certificates) if certificates is not None else None
         asyncio.run(_run(access, names, files, leads=leader_elect, uses_accounts=use_service_account_credentials))
     except errors.Unauthorized as rejected:
-        fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
+        fail_unauthorized(rejected)
     except (
         UnknownController,
         CertificateError,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pinnace.cli.failure import fail
+from pinnace.cli.failure import fail, fail_unauthorized
 from pinnace.cli.file_watch import Saves
 from pinnace.cli.flags import OperatorFile, OperatorModule
 from pinnace.cli.operator_files import NoOperator, target_of
@@ -118,7 +118,7 @@ def run(
     except errors.Forbidden as denied:
         fail(missing_permission(denied) or denied)
     except errors.Unauthorized as rejected:
-        fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
+        fail_unauthorized(rejected)
     except (
         NoOperator,
         NotStructural,

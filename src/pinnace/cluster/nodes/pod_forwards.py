@@ -7,20 +7,18 @@ node connects from within the pod.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from typing import TYPE_CHECKING, Protocol
 
 from pinnace.model import errors
+from pinnace.model.byte_streams import Duplex, relay
 from pinnace.model.tasks import Tasks
 
 if TYPE_CHECKING:  # Loaded with the first forward: most clusters have none.
-    from pinnace.model.byte_streams import ByteReader, ByteWriter
     from pinnace.model.node_connections import NodeConnection, PodAddress
 
 _LOOPBACK = "127.0.0.1"
 _MOST_FORWARDS = 200
-_CHUNK = 65536
 
 
 class OwnNodes(Protocol):
@@ -78,19 +76,4 @@ async def _forward(client: socket.socket, connection: NodeConnection, pod: PodAd
     except OSError:
         writer.transport.abort()
         return
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_copy(reader, inside.writer))
-            group.create_task(_copy(inside.reader, writer))
-    finally:
-        writer.close()
-        inside.writer.close()
-
-
-async def _copy(source: ByteReader, target: ByteWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await source.read(_CHUNK):
-            target.write(data)
-            await target.drain()
-    with contextlib.suppress(ConnectionError, NotImplementedError, RuntimeError):
-        target.write_eof()
+    await relay(Duplex(reader, writer), inside)

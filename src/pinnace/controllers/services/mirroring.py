@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 
 from pinnace.client.client import Client
@@ -13,6 +12,7 @@ from pinnace.controllers.services.endpoint_slices import BY_SERVICE, SLICE, serv
 from pinnace.controllers.services.endpoints import ENDPOINTS
 from pinnace.controllers.services.packing import MANAGED_BY, SERVICE_NAME, identity_of, ports_in
 from pinnace.controllers.services.selection import SERVICE, selector_of
+from pinnace.kinds.validation.addresses import is_address
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller
@@ -90,7 +90,7 @@ class SliceMirroring:
                 for address in subset.get(field) or ():
                     if added >= MOST:
                         skipped += 1
-                    elif not _is_address(address.get("ip", "")):
+                    elif not is_address(address.get("ip", "")):
                         invalid += 1
                     else:
                         added += 1
@@ -135,14 +135,6 @@ def _is_mirrored(endpoints: Object) -> bool:
     metadata = endpoints["metadata"]
     is_skipped = (metadata.get("labels") or {}).get(_SKIP) == "true"
     return not is_skipped and _LEADER not in (metadata.get("annotations") or {})
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _endpoint(address: Object, is_ready: bool) -> Object:

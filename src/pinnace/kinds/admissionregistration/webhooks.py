@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pinnace.kinds.admissionregistration.expressions import validate_hook_condition
-from pinnace.kinds.validation.fields import find_repeats, validate_choice, validate_name
+from pinnace.kinds.validation.fields import validate_choice, validate_name
+from pinnace.kinds.validation.review_versions import REVIEW_VERSIONS, validate_review_versions
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
 from pinnace.model.objects import Object
@@ -23,7 +24,6 @@ SCOPES = ("*", "Cluster", "Namespaced")
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
-REVIEW_VERSIONS = ("v1", "v1beta1")
 MAX_MATCH_CONDITIONS = 64
 URL_FORM = "; desired format: https://host[/path]"
 
@@ -75,7 +75,10 @@ def _validate_configuration(
             place = f"{path}.matchConditions"
             yield from validate_match_condition(hook.get("matchConditions") or [], place, validate_hook_condition)
         versions = hook.get("admissionReviewVersions") or []
-        yield from _validate_review_version(versions, f"{path}.admissionReviewVersions", must_be_known=known_versions)
+        detail = f"must specify one of {', '.join(REVIEW_VERSIONS)}"
+        yield from validate_review_versions(
+            versions, f"{path}.admissionReviewVersions", detail=detail, must_be_known=known_versions
+        )
         if name and name in seen and len(set(names_before)) == len(names_before) and not is_v1beta1:
             yield duplicate(f"{path}.name", name)
         seen.add(name)
@@ -113,20 +116,6 @@ def _validate_qualified_hook_name(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, ",".join(errs))
     elif name.count(".") < 2:
         yield invalid(path, name, "should be a domain with at least three segments separated by dots")
-
-
-def _validate_review_version(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[FieldError]:
-    if not versions:
-        yield required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")
-        return
-    repeated = find_repeats(versions)
-    for i, version in enumerate(versions):
-        if repeated[i]:
-            yield invalid(f"{path}[{i}]", version, "duplicate version")
-        else:
-            yield from validate_name(version, names.dns1035_label, f"{path}[{i}]")
-    if must_be_known and not any(version in REVIEW_VERSIONS for version in versions):
-        yield invalid(path, list(versions), f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
 
 
 def validate_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:

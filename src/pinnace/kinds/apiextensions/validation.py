@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pinnace.kinds.admissionregistration import webhooks
 from pinnace.kinds.apiextensions.breaking_changes import breaks_between, compatibility_errors
 from pinnace.kinds.apiextensions.versions import Raw, is_old, mentions, schema_of, validate_versions, was_stored
-from pinnace.kinds.validation.fields import find_repeats, validate_choice, validate_immutable
+from pinnace.kinds.validation.fields import validate_choice, validate_immutable
+from pinnace.kinds.validation.review_versions import REVIEW_VERSIONS, validate_review_versions
 from pinnace.model import names
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
@@ -185,29 +186,11 @@ def _validate_conversion(conversion: Raw, before: Raw) -> Iterator[FieldError]:
     else:
         yield from webhooks.validate_endpoint(client, f"{path}.webhookClientConfig")
     known = (before.get("webhook") or {}).get("conversionReviewVersions")
-    yield from _validate_review_version(
+    yield from validate_review_versions(
         (webhook or {}).get("conversionReviewVersions") or [],
         f"{path}.conversionReviewVersions",
-        must_be_known=not known or bool(_REVIEW_VERSIONS & set(known)),
+        must_be_known=not known or not set(known).isdisjoint(REVIEW_VERSIONS),
     )
-
-
-_REVIEW_VERSIONS = frozenset(("v1", "v1beta1"))
-
-
-def _validate_review_version(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[FieldError]:
-    if not versions:
-        yield required(path)
-        return
-    repeated = find_repeats(versions)
-    for i, version in enumerate(versions):
-        if repeated[i]:
-            yield invalid(f"{path}[{i}]", version, "duplicate version")
-        else:
-            for err in names.dns1035_label(version):
-                yield invalid(f"{path}[{i}]", version, err)
-    if must_be_known and not _REVIEW_VERSIONS & set(versions):
-        yield invalid(path, list(versions), f"must include at least one of {', '.join(sorted(_REVIEW_VERSIONS))}")
 
 
 def _validate_resource_name(said: Raw, path: str) -> Iterator[FieldError]:

@@ -137,6 +137,15 @@ def cidr_warnings(text: str, path: str) -> Iterator[str]:
         yield f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{network}")'
 
 
+def is_address(text: str) -> bool:
+    """Return whether the text is an IP address in its standard form, with or without a zone."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_ipv6(text: str) -> bool:
     address = sloppy_ip(text)
     return address is not None and address.version == 6

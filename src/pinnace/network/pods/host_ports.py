@@ -8,12 +8,11 @@ network of the node, where other pods and those with hostNetwork reach it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.model.byte_streams import Duplex, relay
 from pinnace.model.tasks import Tasks
 from pinnace.network.pods.datagrams import ConnectDatagrams, DatagramForward
 from pinnace.network.sockets import HostSockets, Sockets, open_listener
@@ -104,18 +103,4 @@ async def _forward(outside: Duplex, connect: Connect, port: int) -> None:
     except OSError:
         outside.writer.close()
         return
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_copy(outside.reader, inside.writer))
-            group.create_task(_copy(inside.reader, outside.writer))
-    finally:
-        outside.writer.close()
-        inside.writer.close()
-
-
-async def _copy(source: ByteReader, target: ByteWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await source.read(_CHUNK):
-            target.write(data)
-            await target.drain()
-        target.write_eof()
+    await relay(outside, inside)

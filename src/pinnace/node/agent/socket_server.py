@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter
+from pinnace.model.byte_streams import Duplex, relay
 from pinnace.model.node_connections import (
     CommandStreams,
     ContainerLogOptions,
@@ -154,13 +154,7 @@ class AgentSocket:
         call.send({})
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=os.dup(file.fd)))
         file.close()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_copy(reader, inside.writer))
-                group.create_task(_copy(inside.reader, writer))
-        finally:
-            writer.close()
-            inside.writer.close()
+        await relay(Duplex(reader, writer), inside)
 
 
 async def _listen(call: CallSocket, sizes: asyncio.Queue[TerminalSize]) -> None:
@@ -175,13 +169,3 @@ async def _listen(call: CallSocket, sizes: asyncio.Queue[TerminalSize]) -> None:
 async def _iterate(sizes: asyncio.Queue[TerminalSize]) -> AsyncIterator[TerminalSize]:
     while True:
         yield await sizes.get()
-
-
-async def _copy(source: ByteReader, target: ByteWriter) -> None:
-    try:
-        while data := await source.read(_CHUNK):
-            target.write(data)
-            await target.drain()
-        target.write_eof()
-    except ConnectionError:
-        target.close()

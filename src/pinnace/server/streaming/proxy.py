@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from pinnace.kinds.validation.addresses import is_address
 from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Object
@@ -74,7 +75,7 @@ def redirect_to_slash(call: Call) -> Response | None:
 async def check_reachable(host: str) -> None:
     """Raise BadRequest for loopback and link-local addresses: they would bypass the cluster's access control."""
     try:
-        addresses = {host} if _is_address(host) else {one[4][0] for one in await _resolve(host)}
+        addresses = {host} if is_address(host) else {one[4][0] for one in await _resolve(host)}
     except OSError as error:
         raise errors.BadRequest(f"lookup {host}: {error}") from None
     if not addresses or not all(_is_global(str(address)) for address in addresses):
@@ -83,14 +84,6 @@ async def check_reachable(host: str) -> None:
 
 async def _resolve(host: str) -> Sequence[tuple[Any, ...]]:
     return await asyncio.get_running_loop().getaddrinfo(host, None) if host else ()
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_global(address: str) -> bool:

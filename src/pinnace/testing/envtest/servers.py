@@ -15,15 +15,9 @@ from typing import Any
 
 import orjson
 
-from pinnace.auth.authentication.tokens import TokenFileError
-from pinnace.auth.certificates.authority import CertificateError
-from pinnace.auth.remote import RemoteConfigError
-from pinnace.cluster.bootstrap.creation import BootstrapError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.event_loop import loop_factory
-from pinnace.cluster.request.admission import AdmissionPluginError
-from pinnace.cluster.request.security import AuthorizationModeError
-from pinnace.server.audit.policy import AuditPolicyError
+from pinnace.cluster.startup_errors import STARTUP_ERRORS
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Record, StoreError
 from pinnace.testing.envtest.flags import KUBE_APISERVER, FlagError, parse
@@ -32,18 +26,7 @@ from pinnace.testing.envtest.settings import settings_of
 log = logging.getLogger(__name__)
 
 _FILE = "pinnace.jsonl"
-_REFUSED = (
-    FlagError,
-    CertificateError,
-    TokenFileError,
-    RemoteConfigError,
-    AuditPolicyError,
-    BootstrapError,
-    AuthorizationModeError,
-    AdmissionPluginError,
-    StoreError,
-    OSError,
-)
+_REFUSED = (FlagError, *STARTUP_ERRORS)
 
 
 class Stores:
