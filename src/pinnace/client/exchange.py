@@ -92,7 +92,7 @@ class Exchange:
         return answer.body
 
     async def write_many(self, method: str, target: str, objects: list[Object]) -> list[errors.ApiError | None] | None:
-        """Create, patch or delete objects at once where the transport can; None if each needs its own request."""
+        """Create, change or delete objects at once where the transport can; None if each needs its own request."""
         batches = batch_transport(self.transport)
         if self.limiter is not None or batches is None:
             return None

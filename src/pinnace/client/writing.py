@@ -100,6 +100,16 @@ class Writing(Addressing):
         """
         return await self._write_many("PATCH", kind, patches, namespace, subresource)
 
+    async def update_many(
+        self, kind: KindLike, objects: Sequence[Object], *, namespace: str, subresource: str = ""
+    ) -> list[errors.ApiError | None] | None:
+        """Replace objects of one namespace at once; return the error of each, or None.
+
+        Each has the resourceVersion at which it was read. As `create_many`, only a server in this process can do that,
+        and it does not check the types of fields.
+        """
+        return await self._write_many("PUT", kind, objects, namespace, subresource)
+
     async def delete_many(
         self, kind: KindLike, names: Mapping[str, str], *, namespace: str
     ) -> list[errors.ApiError | None] | None:
@@ -115,7 +125,7 @@ class Writing(Addressing):
     ) -> list[errors.ApiError | None] | None:
         served = await self.kinds.find(kind)
         path = self._path(served, objects[0]["metadata"]["name"], namespace, subresource)
-        options = self._options("", dry_run=False) if method == "PATCH" else {}
+        options = {} if method == "DELETE" else self._options("", dry_run=False)
         return await self._exchange.write_many(method, target_of(path, options), list(objects))
 
     @overload

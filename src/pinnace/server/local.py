@@ -77,7 +77,7 @@ class LocalApi:
     async def write_many(
         self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
     ) -> list[ApiError | None] | None:
-        """Create (POST), patch (PATCH) or delete (DELETE) objects; return their errors.
+        """Create (POST), replace (PUT), patch (PATCH) or delete (DELETE) objects; return their errors.
 
         Return None if each needs its own request. Their names are their own; `target` has that of the first, unless
         they are created in a collection. The caller gives the objects away.

@@ -71,7 +71,7 @@ class Targets:
         if route is None:
             return None
         action = route[1]
-        if action.verb not in _READS or action.subresource:
+        if action.verb not in _READS or (action.subresource and action.subresource != "scale"):
             return None
         if action.group and self._aggregated.find(action.group, action.version) is not None:
             return None

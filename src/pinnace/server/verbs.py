@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from pinnace.model import errors
 from pinnace.model.eager_coroutines import run_together
@@ -94,6 +94,12 @@ class Verbs:
             "delete": self._delete,
             "deletecollection": self._delete_collection,
         }
+        self._writes: dict[str, Callable[[Call, Object], Coroutine[Any, Any, None]]] = {
+            "create": self._create_one,
+            "update": self._update_one,
+            "patch": self._patch_one,
+            "delete": self._delete_one,
+        }
 
     def run(self, call: Call) -> Awaitable[Outcome | Answer]:
         """Run the verb of a call."""
@@ -108,6 +114,8 @@ class Verbs:
         raw_query = call.request.raw_query
         if raw_query and ("resourceVersion" in raw_query or "continue" in raw_query or has_long_query(call)):
             return None
+        if call.subresource:  # A scale: the routes of other subresources are not known to reads.
+            return self._subresources.scales.show_at_once(call, self._reader.cached_object(call))
         accepted = self._representations.accepted(call)
         form = self._representations.choose(call, accepted)
         if form.needs_preparation:
@@ -181,14 +189,14 @@ class Verbs:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def write_many(self, call: Call, objects: list[Object]) -> list[errors.ApiError | None]:
-        """Create, patch or delete several objects as one call would one; return their errors.
+        """Create, replace, patch or delete several objects as one call would one; return their errors.
 
         The store commits them together. They come from this process, are not decoded by a schema, and each has a name.
         A call to pods/binding binds pods. Patches are strategic merge patches, in which parts of this process send no
-        field of a wrong type. To delete an object, its name and uid are enough.
+        field of a wrong type. An object that replaces another has its resourceVersion. To delete an object, its name
+        and uid are enough.
         """
-        writes = {"create": self._create_one, "patch": self._patch_one, "delete": self._delete_one}
-        write = writes[call.verb]
+        write = self._writes[call.verb]
         outcomes = await run_together(
             write(
                 Call(call.verb, call.resource, call.namespace, name, call.subresource, "", call.request, call.user), obj
@@ -204,6 +212,11 @@ class Verbs:
         else:
             match_namespace(call, obj["metadata"])
             await self._pipeline.write(call, edits.creation(obj))
+
+    async def _update_one(self, call: Call, obj: Object) -> None:
+        match_namespace(call, obj["metadata"])
+        # A second attempt, after a lost race, ends with a conflict: it reads no more than the resourceVersion.
+        await self._pipeline.write(call, edits.replacement(call, lambda: obj))
 
     async def _patch_one(self, call: Call, patch: Object) -> None:
         edit = edits.CopyingEdit(edits.patch(call, edits.STRATEGIC_PATCH, patch, edits.separate))

@@ -19,7 +19,7 @@ from pinnace.testing.watch_faults import WatchStream
 
 BOOKKEEPING = b"x-pinnace-bookkeeping"
 """The header of requests by which a test waits for its cluster: no fault happens to them."""
-_BATCH_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_BATCH_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 is_bookkeeping: ContextVar[bool] = ContextVar("is_bookkeeping", default=False)
 
 

@@ -190,6 +190,7 @@ class MultiplexedGroup:
     """One group version of the multiplexer, in the place of an aggregated server."""
 
     unavailable_reason = ""
+    is_local = False
     openapi_url = ""
 
     def __init__(self, multiplexer: MetricsMultiplexer, group: str, version: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
+import orjson
 
 from pinnace.model.objects import Object
 from pinnace.server.cache.watch_cache import CachedObject
@@ -44,26 +47,31 @@ _decode_pod = msgspec.json.Decoder(_Pod).decode
 _decode_node = msgspec.json.Decoder(_Node).decode
 
 
+class MeasuredPod(NamedTuple):
+    """The fields of one version of a pod that decide its usage. They are shared: readers do not change them."""
+
+    entry: CachedObject
+    object: Object
+    """Metadata, nodeName, containers with their resources, and the phase."""
+    node: str
+    """The node that it runs on; empty unless it runs."""
+    head: bytes
+    """The fields of its metadata that its PodMetrics have too, encoded, without the brace at the end."""
+
+
 class MeasuredPods:
-    """The fields of pods, and of their nodes, that decide their usage. They are shared: readers do not change them."""
+    """The fields of pods, and of their nodes, that decide their usage."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, tuple[CachedObject, Object]] = {}
+        self._pods: dict[str, MeasuredPod] = {}
         self._nodes: dict[str, tuple[CachedObject, Object]] = {}
 
-    def pod(self, key: str, entry: CachedObject) -> Object:
-        """Return metadata, nodeName, containers with their resources, and the phase of a pod."""
+    def pod(self, key: str, entry: CachedObject) -> MeasuredPod:
+        """Return the pod of a cached object."""
         known = self._pods.get(key)
-        if known is None or known[0] is not entry:
-            found = _decode_pod(entry.body)
-            containers = [{"name": one.name, "resources": one.resources} for one in found.spec.containers or ()]
-            pod = {
-                "metadata": _metadata(found.metadata),
-                "spec": {"nodeName": found.spec.nodeName, "containers": containers},
-                "status": {"phase": found.status.phase},
-            }
-            known = self._pods[key] = (entry, pod)
-        return known[1]
+        if known is None or known.entry is not entry:
+            known = self._pods[key] = _measured_pod(entry)
+        return known
 
     def node(self, key: str, entry: CachedObject) -> Object:
         """Return the metadata of a node."""
@@ -78,6 +86,24 @@ class MeasuredPods:
             self._pods.clear()
         if len(self._nodes) > 2 * nodes + 64:
             self._nodes.clear()
+
+
+def _measured_pod(entry: CachedObject) -> MeasuredPod:
+    found = _decode_pod(entry.body)
+    containers = [{"name": one.name, "resources": one.resources} for one in found.spec.containers or ()]
+    pod = {
+        "metadata": _metadata(found.metadata),
+        "spec": {"nodeName": found.spec.nodeName, "containers": containers},
+        "status": {"phase": found.status.phase},
+    }
+    node = found.spec.nodeName if found.status.phase == "Running" else ""
+    return MeasuredPod(entry, pod, node, orjson.dumps(shared_metadata(pod))[:-1])
+
+
+def shared_metadata(about: Object) -> Object:
+    """Return the metadata that the metrics of an object share with it."""
+    known = about["metadata"]
+    return {name: known[name] for name in ("name", "namespace", "labels") if known.get(name)}
 
 
 def _metadata(found: _Metadata) -> Object:

@@ -5,7 +5,6 @@ An APIService v1beta1.metrics.k8s.io with a service, such as that of metrics-ser
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
@@ -14,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 
 from pinnace.cluster.extensions.local_answers import LocalAnswer
-from pinnace.cluster.metrics.measured_pods import MeasuredPods
+from pinnace.cluster.metrics.measured_pods import MeasuredPod, MeasuredPods, shared_metadata
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.model import errors, quantity
 from pinnace.model.byte_streams import Duplex
@@ -32,6 +31,8 @@ USAGE = "kwok.x-k8s.io/usage-"
 _API_VERSION = f"{GROUP}/{VERSION}"
 _PODS, _NODES = "/registry/core/pods/", "/registry/core/nodes/"
 _WINDOW = "15s"
+_POD_HEAD = b'{"kind":"PodMetrics","apiVersion":"%b","metadata":' % _API_VERSION.encode()
+_NODE_HEAD = _POD_HEAD.replace(b"PodMetrics", b"NodeMetrics")
 _IDLE = {"cpu": quantity.parse("1m"), "memory": quantity.parse("1Mi")}
 _FIELDS = ("metadata.name", "metadata.namespace")
 
@@ -80,6 +81,7 @@ class ResourceMetrics:
     group, version = GROUP, VERSION
     name = f"{VERSION}.{GROUP}"
     unavailable_reason = ""
+    is_local = True
     openapi_url = ""
     resources: Sequence[Object] = (
         {"name": "nodes", "singularName": "", "namespaced": False, "kind": "NodeMetrics", "verbs": ["get", "list"]},
@@ -114,42 +116,39 @@ class ResourceMetrics:
             if method not in ("GET", "HEAD"):
                 raise errors.MethodNotAllowed(method.lower(), group=GROUP, plural=path[-1])
             if path != [""]:
-                await asyncio.gather(*(source.refresh() for source in self._sources))
-            self._objects.prune(len(self._fanout.cache(_PODS).entries), len(self._fanout.cache(_NODES).entries))
+                for source in self._sources:
+                    await source.refresh()
+                self._objects.prune(len(self._fanout.cache(_PODS).entries), len(self._fanout.cache(_NODES).entries))
             found = self._answer(path, {name: values[0] for name, values in parse_qs(parts.query).items()})
         except errors.ApiError as error:
             return LocalAnswer(error.code, orjson.dumps(error.status))
-        return LocalAnswer(200, orjson.dumps(found))
+        return LocalAnswer(200, found)
 
-    def _answer(self, path: Sequence[str], query: Mapping[str, str]) -> Object:
+    def _answer(self, path: Sequence[str], query: Mapping[str, str]) -> bytes:
         if "watch" in query:
             raise errors.MethodNotAllowed("watch", group=GROUP, plural=path[-1])
         labels = label_selector(query.get("labelSelector", ""))
         fields = field_selector(query.get("fieldSelector", ""))
         match path:
             case [""]:
-                return {
-                    "kind": "APIResourceList",
-                    "apiVersion": "v1",
-                    "groupVersion": _API_VERSION,
-                    "resources": self.resources,
-                }
+                page = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": _API_VERSION}
+                return orjson.dumps({**page, "resources": self.resources})
             case ["nodes"]:
-                return _list("NodeMetricsList", self._nodes(labels, fields))
+                return _list(b"NodeMetricsList", self._nodes(labels, fields))
             case ["nodes", name]:
                 return _one(self._nodes(labels, fields, only=name), "nodes", name)
             case ["pods"]:
-                return _list("PodMetricsList", self._pods("", labels, fields))
+                return _list(b"PodMetricsList", self._pods("", labels, fields))
             case ["namespaces", namespace, "pods"]:
-                return _list("PodMetricsList", self._pods(namespace, labels, fields))
+                return _list(b"PodMetricsList", self._pods(namespace, labels, fields))
             case ["namespaces", namespace, "pods", name]:
                 return _one(self._pods(namespace, labels, fields, only=name), "pods", f"{namespace}/{name}")
         raise errors.NoSuchPath
 
-    def _pods(
-        self, namespace: str, labels: LabelSelector, fields: FieldSelector, *, only: str = ""
-    ) -> Iterable[Object]:
-        cache, now = self._fanout.cache(_PODS), to_rfc3339(self._clock.now())
+    def _pods(self, namespace: str, labels: LabelSelector, fields: FieldSelector, *, only: str = "") -> Iterable[bytes]:
+        """Yield encoded PodMetrics, put together from parts: a round of autoscalers reads those of all pods."""
+        cache, nodes = self._fanout.cache(_PODS), self._fanout.cache(_NODES).entries
+        times = _times(to_rfc3339(self._clock.now()))
         equalities = labels.equalities()
         if only:
             keys = [f"{namespace}/{only}"]
@@ -162,21 +161,21 @@ class ResourceMetrics:
             if entry is None or not _is_selected(entry, key, labels, fields):
                 continue
             pod = self._objects.pod(key, entry)
-            usage = self._usage_of(pod)
+            usage = self._usage_of(pod, nodes)
             if usage is not None:
-                containers = [{"name": name, "usage": _texts(used)} for name, used in usage.items()]
-                yield {**_head("PodMetrics", pod, now), "containers": containers}
+                containers = orjson.dumps([{"name": name, "usage": _texts(used)} for name, used in usage.items()])
+                yield b'%b%b%b,"containers":%b}' % (_POD_HEAD, pod.head, times, containers)
 
-    def _nodes(self, labels: LabelSelector, fields: FieldSelector, *, only: str = "") -> Iterable[Object]:
+    def _nodes(self, labels: LabelSelector, fields: FieldSelector, *, only: str = "") -> Iterable[bytes]:
         totals: dict[str, dict[str, Quantity]] = {}
-        now = to_rfc3339(self._clock.now())
+        times = _times(to_rfc3339(self._clock.now()))
+        entries = self._fanout.cache(_NODES).entries
         for key, entry in self._fanout.cache(_PODS).entries.items():
             pod = self._objects.pod(key, entry)
-            for used in (self._usage_of(pod) or {}).values():
-                total = totals.setdefault(pod["spec"]["nodeName"], {})
+            for used in (self._usage_of(pod, entries) or {}).values():
+                total = totals.setdefault(pod.node, {})
                 for resource, amount in used.items():
                     total[resource] = total[resource] + amount if resource in total else amount
-        entries = self._fanout.cache(_NODES).entries
         for key in [only] if only else sorted(entries):
             found = entries.get(key)
             if found is None or not _is_selected(found, key, labels, fields):
@@ -184,14 +183,20 @@ class ResourceMetrics:
             node = found.decode()
             measured = next((own for one in self._sources if (own := one.node_usage_of(node)) is not None), None)
             if measured is not None or key in totals or MARK in (node["metadata"].get("annotations") or {}):
-                yield {**_head("NodeMetrics", node, now), "usage": _texts(measured or totals.get(key, _IDLE))}
+                head = orjson.dumps(shared_metadata(node))[:-1]
+                usage = orjson.dumps(_texts(measured or totals.get(key, _IDLE)))
+                yield b'%b%b%b,"usage":%b}' % (_NODE_HEAD, head, times, usage)
 
-    def _usage_of(self, pod: Object) -> ContainerUsages | None:
-        entry = self._fanout.cache(_NODES).entries.get(pod["spec"].get("nodeName") or "")
-        if entry is None or (pod.get("status") or {}).get("phase") != "Running":
+    def _usage_of(self, pod: MeasuredPod, nodes: Mapping[str, CachedObject]) -> ContainerUsages | None:
+        entry = nodes.get(pod.node)
+        if entry is None:
             return None
-        node = self._objects.node(pod["spec"]["nodeName"], entry)
-        return next((found for one in self._sources if (found := one.usage_of(pod, node)) is not None), None)
+        node = self._objects.node(pod.node, entry)
+        for source in self._sources:
+            found = source.usage_of(pod.object, node)
+            if found is not None:
+                return found
+        return None
 
 
 def add_usage_source(api_services: ApiServices, fanout: Fanout, clock: Clock, source: UsageSource) -> None:
@@ -203,33 +208,33 @@ def add_usage_source(api_services: ApiServices, fanout: Fanout, clock: Clock, so
     metrics.add_source(source)
 
 
-def _head(kind: str, about: Object, now: str) -> Object:
-    known = about["metadata"]
-    metadata = {name: known[name] for name in ("name", "namespace", "labels") if known.get(name)}
-    metadata["creationTimestamp"] = now
-    return {
-        "kind": kind,
-        "apiVersion": _API_VERSION,
-        "metadata": metadata,
-        "timestamp": now,
-        "window": _WINDOW,
-    }
+def _times(now: str) -> bytes:
+    """Return the encoded fields of PodMetrics and NodeMetrics from the last of their metadata to the window."""
+    return f',"creationTimestamp":"{now}"}},"timestamp":"{now}","window":"{_WINDOW}"'.encode()
 
 
 def _is_selected(entry: CachedObject, key: str, labels: LabelSelector, fields: FieldSelector) -> bool:
+    if not labels.matches(entry.labels):
+        return False
+    if not fields.requirements:
+        return True
     namespace, _, name = key.rpartition("/")
     values = dict(zip(_FIELDS, (name, namespace), strict=True))
-    return labels.matches(entry.labels) and fields.matches(lambda field: values.get(field, ""))
+    return fields.matches(lambda field: values.get(field, ""))
 
 
-def _one(found: Iterable[Object], plural: str, name: str) -> Object:
+def _one(found: Iterable[bytes], plural: str, name: str) -> bytes:
     for one in found:
         return one
     raise errors.NotFound(group=GROUP, plural=plural, name=name)
 
 
-def _list(kind: str, items: Iterable[Object]) -> Object:
-    return {"kind": kind, "apiVersion": _API_VERSION, "metadata": {}, "items": list(items)}
+def _list(kind: bytes, items: Iterable[bytes]) -> bytes:
+    return b'{"kind":"%b","apiVersion":"%b","metadata":{},"items":[%b]}' % (
+        kind,
+        _API_VERSION.encode(),
+        b",".join(items),
+    )
 
 
 def _texts(usage: Mapping[str, Quantity]) -> dict[str, str]:

@@ -268,13 +268,22 @@ class HorizontalPodAutoscalers:
         """Write the status unless it is the one `before`, which was encoded: that is cheaper than a copy."""
         if autoscaler.get("status") == orjson.loads(before):
             return
-        try:
-            await self._client.update_status(autoscaler)
-        except errors.NotFound:
-            return
-        except errors.ApiError as error:
+        error = await self._update_status(autoscaler)
+        if error is not None and not isinstance(error, errors.NotFound):
             # The next evaluation writes it again.
             self._record(autoscaler, "Warning", "FailedUpdateStatus", str(error))
+
+    async def _update_status(self, autoscaler: Object) -> errors.ApiError | None:
+        """Replace the status, without a request of its own where the server is in this process."""
+        namespace = autoscaler["metadata"]["namespace"]
+        found = await self._client.update_many(AUTOSCALER, [autoscaler], namespace=namespace, subresource="status")
+        if found is not None:
+            return found[0]
+        try:
+            await self._client.update_status(autoscaler)
+        except errors.ApiError as error:
+            return error
+        return None
 
     def _record(self, about: Object, type: EventType, reason: str, message: str) -> None:
         self._recorder.record(about, type, reason, message, component=_COMPONENT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -11,8 +11,9 @@ from urllib.parse import quote, urlencode
 
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
+from pinnace.controllers.autoscaling.metric_lists import Item, MetricValue, decode_usages, decode_values
 from pinnace.controllers.autoscaling.recommendation import PodMetric
-from pinnace.controllers.autoscaling.scale_targets import TargetUnknown, find_kind, read_json
+from pinnace.controllers.autoscaling.scale_targets import TargetUnknown, find_kind, read_body, read_json
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Object
 from pinnace.reconcile.deadlines import deadline
@@ -47,16 +48,16 @@ class MetricValues:
     async def of_resource(self, resource: str, namespace: str, selector: str, container: str) -> dict[str, PodMetric]:
         """Return the usage of a resource by pod: of one container, or of all together."""
         target = f"{_RESOURCE}/namespaces/{namespace}/pods"
-        items = await self._items("resource", target, {"labelSelector": selector}, "pods.metrics.k8s.io")
+        items = await self._items("resource", target, {"labelSelector": selector}, "pods.metrics.k8s.io", decode_usages)
         values: dict[str, PodMetric] = {}
         with _decoding("resource"):
             for item in items:
-                listed = item.get("containers") or ()
-                usages = [one.get("usage") or {} for one in listed if container in ("", one["name"])]
+                usages = [one.usage or {} for one in item.containers or () if container in ("", one.name)]
                 if usages and all(resource in usage for usage in usages):
                     total = sum(_milli(usage[resource]) for usage in usages)
-                    window = _window(item.get("window") or "0s")
-                    values[item["metadata"]["name"]] = PodMetric(total, _seconds(item.get("timestamp")), window)
+                    values[item.metadata.name] = PodMetric(
+                        total, _seconds(item.timestamp), _window(item.window or "0s")
+                    )
         return values
 
     async def of_pods(self, metric: Object, namespace: str, selector: str, labels: str) -> dict[str, PodMetric]:
@@ -66,7 +67,7 @@ class MetricValues:
         if not items:
             raise MetricUnavailable("no metrics returned from custom metrics API")
         with _decoding("custom"):
-            return {item["describedObject"]["name"]: _pod_metric(item) for item in items}
+            return {item.described: _pod_metric(item) for item in items}
 
     async def of_object(self, metric: Object, namespace: str, described: Object, labels: str) -> int:
         """Return the value of a custom metric of one object."""
@@ -87,20 +88,23 @@ class MetricValues:
                 f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
             )
         with _decoding("custom"):
-            return _milli(items[0]["value"])
+            return _milli(items[0].value)
 
     async def of_external(self, metric: Object, namespace: str, labels: str) -> list[int]:
         """Return the values of all series of an external metric that match."""
         name = metric["name"]
         target = f"{_EXTERNAL}/namespaces/{namespace}/{quote(name, safe='')}"
-        items = await self._items("external", target, {"labelSelector": labels}, f"{name}.external.metrics.k8s.io")
+        items = await self._items(
+            "external", target, {"labelSelector": labels}, f"{name}.external.metrics.k8s.io", decode_values
+        )
         with _decoding("external"):
-            return [_milli(item["value"]) for item in items]
+            return [_milli(item.value) for item in items]
 
-    async def _custom(self, path: str, parameters: Mapping[str, str]) -> list[Object]:
+    async def _custom(self, path: str, parameters: Mapping[str, str]) -> list[MetricValue]:
         try:
             version = await self._custom_version()
-            return await self._read(f"{_CUSTOM}/{version}/{path}", parameters)
+            with _decoding("custom"):
+                return await self._read(f"{_CUSTOM}/{version}/{path}", parameters, decode_values)
         except errors.ApiError as error:
             if isinstance(error, errors.NoSuchPath):
                 self._version = ""
@@ -121,9 +125,12 @@ class MetricValues:
             self._version = group["preferredVersion"]["version"]
         return self._version
 
-    async def _items(self, api: str, target: str, parameters: Mapping[str, str], resource: str) -> list[Object]:
+    async def _items(
+        self, api: str, target: str, parameters: Mapping[str, str], resource: str, decode: Callable[[bytes], list[Item]]
+    ) -> list[Item]:
         try:
-            items = await self._read(target, parameters)
+            with _decoding(api):
+                items = await self._read(target, parameters, decode)
         except errors.ApiError as error:
             which = f" (get {resource})" if error.message == errors.NoSuchPath().message else ""
             raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {error.message}{which}") from None
@@ -136,21 +143,22 @@ class MetricValues:
             raise MetricUnavailable(f"no metrics returned from {api} metrics API")
         return items
 
-    async def _read(self, target: str, parameters: Mapping[str, str]) -> list[Object]:
-        """Return the items of a list. Raise ApiError, ConnectionLost, or TimeoutError."""
+    async def _read(
+        self, target: str, parameters: Mapping[str, str], decode: Callable[[bytes], list[Item]]
+    ) -> list[Item]:
+        """Return the items of a list. Raise ApiError, ConnectionLost, TimeoutError or BadList."""
         query = urlencode({name: value for name, value in parameters.items() if value})
         seconds = SLOW_QUERY_SECONDS if target in self._slow else QUERY_SECONDS
         try:
             async with deadline(self._client.clock, seconds):
-                answer = await read_json(self._client, f"{target}?{query}" if query else target)
+                answer = await read_body(self._client, f"{target}?{query}" if query else target)
         except TimeoutError:
             if len(self._slow) >= _MOST_SLOW:
                 self._slow.clear()
             self._slow.add(target)
             raise
         self._slow.discard(target)
-        items = answer.get("items")
-        return items if isinstance(items, list) else []
+        return decode(answer)
 
 
 @contextmanager
@@ -158,18 +166,13 @@ def _decoding(api: str) -> Iterator[None]:
     """Raise MetricUnavailable for a list with a bad item: a value of the others alone would be a lie."""
     try:
         yield
-    except quantity.InvalidQuantity as error:
+    except ValueError as error:  # InvalidQuantity, BadList, or a time that is none.
         raise MetricUnavailable(f"unable to fetch metrics from {api} metrics API: {error}") from None
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        message = f"unable to fetch metrics from {api} metrics API: an item cannot be read: {error!r}"
-        raise MetricUnavailable(message) from None
 
 
-def _pod_metric(item: Object) -> PodMetric:
-    window = item.get("windowSeconds", item.get("window"))  # v1beta2, v1beta1
-    return PodMetric(
-        _milli(item["value"]), _seconds(item.get("timestamp")), _WINDOW if window is None else float(window)
-    )
+def _pod_metric(item: MetricValue) -> PodMetric:
+    window = item.windowSeconds if item.windowSeconds is not None else item.window  # v1beta2, v1beta1
+    return PodMetric(_milli(item.value), _seconds(item.timestamp), _WINDOW if window is None else window)
 
 
 # Most values of a list have the same time and window, and few amounts differ from the last ones.

@@ -71,8 +71,13 @@ class ScaleTargets:
 
 async def read_json(client: Client, target: str) -> Object:
     """Return the object at a path. Raise ApiError."""
+    return decode_object(await read_body(client, target))
+
+
+async def read_body(client: Client, target: str) -> bytes:
+    """Return the object at a path, encoded. Raise ApiError."""
     try:
-        return decode_object(await client.read(target, accept="application/json"))
+        return await client.read(target, accept="application/json")
     except errors.NoSuchPath as error:
         # The page of a path that is not served is plain text: Kubernetes' clients say the same for all of them.
         raise (errors.NoSuchPath() if "404 page not found" in error.message else error) from None

@@ -111,6 +111,8 @@ class HttpBackend:
     `trouble` is why it cannot be asked, by its APIService's condition; `resources` and `openapi_url` are as last seen.
     """
 
+    is_local = False
+
     def __init__(self, api_service: Object, connections: Connections) -> None:
         spec = api_service["spec"]
         self.name: str = api_service["metadata"]["name"]

@@ -9,7 +9,9 @@ from pinnace.model.resources import Registry, Resource
 from pinnace.server.http.messages import Request
 from pinnace.server.request.call import Call
 
-_MOST_KNOWN = 1000
+_MOST_KNOWN = 4096
+"""A round of 1,000 autoscalers has 2,000 targets."""
+_MOST_CHARACTERS = 400_000
 _LONGEST = 512
 
 
@@ -24,11 +26,12 @@ class Routes:
         self._registry = registry
         self._revision = registry.revision
         self._known: dict[tuple[str, str], Route] = {}
+        self._characters = 0
 
     def find(self, request: Request) -> Route | None:
         if self._revision != self._registry.revision:
             self._revision = self._registry.revision
-            self._known.clear()
+            self._forget_all()
         return self._known.get((request.method, request.target))
 
     def learn(self, call: Call) -> Route:
@@ -37,10 +40,15 @@ class Routes:
         request = call.request
         # Computed objects are never read at once, which only known targets are.
         if len(request.target) <= _LONGEST and not call.resource.strategy.is_computed:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
+            if len(self._known) >= _MOST_KNOWN or self._characters >= _MOST_CHARACTERS:
+                self._forget_all()
             self._known[request.method, request.target] = route
+            self._characters += len(request.target)
         return route
+
+    def _forget_all(self) -> None:
+        self._known.clear()
+        self._characters = 0
 
 
 def _action_of(call: Call) -> Action:

@@ -15,7 +15,7 @@ from pinnace.model.patches import apply, managed_fields
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.model.resources import Column, Registry, Resource
 from pinnace.schema.shape import Schema
-from pinnace.server.cache.served_versions import decode_served, prepare
+from pinnace.server.cache.served_versions import needs_preparation, prepare
 from pinnace.server.cache.watch_cache import CachedObject
 from pinnace.server.outcome import Outcome, Representations
 from pinnace.server.request.call import Call
@@ -34,7 +34,7 @@ from pinnace.server.write.body_decoder import (
 from pinnace.server.write.names import manager_of
 from pinnace.server.write.patch_body import read_patch
 from pinnace.server.write.pipeline import Pipeline
-from pinnace.server.write.scale_edits import Rescaling, scale_of
+from pinnace.server.write.scale_edits import Rescaling, read_scale
 
 _SCALE = Kind("autoscaling", "v1", "Scale")
 
@@ -65,7 +65,14 @@ class Scales:
         waiting = prepare((entry,), call.resource)
         if waiting is not None:
             await waiting
-        scale = scale_of(decode_served(entry, call.resource), call.resource)
+        return self._show(call, entry)
+
+    def show_at_once(self, call: Call, entry: CachedObject) -> Outcome | None:
+        """Return the Scale that stands for a workload; None if a webhook may have to convert the workload."""
+        return None if needs_preparation(call.resource) else self._show(call, entry)
+
+    def _show(self, call: Call, entry: CachedObject) -> Outcome:
+        scale = read_scale(entry, call.resource)
         accepted = self._representations.accepted(call)
         seen = Call("get", self.resource(call), call.namespace, call.name, "", "", call.request, call.user)
         form = self._representations.choose(seen, accepted)
