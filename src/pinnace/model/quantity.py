@@ -51,7 +51,11 @@ class Quantity:
     _written: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        return self._written or _canonical(self.amount, self.format)
+        text = self._written
+        if not text:
+            text = _canonical(self.amount, self.format)
+            object.__setattr__(self, "_written", text)  # Amounts of usage are written again and again.
+        return text
 
     def __eq__(self, other: object) -> bool:
         return self.amount == other.amount if isinstance(other, Quantity) else NotImplemented

@@ -40,7 +40,7 @@ from pinnace.reconcile.informer import Informer, Informers, InformerScope
 from pinnace.reconcile.limits import ReconcileLimits
 from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
-from pinnace.reconcile.predicates import Predicate
+from pinnace.reconcile.predicates import EncodedPredicate, Predicate
 from pinnace.reconcile.queue import RETRIES, Closed, Queue
 from pinnace.reconcile.spans import trace_reconcile
 from pinnace.reconcile.turns import Turns
@@ -91,7 +91,7 @@ class _Watched:
     """Objects that the controller watches, and the keys to reconcile when they change."""
 
     scope: InformerScope
-    when: Predicate | None
+    when: EncodedPredicate | None
     concerns: Callable[[Snapshot], Iterable[Key]]
     is_own: bool = False
     """Whether these are the objects that are reconciled."""
@@ -141,15 +141,25 @@ class Controller:
 
     # Watched kinds
 
-    def for_(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
-        """Reconcile this kind: a change of an object enqueues its own key. `when` selects the changes that count."""
+    def for_(
+        self,
+        kind: KindName,
+        *,
+        when: Predicate | None = None,
+        when_encoded: EncodedPredicate | None = None,
+        **selection: Unpack[Selection],
+    ) -> Self:
+        """Reconcile this kind: a change of an object enqueues its own key. `when` selects the changes that count.
+
+        `when_encoded` does that for objects that are not decoded.
+        """
         self._own_kind = kind_from(kind)
         scope = InformerScope(self._own_kind, **selection)
-        return self._watch(scope, when, lambda snapshot: (snapshot.key,), is_own=True)
+        return self._watch(scope, when_encoded or _decoding(when), lambda snapshot: (snapshot.key,), is_own=True)
 
     def owns(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
         """Watch a kind that the reconciled one owns: a change enqueues the key of the controlling owner."""
-        return self._watch(InformerScope(kind_from(kind), **selection), when, self._controllers_of)
+        return self._watch(InformerScope(kind_from(kind), **selection), _decoding(when), self._controllers_of)
 
     def watches(
         self, kind: KindName, to_keys: ToKeys, *, when: Predicate | None = None, **selection: Unpack[Selection]
@@ -158,7 +168,8 @@ class Controller:
 
         It is called for the old and the new object: both may refer to objects that need a reconcile.
         """
-        return self._watch(InformerScope(kind_from(kind), **selection), when, lambda snapshot: to_keys(snapshot.object))
+        scope = InformerScope(kind_from(kind), **selection)
+        return self._watch(scope, _decoding(when), lambda snapshot: to_keys(snapshot.object))
 
     def watches_encoded(
         self, kind: KindName, to_keys: Callable[[Snapshot], Iterable[Key]], **selection: Unpack[Selection]
@@ -169,7 +180,7 @@ class Controller:
     def _watch(
         self,
         scope: InformerScope,
-        when: Predicate | None,
+        when: EncodedPredicate | None,
         concerns: Callable[[Snapshot], Iterable[Key]],
         *,
         is_own: bool = False,
@@ -264,7 +275,7 @@ class Controller:
         def changed(old: Snapshot | None, new: Snapshot | None) -> None:
             latest = new or old
             assert latest is not None
-            if watched.when is not None and not watched.when(_decode(old), _decode(new)):
+            if watched.when is not None and not watched.when(old, new):
                 return
             concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
             if not concerned:
@@ -411,6 +422,11 @@ class Controller:
             for informer in self._own:
                 for key in informer.cache:
                     self.enqueue(key, "resync", priority=LOW)
+
+
+def _decoding(when: Predicate | None) -> EncodedPredicate | None:
+    """Return a predicate that decodes the objects for `when`."""
+    return (lambda old, new: when(_decode(old), _decode(new))) if when is not None else None
 
 
 def _decode(snapshot: Snapshot | None) -> Object | None:

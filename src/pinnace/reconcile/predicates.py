@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
+from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Object
 
 Predicate = Callable[[Object | None, Object | None], bool]
 """Called with the old and the new object: old is None for a new one, new for a deleted one."""
+
+EncodedPredicate = Callable[[Snapshot | None, Snapshot | None], bool]
+"""The same for objects that are not decoded, for kinds whose status changes often."""
+
+
+class _WithSpec(msgspec.Struct, gc=False):
+    spec: msgspec.Raw = msgspec.Raw()
+
+
+_decode_spec = msgspec.json.Decoder(_WithSpec).decode
+
+
+def spec_changed(old: Snapshot | None, new: Snapshot | None) -> bool:
+    """Return whether the spec is encoded in another way. New and deleted objects count as changed."""
+    if old is None or new is None:
+        return True
+    return bytes(_decode_spec(old.body).spec) != bytes(_decode_spec(new.body).spec)
 
 
 def generation_changed(old: Object | None, new: Object | None) -> bool:

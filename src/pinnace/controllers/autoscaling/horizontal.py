@@ -15,6 +15,7 @@ from pinnace.controllers.autoscaling.controller_metrics import AutoscalerMetrics
 from pinnace.controllers.autoscaling.metric_sources import MetricEvaluation, MetricFailed, MetricSources
 from pinnace.controllers.autoscaling.metric_values import MetricValues
 from pinnace.controllers.autoscaling.pod_states import state_of
+from pinnace.controllers.autoscaling.recommendation import PodState
 from pinnace.controllers.autoscaling.scale_targets import ScaleTarget, ScaleTargets, TargetUnknown
 from pinnace.controllers.autoscaling.selector_index import SelectorIndex
 from pinnace.controllers.pods import BY_LABEL, POD, index_by_label, label_values
@@ -27,6 +28,7 @@ from pinnace.reconcile.conditions import ConditionStatus, condition
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.events import EventType
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.predicates import spec_changed
 
 AUTOSCALER = "autoscaling/v2/HorizontalPodAutoscaler"
 SYNC_PERIOD = 15.0
@@ -64,7 +66,7 @@ class HorizontalPodAutoscalers:
         self._desired: dict[Key, int] = {}
         self._metrics = AutoscalerMetrics(manager.metrics, lambda: len(self._autoscalers), self._desired_samples)
         self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=_WORKERS)
-        self.controller.for_(AUTOSCALER, when=_has_new_spec)
+        self.controller.for_(AUTOSCALER, when_encoded=spec_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Evaluate one autoscaler."""
@@ -144,14 +146,14 @@ class HorizontalPodAutoscalers:
     ) -> tuple[int, str, list[Object]]:
         """Return the highest proposal of the metrics, the name of its metric, and the status of all metrics."""
         try:
-            selector = self._parse_selector(key, autoscaler, target.selector)
+            pods = self._select_pods(key, autoscaler, target.selector)
         except _Stopped as stop:
             self._fail(autoscaler, target.replicas, [], str(stop))
             raise
         evaluation = MetricEvaluation(
             namespace=key.namespace,
             selector=target.selector,
-            pods=[snapshot.derive(state_of)[0] for snapshot in self._pods_of(key.namespace, selector)],
+            pods=pods,
             replicas=target.replicas,
             status_replicas=target.status_replicas,
             tolerances=limits.tolerances,
@@ -186,7 +188,8 @@ class HorizontalPodAutoscalers:
         self._set_condition(autoscaler, "ScalingActive", "True", "ValidMetricFound", message)
         return best, name, statuses
 
-    def _parse_selector(self, key: Key, autoscaler: Object, text: str) -> LabelSelector:
+    def _select_pods(self, key: Key, autoscaler: Object, text: str) -> list[PodState]:
+        """Return the pods of the target. Raise _Stopped if it does not say which, or another autoscaler has them."""
         if not text:
             self._record(autoscaler, "Warning", "SelectorRequired", "selector is required")
             message = "the HPA target's scale is missing a selector"
@@ -198,13 +201,13 @@ class HorizontalPodAutoscalers:
             message = f"couldn't convert selector into a corresponding internal selector object: {error}"
             raise self._refuse_selector(autoscaler, "InvalidSelector", message) from None
         self._selectors.put(key, selector)
-        pods = self._pods_of(key.namespace, selector)
-        selecting = self._selectors.selecting(key.namespace, (one.derive(state_of)[1] for one in pods))
+        pods = [one.derive(state_of) for one in self._pods_of(key.namespace, selector)]
+        selecting = self._selectors.selecting(key.namespace, (labels for _, labels in pods))
         if len(selecting) > 1:
             names = " ".join(f"{one.namespace}/{one.name}" for one in selecting)
             message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
             raise self._refuse_selector(autoscaler, "AmbiguousSelector", message)
-        return selector
+        return [state for state, _ in pods]
 
     def _refuse_selector(self, autoscaler: Object, reason: str, message: str) -> _Stopped:
         self._record(autoscaler, "Warning", reason, message)
@@ -296,8 +299,3 @@ class HorizontalPodAutoscalers:
 
     def _now(self) -> float:
         return self._client.clock.now().timestamp()
-
-
-def _has_new_spec(old: Object | None, new: Object | None) -> bool:
-    """Return whether an autoscaler is new, gone or changed by a user. Its status is the controller's own."""
-    return old is None or new is None or old.get("spec") != new.get("spec")

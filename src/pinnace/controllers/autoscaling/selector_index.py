@@ -11,6 +11,10 @@ _Label = tuple[str, str, str]
 """A namespace, and a label with its value; an empty label for selectors without an exact one."""
 
 
+_REMEMBERED = 4
+"""How many different labels in a row are compared: a target has more than one template while it is updated."""
+
+
 class SelectorIndex:
     """The selectors of all autoscalers, by one label that their pods must have: a lookup costs the labels of a pod."""
 
@@ -38,12 +42,11 @@ class SelectorIndex:
     def selecting(self, namespace: str, pods: Iterable[Mapping[str, str]]) -> list[Key]:
         """Return the autoscalers whose selector matches one of the pods, given by their labels."""
         found: set[Key] = set()
-        seen: set[frozenset[tuple[str, str]]] = set()
+        seen: list[Mapping[str, str]] = []
         for labels in pods:
-            identity = frozenset(labels.items())
-            if identity in seen:
+            if labels in seen:
                 continue
-            seen.add(identity)
+            seen = [labels, *seen[: _REMEMBERED - 1]]  # Pods of one template have the same labels.
             for label in ((namespace, "", ""), *((namespace, name, value) for name, value in labels.items())):
                 found |= {key for key in self._by_label.get(label, ()) if self._selectors[key].matches(labels)}
         return sorted(found)
