@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.client.connecting import WAYS, connected
@@ -18,7 +19,7 @@ from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.failures import Permanent
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import owner_reference, set_owner
-from pinnace.reconcile.predicates import generation_changed
+from pinnace.reconcile.predicates import generation_changed, spec_changed
 from pinnace.testing.clock import ManualClock
 
 KIND = "v1/ConfigMap"
@@ -278,9 +279,12 @@ async def test_everything_is_looked_at_again_where_that_is_asked_for(client: Cli
         assert seen.keys == ["a", "a"]
 
 
-async def test_predicates_say_which_changes_count(client: Client) -> None:
+@pytest.mark.parametrize(
+    "predicate", [{"when": generation_changed}, {"when_encoded": spec_changed}], ids=["decoded", "encoded"]
+)
+async def test_predicates_say_which_changes_count(client: Client, predicate: dict[str, Any]) -> None:
     seen, manager = Seen(), Manager(client)
-    manager.add(Controller("test", seen).for_("apps/v1/Deployment", when=generation_changed))
+    manager.add(Controller("test", seen).for_("apps/v1/Deployment", **predicate))
     async with manager.running():
         await client.create(deployment("web"))
         await manager.settle()

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pinnace.client.transport import Answer, Stream, Transport
+from pinnace.client.transport import Answer, Stream, Transport, batch_transport
 from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.errors import ApiError
 from pinnace.model.objects import Object
 
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -80,6 +81,12 @@ class MetricsTransport:
         code = 200 if found is not None else 404
         text = json.dumps(found).encode() if found is not None else b"404 page not found\n"
         return Answer(code, {"content-type": "application/json" if found is not None else "text/plain"}, text)
+
+    async def write_many(
+        self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]
+    ) -> list[ApiError | None] | None:
+        batches = batch_transport(self._inner)
+        return None if batches is None else await batches.write_many(method, target, objects, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         return await self._inner.stream(target, headers, silence=silence)

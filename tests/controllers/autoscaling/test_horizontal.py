@@ -57,7 +57,11 @@ async def replicas(world: World) -> int:
 
 async def status(world: World, name: str = "web") -> Object:
     await world.settle()
-    found: Object = (await world.client.get(AUTOSCALER, name, namespace="default"))["status"]
+    written = await world.client.get(AUTOSCALER, name, namespace="default")
+    again = await world.client.update_status(written)
+    message = "a request of its own would store the status in another form"
+    assert again["metadata"]["resourceVersion"] == written["metadata"]["resourceVersion"], message
+    found: Object = again["status"]
     return found
 
 

@@ -13,6 +13,7 @@ from pinnace.testing.cluster import Cluster
 __all__ = ["cluster"]
 
 POD = "v1/Pod"
+AUTOSCALER = "autoscaling/v2/HorizontalPodAutoscaler"
 
 
 def pod(name: str) -> Object:
@@ -135,3 +136,40 @@ async def test_each_object_of_a_batch_is_deleted_marked_or_has_its_own_error(clu
     assert set(left) == {"b", "c"}
     assert "deletionTimestamp" in left["b"]["metadata"]
     assert "deletionTimestamp" not in left["c"]["metadata"]
+
+
+def autoscaler(name: str) -> Object:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": AUTOSCALER.rpartition("/")[2],
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 3},
+    }
+
+
+def with_status(made: Object) -> Object:
+    condition = {"type": "AbleToScale", "status": "True", "reason": "Tested", "message": "m"}
+    condition["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+    usage = {"averageUtilization": 50, "averageValue": "50m"}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "current": usage}}]
+    status = {"currentReplicas": 1, "desiredReplicas": 2, "conditions": [condition], "currentMetrics": metrics}
+    return {**made, "spec": {**made["spec"], "maxReplicas": 99}, "status": status}
+
+
+@in_process_only
+async def test_each_replacement_of_a_batch_is_stored_or_has_its_own_error(cluster: Cluster) -> None:
+    made = [await cluster.client.create(autoscaler(name)) for name in ("a", "b", "c")]
+    single = await cluster.client.update_status(with_status(made[1]))
+    await cluster.client.patch(AUTOSCALER, "c", {"metadata": {"labels": {"by": "another"}}}, namespace="default")
+    gone = with_status({**made[0], "metadata": {**made[0]["metadata"], "name": "gone"}})
+    batch = [with_status(made[0]), with_status(made[2]), gone]
+    found = await cluster.client.update_many(AUTOSCALER, batch, namespace="default", subresource="status")
+    assert found is not None
+    assert [type(error).__name__ for error in found] == ["NoneType", "Conflict", "NotFound"]
+    changed = await cluster.client.get(AUTOSCALER, "a", namespace="default")
+    assert (changed["status"], changed["spec"]["maxReplicas"]) == (single["status"], 3)
+    owners = [one["metadata"]["managedFields"] for one in (changed, single)]
+    assert owners[0] == owners[1], "a batch has the field managers of single requests"
+    left = await cluster.client.get(AUTOSCALER, "c", namespace="default")
+    assert "conditions" not in left["status"], "a conflict changes nothing"

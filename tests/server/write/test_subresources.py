@@ -34,6 +34,24 @@ async def test_the_scale_of_a_workload_is_a_scale(api: InProcess) -> None:
     assert (await api.get(f"{DEPLOYMENTS}/nothing/scale")).status == 404
 
 
+@pytest.mark.parametrize("served", ["apps/v1", "apps/v1beta1", "extensions/v1beta1"])
+async def test_a_scale_that_is_read_again_shows_every_change(api: InProcess, served: str) -> None:
+    """The second read of a target is answered at once, by a route that is known."""
+    await api.made(DEPLOYMENTS, deployment())
+    path = f"{DEPLOYMENTS.replace('apps/v1', served)}/web/scale"
+    first = await api.get(path)
+    again = await api.get(path)
+    assert (first.status, again.status, again.json) == (200, 200, first.json)
+    await api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 7}}, STRATEGIC)
+    await api.patch(f"{DEPLOYMENTS}/web/status", {"status": {"replicas": 3}}, STRATEGIC)
+    changed = (await api.get(path)).json
+    assert (changed["spec"]["replicas"], changed["status"]["replicas"]) == (7, 3)
+    assert changed["metadata"]["resourceVersion"] != first.json["metadata"]["resourceVersion"]
+    assert (await api.get(path, accept=TABLE)).json["rows"][0]["cells"][:3] == ["web", 7, 3]
+    await api.delete(f"{DEPLOYMENTS}/web")
+    assert (await api.get(path)).status == 404
+
+
 async def test_scaling_changes_the_workload(api: InProcess) -> None:
     await api.made(DEPLOYMENTS, deployment())
     scale = (await api.get(f"{DEPLOYMENTS}/web/scale")).json

@@ -250,7 +250,9 @@ class HorizontalPodAutoscalers:
 
     def _set_status(self, autoscaler: Object, current: int, desired: int, metrics: list[Object]) -> None:
         known = autoscaler.get("status") or {}
-        status: Object = {"currentReplicas": current, "desiredReplicas": desired, "currentMetrics": metrics or None}
+        # In the form in which the server stores it: a batch of statuses is not decoded by a schema.
+        status: Object = {"currentReplicas": current} if current else {}
+        status |= {"desiredReplicas": desired, "currentMetrics": metrics or None}
         for name in ("lastScaleTime", "conditions"):
             if known.get(name) is not None:
                 status[name] = known[name]
