@@ -128,3 +128,22 @@ async def test_a_name_is_used_once() -> None:
     parts.add("odd", Fragile().run)
     with pytest.raises(ValueError, match="give this one another name"):
         parts.add("odd", Fragile().run)
+
+
+async def test_a_part_that_fails_while_it_is_stopped_is_not_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    clock, starts = ManualClock(), 0
+    parts = supervisor(clock)
+
+    async def stop_badly() -> None:
+        nonlocal starts
+        starts += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise TimeoutError("its process did not end")
+
+    parts.add("odd", stop_badly)
+    async with asyncio.timeout(60), parts.running():
+        await clock.advance(0)
+    assert starts == 1
+    assert "odd failed while it stopped" in caplog.text

@@ -90,6 +90,9 @@ class Supervisor:
                     await run()
                     raise RuntimeError(f"{name} ended; a background part runs until it is cancelled")
                 except Exception as error:
+                    if _is_cancelled():
+                        log.warning("%s failed while it stopped", name, exc_info=error)
+                        raise asyncio.CancelledError from error
                     now = self._clock.monotonic()
                     in_a_row = 1 if now - started >= RECOVERY_SECONDS else in_a_row + 1
                     if in_a_row == 1 or part.failed_at is None:
@@ -117,3 +120,9 @@ class Supervisor:
 
     def _start(self, name: str) -> None:
         self._tasks[name] = asyncio.create_task(self.keep(name, self._runs[name]), name=name)
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task is to end, even if its coroutine has raised something else than CancelledError."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -25,7 +25,7 @@ from pinnace.network.families import has_ipv6
 from pinnace.network.service_range import SERVICE_RANGE, ipv6_pod_network
 
 _log = logging.getLogger(__name__)
-_STOP_SECONDS = 30.0
+STOP_SECONDS = 30.0
 _CODE = "from pinnace.cli.main import main; main()"
 
 
@@ -146,5 +146,16 @@ async def _run_process(node: OwnNode) -> None:
         raise NodeEnded(f"the process of node {name} ended with {code}")
     finally:
         if process.returncode is None:
-            process.terminate()
-            await asyncio.wait_for(asyncio.shield(process.wait()), _STOP_SECONDS)
+            await stop_process(process, name)
+
+
+async def stop_process(process: asyncio.subprocess.Process, name: str) -> None:
+    """End the process of a node and wait for it. Kill it if it takes too long: the server must be able to stop."""
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        _log.warning("node %s has not stopped within %.0f s: it is killed", name, STOP_SECONDS)
+        process.kill()
+        await process.wait()

@@ -1,0 +1,25 @@
+"""The process of a node beside the server: it ends with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import pytest
+
+from pinnace.cluster.processes import node
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+
+
+async def test_a_process_that_does_not_stop_in_time_is_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node, "STOP_SECONDS", 0.1)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", DEAF, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    await node.stop_process(process, "deaf")
+    assert process.returncode == -signal.SIGKILL
+    assert "node deaf has not stopped within" in caplog.text
