@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import urllib.request
 from collections.abc import AsyncIterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -95,6 +97,26 @@ async def test_a_dual_stack_service_leads_to_its_pods_over_both_families(pods: P
     code, routes = await pods.run("client", "cat", "/proc/net/ipv6_route")
     gateways = [line.split() for line in routes.splitlines() if line.split()[1] == "00"]
     assert code == 0 and all(words[-1] == "lo" for words in gateways), "there is no default route"
+
+
+async def test_the_machine_reaches_a_service_of_ipv6_alone_through_its_load_balancer(pods: PodCluster) -> None:
+    ports = [{"port": 8088, "targetPort": 8080}]
+    await pods.create_service(type="LoadBalancer", ports=ports, ipFamilies=["IPv6"], ipFamilyPolicy="SingleStack")
+    await _start_server(pods, "one")
+
+    def fetch(address: str) -> str:
+        with urllib.request.urlopen(f"http://{address}:8088/", timeout=20) as page:
+            return str(page.read().decode())
+
+    async def answers() -> str:
+        found = await pods.client.get("v1/Service", "web", namespace="default")
+        assert [ip_address(one).version for one in found["spec"]["clusterIPs"]] == [6]
+        for one in (found["status"].get("loadBalancer") or {}).get("ingress") or ():
+            with contextlib.suppress(OSError):
+                return await asyncio.to_thread(fetch, one["ip"])
+        return ""
+
+    await pods.until(answers, "one fd00:10:244::1")
 
 
 async def _ends(pods: PodCluster, *command: str) -> bool:

@@ -144,6 +144,23 @@ def test_each_family_of_a_service_leads_to_endpoints_of_its_own() -> None:
     }
 
 
+@pytest.mark.parametrize("families", [["fd00:10:96::7"], ["fd00:10:96::7", "10.96.0.7"]], ids=["IPv6", "both"])
+def test_a_load_balancer_on_loopback_leads_to_endpoints_of_ipv6_if_there_are_no_others(families: list[str]) -> None:
+    spec = {"ports": [{"port": 80, "protocol": "TCP"}], "clusterIP": families[0], "clusterIPs": families}
+    ingress = [{"ip": "127.64.0.9"}, {"ip": "192.0.2.1"}]
+    six = service("web", type="LoadBalancer", **spec) | {"status": {"loadBalancer": {"ingress": ingress}}}
+    slices = [
+        endpoint_slice("web", [endpoint("fd00:10:244::5")], "web-6", addressType="IPv6"),
+        endpoint_slice("web", [endpoint("10.244.0.5")], "web-4"),
+    ]
+    found = table_of([six], slices, node="here")
+    by_address = {one.address: [endpoint.address for endpoint in backends.endpoints] for one, backends in found.items()}
+    if len(families) == 1:
+        assert by_address == {"fd00:10:96::7": ["fd00:10:244::5"], "127.64.0.9": ["fd00:10:244::5"]}
+    else:
+        assert by_address["127.64.0.9"] == by_address["192.0.2.1"] == by_address["10.96.0.7"] == ["10.244.0.5"]
+
+
 def test_of_two_services_that_claim_one_address_the_first_by_name_has_it() -> None:
     index = ServiceIndex(node="here")
     for name in ("b", "a"):

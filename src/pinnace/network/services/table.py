@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from pinnace.model.objects import Key, Object
@@ -187,7 +188,7 @@ def _claims_of_family(
     affinity = _affinity_of(spec)
     inside = spec.get("internalTrafficPolicy") == "Local"
     outside = spec.get("externalTrafficPolicy") == "Local"
-    external = [one for one in _external_addresses(service) if _is_of(family, one)]
+    external = [one for one in _external_addresses(service) if _leads_to(family, one, service)]
     for port in spec.get("ports") or ():
         protocol, number = port.get("protocol", "TCP"), port["port"]
         everywhere = _choose(slices, port.get("name", ""), protocol, "")
@@ -278,6 +279,18 @@ def _parse_endpoints(endpoints: Sequence[Object], family: IpFamily) -> Iterator[
             if _is_of(family, address):
                 is_ending = bool(conditions.get("terminating"))
                 yield _SliceEndpoint(address, endpoint.get("nodeName") or "", is_ready, is_serving and is_ending)
+
+
+def _leads_to(family: IpFamily, address: str, service: Object) -> bool:
+    """Whether an external address is one of a family of the Service.
+
+    Linux has a single IPv6 loopback address, so the load balancer of an IPv6 Service has an IPv4 one on this machine:
+    the proxy behind it connects the families.
+    """
+    if _is_of(family, address):
+        return True
+    is_only = _families_of(service) == [family]
+    return is_only and _is_of(IPV4, address) and ip_address(address).is_loopback
 
 
 def _is_of(family: IpFamily, address: str) -> bool:
