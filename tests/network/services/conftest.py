@@ -154,12 +154,13 @@ async def run_pod_cluster(
             made.is_nftables = uses_nftables
             for number, name in enumerate(nodes):
                 is_dual = len(service_ranges) > 1
+                four, *six = sorted(service_ranges, key=lambda one: ":" in one)
                 settings = NodeSettings(
                     agent=AgentSettings(
                         name=name,
                         directory=directory / name,
-                        service_network=service_ranges[0],
-                        ipv6_service_network=service_ranges[1] if is_dual else "",
+                        service_network=four,
+                        ipv6_service_network=six[0] if is_dual else "",
                     ),
                     pod_network=f"10.244.{number}.0/24",
                     ipv6_pod_network=ipv6_pod_network(number) if is_dual else "",

@@ -119,6 +119,30 @@ async def test_the_machine_reaches_a_service_of_ipv6_alone_through_its_load_bala
     await pods.until(answers, "one fd00:10:244::1")
 
 
+@pytest.mark.parametrize("way", ["nftables", "proxy"])
+async def test_services_and_the_api_server_are_reached_where_ipv6_comes_first(way: str) -> None:
+    _need_ipv6()
+    async with run_pod_cluster(uses_nftables=way == "nftables", service_ranges=RANGES[::-1]) as pods:
+        service = await pods.create_service()
+        assert [ip_address(one).version for one in service["spec"]["clusterIPs"]] == [6]
+        await asyncio.gather(pods.start_client(), _start_server(pods, "one"))
+
+        async def served() -> str:
+            return (await pods.fetch("client", "http://web/")).partition(" ")[0]
+
+        await pods.until(served, "one")
+        ask = (
+            "cd /var/run/secrets/kubernetes.io/serviceaccount; "
+            'curl -sS --cacert ca.crt "https://[$KUBERNETES_SERVICE_HOST]:$KUBERNETES_SERVICE_PORT/version"; '
+            "curl -sS --cacert ca.crt https://kubernetes.default.svc/version"
+        )
+
+        async def versions() -> int:
+            return (await pods.run("client", "sh", "-c", ask))[1].count('"gitVersion"')
+
+        await pods.until(versions, 2)
+
+
 async def _ends(pods: PodCluster, *command: str) -> bool:
     return (await pods.run("client", *command))[1].endswith(("one", "two"))
 

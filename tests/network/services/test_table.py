@@ -146,9 +146,10 @@ def test_each_family_of_a_service_leads_to_endpoints_of_its_own() -> None:
 
 @pytest.mark.parametrize("families", [["fd00:10:96::7"], ["fd00:10:96::7", "10.96.0.7"]], ids=["IPv6", "both"])
 def test_a_load_balancer_on_loopback_leads_to_endpoints_of_ipv6_if_there_are_no_others(families: list[str]) -> None:
-    spec = {"ports": [{"port": 80, "protocol": "TCP"}], "clusterIP": families[0], "clusterIPs": families}
     ingress = [{"ip": "127.64.0.9"}, {"ip": "192.0.2.1"}]
-    six = service("web", type="LoadBalancer", **spec) | {"status": {"loadBalancer": {"ingress": ingress}}}
+    six = service("web", families[0], type="LoadBalancer", clusterIPs=families) | {
+        "status": {"loadBalancer": {"ingress": ingress}}
+    }
     slices = [
         endpoint_slice("web", [endpoint("fd00:10:244::5")], "web-6", addressType="IPv6"),
         endpoint_slice("web", [endpoint("10.244.0.5")], "web-4"),

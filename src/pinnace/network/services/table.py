@@ -176,14 +176,19 @@ def is_proxied(service: Object) -> bool:
 def _claims_of(service: Object, slices: Sequence[_Slice], node: str) -> Iterator[tuple[Frontend, Backends]]:
     if not is_proxied(service):
         return
-    for family in _families_of(service):
-        yield from _claims_of_family(service, [one for one in slices if one.family is family], node, family)
+    families = _families_of(service)
+    for family in families:
+        own = [one for one in slices if one.family is family]
+        if not own and len(families) == 1:
+            # The API server listens on IPv4 loopback, also if its Service has an IPv6 address: a proxy leads there.
+            own = [one for one in slices if all(ip_address(place.address).is_loopback for place in one.endpoints)]
+        yield from _claims_of_family(service, own, node, family)
 
 
 def _claims_of_family(
     service: Object, slices: Sequence[_Slice], node: str, family: IpFamily
 ) -> Iterator[tuple[Frontend, Backends]]:
-    """Yield the frontends of one family. Their endpoints are of the same family."""
+    """Yield the frontends of one family."""
     spec = service["spec"]
     affinity = _affinity_of(spec)
     inside = spec.get("internalTrafficPolicy") == "Local"
