@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -92,6 +94,18 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
 COMMANDS = {name: listed for section in SECTIONS.values() for name, listed in section.items()}
 
 
+def _load(module: str) -> ModuleType:
+    """Import the module of a command, without collections of garbage: they would visit all that was imported before."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(f"pinnace.cli.commands.{module}")
+    finally:
+        if is_collecting:
+            gc.freeze()
+            gc.enable()
+
+
 class Commands(TyperGroup):
     """A group with the commands of the table above."""
 
@@ -102,7 +116,7 @@ class Commands(TyperGroup):
         listed = COMMANDS.get(cmd_name)
         if listed is None:
             return None
-        function = getattr(import_module(f"pinnace.cli.commands.{listed.module}"), listed.function)
+        function = getattr(_load(listed.module), listed.function)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         alone.command(cmd_name, cls=KubectlCommand)(function)
         command: Any = typer.main.get_command(alone)
