@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.client.connecting import WAYS
-from tests.controllers.world import World
+from tests.controllers.world import World, running
 from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
 from pinnace.cluster.background.controllers import CONTROLLERS, controllers_of
-from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
 from pinnace.testing.clock import ManualClock
 
@@ -54,10 +52,5 @@ async def world(
         reached(api.plane, request.param) as transport_of,
     ):
         manager = controllers_of(api.plane, files, clock=clock, transport_of=transport_of, only=only)
-        definitions = asyncio.create_task(
-            api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock))
-        )
-        async with manager.running():
-            await manager.settle()
-            yield World(transport_of, manager)
-        definitions.cancel()
+        async with running(api, manager, transport_of, clock=clock) as world:
+            yield world

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
+
+from tests.server.in_process import InProcess
 
 from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
 from pinnace.client.transport import Transport
 from pinnace.cluster.control_plane import SYSTEM
+from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import owner_reference
+from pinnace.testing.clock import ManualClock
 
 WIDGET = "example.com/v1/Widget"
 
@@ -102,3 +107,15 @@ def widget_definition(scope: str = "Namespaced") -> Object:
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
     }
+
+
+@asynccontextmanager
+async def running(
+    api: InProcess, manager: Manager, transport_of: Callable[[User], Transport], *, clock: ManualClock
+) -> AsyncIterator[World]:
+    """Run controllers, and what serves custom resources, within a block."""
+    definitions = asyncio.create_task(api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock)))
+    async with manager.running():
+        await manager.settle()
+        yield World(transport_of, manager)
+    definitions.cancel()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.controllers.autoscaling.metrics import FakeMetrics, MetricsTransport
-from tests.controllers.world import World
+from tests.controllers.world import World, running
 from tests.server.in_process import control_plane
 
 from pinnace.auth.users import User
 from pinnace.client.transport import Transport
 from pinnace.cluster.background.controllers import controllers_of
-from pinnace.cluster.in_process import InProcessTransport, in_process_client
+from pinnace.cluster.in_process import InProcessTransport
 from pinnace.testing.clock import ManualClock
 
 ONLY = ("replicaset-controller", "horizontal-pod-autoscaler-controller")
@@ -32,10 +31,5 @@ async def world(clock: ManualClock, metrics: FakeMetrics) -> AsyncIterator[World
             return MetricsTransport(InProcessTransport(api.plane.local(user)), metrics)
 
         manager = controllers_of(api.plane, None, clock=clock, transport_of=transport_of, only=ONLY)
-        definitions = asyncio.create_task(
-            api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock))
-        )
-        async with manager.running():
-            await manager.settle()
-            yield World(transport_of, manager)
-        definitions.cancel()
+        async with running(api, manager, transport_of, clock=clock) as world:
+            yield world

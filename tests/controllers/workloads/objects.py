@@ -80,3 +80,9 @@ async def events(world: World, name: str = "web") -> list[tuple[str, str, str]]:
     about = [one for one in found if one["involvedObject"]["name"] == name]
     about.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
     return [(one["source"]["component"], one["reason"], one["message"]) for one in about]
+
+
+async def revision_numbers(world: World) -> dict[str, int]:
+    """Return the numbers of all revisions by the last letter of their image."""
+    found = await listed(world, REVISION)
+    return {one["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: one["revision"] for one in found}

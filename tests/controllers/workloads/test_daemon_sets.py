@@ -15,6 +15,7 @@ from tests.controllers.workloads.objects import (
     events,
     listed,
     pod,
+    revision_numbers,
     set_image,
     status_of,
     template,
@@ -296,10 +297,6 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
     await world.client.create(workload(DAEMON_SET, revisionHistoryLimit=1))
     await kubelet.run_all()
 
-    async def numbers() -> dict[str, int]:
-        found = await listed(world, REVISION)
-        return {one["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: one["revision"] for one in found}
-
     for image, expected in (
         ("web:2", {"1": 1, "2": 2}),
         ("web:1", {"1": 3, "2": 2}),
@@ -307,7 +304,7 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
     ):
         await set_image(world, DAEMON_SET, image)
         await kubelet.run_all()
-        assert await numbers() == expected
+        assert await revision_numbers(world) == expected
 
 
 async def test_a_quota_that_refuses_pods_is_reported(world: World, kubelet: Kubelet, clock: ManualClock) -> None:

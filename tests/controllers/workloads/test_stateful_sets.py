@@ -14,6 +14,7 @@ from tests.controllers.workloads.objects import (
     events,
     listed,
     pod,
+    revision_numbers,
     set_image,
     status_of,
     workload,
@@ -259,10 +260,6 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
     await world.client.create(stateful_set(replicas=1, revisionHistoryLimit=1))
     await kubelet.run_all()
 
-    async def numbers() -> dict[str, int]:
-        found = await listed(world, REVISION)
-        return {one["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: one["revision"] for one in found}
-
     for image, expected in (
         ("web:2", {"1": 1, "2": 2}),
         ("web:1", {"1": 3, "2": 2}),
@@ -271,7 +268,7 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
     ):
         await set_image(world, STATEFUL_SET, image)
         await kubelet.run_all()
-        assert await numbers() == expected
+        assert await revision_numbers(world) == expected
     (one, _) = await listed(world, REVISION)
     assert one["data"]["spec"]["template"]["$patch"] == "replace"
     assert one["metadata"]["name"] == f"web-{one['metadata']['labels']['controller.kubernetes.io/hash']}"

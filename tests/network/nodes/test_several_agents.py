@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +51,7 @@ def test_pods_spread_and_reach_each_other_and_nodes_drain_and_come_back(server: 
             fetch = f"exec {pod['metadata']['name']} -- curl -sS --max-time 10 http://{other['status']['podIP']}:8080/"
             _until(partial(_succeeds, kubectl, fetch))
 
-    _kill_agent(server, f"{NODE}-2")
+    server.kill_agent(f"{NODE}-2")
     kubectl(f"drain {NODE}-3 --ignore-daemonsets --force --grace-period=1 --timeout=25s")
     kubectl("rollout status deployment web --timeout=25s")
     _until(lambda: f"{NODE}-3" not in kubectl("get pods -l app=web -o jsonpath={.items[*].spec.nodeName}").split())
@@ -66,18 +64,3 @@ def test_pods_spread_and_reach_each_other_and_nodes_drain_and_come_back(server: 
 
 def _succeeds(kubectl: Kubectl, command: str) -> bool:
     return kubectl.outcome(command).code == 0
-
-
-def _kill_agent(server: ServerProcess, name: str) -> None:
-    """Kill the agent of a node that this server has started. The server starts it again; its pods go on."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-            if b"--with-parent" in words and name.encode() in words and int(parent) == server.process.pid:
-                os.kill(int(entry.name), signal.SIGKILL)
-                return
-    raise AssertionError(f"the server has no agent {name}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -236,7 +234,7 @@ def test_pods_outlive_a_killed_agent(kubectl: Kubectl, server: ServerProcess) ->
     kubectl("run lasting --image=host -- sleep 1000")
     kubectl("wait --for=condition=Ready --timeout=60s pod lasting")
     before = kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}")
-    os.kill(_agent(server), signal.SIGKILL)
+    server.kill_agent()
     kubectl("run next --image=host -- sleep 1000")
     kubectl("wait --for=condition=Ready --timeout=60s pod next")
     assert kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}") == before
@@ -260,7 +258,7 @@ def test_an_agent_that_is_killed_at_any_moment_starts_each_pod_once(kubectl: Kub
             deadline = time.monotonic() + 60
             while not set(directory.glob(pattern)) - known:
                 assert time.monotonic() < deadline
-            os.kill(_agent(server), signal.SIGKILL)
+            server.kill_agent()
         kubectl(f"wait --for=condition=Ready --timeout=60s {' '.join(f'pod/{name}' for name in names)}")
         restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
         assert [kubectl(f"get pod {name} -o {restarts}") for name in names] == ["0", "0", "0"]
@@ -271,19 +269,6 @@ def test_an_agent_that_is_killed_at_any_moment_starts_each_pod_once(kubectl: Kub
 def _sleeper(name: str) -> Object:
     container = {"name": "main", "image": "host", "command": ["sleep", "1000"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
-
-
-def _agent(server: ServerProcess) -> int:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-            if b"--with-parent" in words and int(parent) == server.process.pid:
-                return int(entry.name)
-    raise AssertionError("the server has no agent")
 
 
 def test_the_node_has_an_identity_of_its_own(kubectl: Kubectl, server: ServerProcess, tmp_path: Path) -> None:
