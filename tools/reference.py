@@ -155,6 +155,7 @@ def signature(value: Any) -> str:
     except (TypeError, ValueError):
         return ""
     found = re.sub(r"\b(?:pinnace|collections|typing|builtins)\.[\w.]*\.?(\w+)", r"\1", found)
+    found = re.sub(r"\bForwardRef\('([^']*)'[^)]*\)", r"\1", found)  # Of named tuples, before Python 3.14.
     found = found.replace("'", "").replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
     return found if len(found) <= _LONGEST else "(...)"
 
