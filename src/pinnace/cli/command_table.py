@@ -63,6 +63,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "why-denied": CommandEntry(
             "why_denied", "why_denied", "Explain why a user may not do something, and what would allow it."
         ),
+        "why-stuck": CommandEntry("why_stuck", "why_stuck", "Explain why an object that was deleted is still there."),
     },
     "Extensions": {
         "init": CommandEntry("init", "init", "Create an extension project that passes its own tests."),

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import tempfile
 from contextlib import AsyncExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -173,6 +174,7 @@ async def _run(
 async def _run_in_new_cluster(
     loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], nodes: int, *, reload: bool
 ) -> None:
+    import_module("aiohttp")  # Before the cluster runs, which would report the import as a stall of its loop.
     with tempfile.TemporaryDirectory(prefix="pinnace-") as scratch:
         path = kubeconfig or Path(scratch) / "kubeconfig"
         async with running(

@@ -52,6 +52,14 @@ class ResourceTypes:
     def find_kind(self, kind: Kind) -> ServedKind | None:
         return next((served for served in self._served if served.kind == kind), None)
 
+    def all_listable(self, *, namespaced: bool) -> list[ServedKind]:
+        """Return each kind that can be listed, once; with `namespaced` those that a namespace has."""
+        found: dict[tuple[str, str], ServedKind] = {}
+        for served in self._served:
+            if "list" in served.verbs and (served.namespaced or not namespaced):
+                found.setdefault((served.kind.group, served.plural), served)
+        return list(found.values())
+
     def knows(self, obj: Object) -> bool:
         """Return whether the kind of an object is served."""
         return self.find_kind(kind_of(obj)) is not None

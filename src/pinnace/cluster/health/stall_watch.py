@@ -37,6 +37,8 @@ _MOST_STACKS = 50
 _PACKAGE = "/pinnace/"
 _LOOP = ("/asyncio/events.py", "/asyncio/base_events.py", "/asyncio/runners.py", "/uvloop/__init__.py", "/selectors.py")
 """The functions of the loop itself, which every stack has at its end."""
+_IMPORTS = "<frozen importlib"
+"""The frames of an import, which say nothing: several for each module."""
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +145,7 @@ class StallWatch:
             stall.seconds,
             stall.cpu_seconds,
             place or "an unknown place",
-            "\n".join(f"  {frame}" for frame in stall.stack),
+            "\n".join(f"  {frame}" for frame in stall.stack if not frame.file.startswith(_IMPORTS)),
         )
 
     def _sample(self, loop: asyncio.AbstractEventLoop, of_loop: int, running: threading.Lock, cpu: float) -> None:
