@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
+from pinnace.schema.golang.text import quote
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 """The message of Conflict for an update of an older version."""
@@ -201,7 +202,7 @@ class Invalid(ApiError):
         errs = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
         details = {"name": name, "group": group, "kind": kind, "causes": [_cause_on_the_wire(c) for c in causes]}
         super().__init__(
-            f'{qualified(group, kind)} "{name}" is invalid: {errs}',
+            f"{qualified(group, kind)} {quote(name)} is invalid: {errs}",
             details={key: value for key, value in details.items() if value},
         )
         self.causes = tuple(causes)

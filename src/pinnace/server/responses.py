@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 import orjson
 
+from pinnace.auth.authorization.authorizers import ForbiddenByAuthorizer
 from pinnace.model import errors
 from pinnace.model.work_slices import SliceQueue
 from pinnace.server.http.compression import COMPRESSOR, GzipCache, compress_whole
@@ -32,7 +33,8 @@ _MOST_WARNING_TEXT = 4096
 _CUT_WARNING_TEXT = 256
 _JSON = b"application/json"
 _YAML = b"application/yaml"
-_PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
+_NO_SNIFF = b"\r\nX-Content-Type-Options: nosniff"
+_PLAIN_TEXT = b"text/plain; charset=utf-8" + _NO_SNIFF
 _GZIP = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
 
@@ -95,7 +97,10 @@ class Responses:
 
     def render_error(self, request: Request, error: errors.ApiError, warnings: list[str] | None = None) -> Response:
         accepted = _accepted_format(request)
-        head = self._head(_YAML if accepted.is_yaml else _JSON, warnings)
+        content_type = _YAML if accepted.is_yaml else _JSON
+        head = self._head(
+            content_type + _NO_SNIFF if isinstance(error, ForbiddenByAuthorizer) else content_type, warnings
+        )
         if error.retry_after:
             head += b"Retry-After: %d\r\n" % error.retry_after
         if accepted.is_yaml:

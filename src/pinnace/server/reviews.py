@@ -27,7 +27,7 @@ from pinnace.server.outcome import Outcome, Representations, check_view
 from pinnace.server.request.call import Call
 from pinnace.server.request.negotiation import WITHOUT_ROWS, negotiate
 from pinnace.server.review_selectors import UsableSelectors, usable_selectors, validate_selector
-from pinnace.server.write.body_decoder import BodyDecoder, check_manager, kind_of, match_namespace, metadata_of
+from pinnace.server.write.body_decoder import BodyDecoder, check_options, kind_of, match_namespace, metadata_of
 from pinnace.server.write.names import manager_of
 from pinnace.server.write.pipeline import Pipeline
 
@@ -92,7 +92,7 @@ class Reviews:
 
     async def run(self, call: Call, review: Review) -> Outcome:
         """Decode, admit, check and answer a review."""
-        check_manager(call, "CreateOptions")
+        check_options(call)
         self._representations.accepted(call)
         accepted = negotiate(call.request.head.accept, views=WITHOUT_ROWS)
         check_view(call, accepted, "")

@@ -16,6 +16,7 @@ from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
 from pinnace.server.long_work import LONG_BYTES, run_beside
 from pinnace.server.outcome import WATCH_FORMATS, Outcome, Representations
+from pinnace.server.read.options import check_list_options
 from pinnace.server.read.reader import Body, ObjectReader
 from pinnace.server.read.selection import has_long_query, parse_beside
 from pinnace.server.request.call import Call
@@ -25,7 +26,7 @@ from pinnace.server.write import edits
 from pinnace.server.write.binding import PodBinder
 from pinnace.server.write.body_decoder import (
     BodyDecoder,
-    check_manager,
+    check_options,
     match_name,
     match_namespace,
     metadata_of,
@@ -152,7 +153,7 @@ class Verbs:
         accepted = self._representations.accepted(call)
         if (review := self._reviews.find(call)) is not None:
             return await self._reviews.run(call, review)
-        check_manager(call, "CreateOptions")
+        check_options(call)
         if len(call.request.body) > LONG_BYTES:
             obj = await run_beside(self._decoder.object, call)
         else:
@@ -228,7 +229,7 @@ class Verbs:
 
     async def _update(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
-        check_manager(call, "UpdateOptions")
+        check_options(call)
         if len(call.request.body) > LONG_BYTES:
             ready = [await run_beside(self._read_replacement, call)]
         else:
@@ -266,9 +267,10 @@ class Verbs:
 
     async def _delete_collection(self, call: Call) -> Outcome:
         self._representations.accepted(call)
-        raw, options = read_delete_options(call, self._decoder)
         if has_long_query(call):
             await parse_beside(call)
+        check_list_options(call)
+        raw, options = read_delete_options(call, self._decoder)
         doomed, extent, revision = await self._reader.select_for_deletion(call)
         accepted = self._representations.accepted(call)
         form = self._representations.choose(call, accepted)
@@ -302,9 +304,11 @@ class Verbs:
                 return await self._subresources.scales.write(call, self._reader.cached_object)
             case "binding", "create":
                 self._representations.accepted(call)
+                check_options(call)
                 return await self._bind(call, self._decoder.message(call))
             case "eviction", "create":
                 accepted = self._representations.accepted(call)
+                check_options(call)
                 await self._subresources.evictions.evict(call, self._decoder.message(call))
                 return Outcome(201, created_status(), accepted)
             case _, "create" if (review := self._reviews.find(call)) is not None:

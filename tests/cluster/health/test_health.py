@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from tests.server.in_process import InProcess, control_plane
 
+from pinnace.auth.users import User, authenticated
 from pinnace.cluster.background.server_jobs import add_extension_parts
 from pinnace.cluster.cluster import running
 from pinnace.cluster.health.checks import KUBERNETES, LIVE_SECONDS
@@ -47,6 +48,16 @@ async def test_results_are_counted_by_check_and_page() -> None:
         ):
             assert line in metrics
         assert not any('type="livez"' in line for line in metrics)
+        assert (await api.delete("/metrics/slis")).body == b"metrics reset\n"
+        assert b"ping" not in (await api.get("/metrics/slis")).body
+
+
+async def test_a_denial_and_a_page_for_people_are_not_to_be_sniffed() -> None:
+    async with control_plane() as api:
+        denied = await InProcess(api.plane, authenticated(User("nobody"))).get("/api/v1/secrets")
+        assert (denied.status, denied.header("x-content-type-options")) == (403, ["nosniff"])
+        assert (await api.get("/healthz")).header("x-content-type-options") == ["nosniff"]
+        assert (await api.get("/healthz/ping")).header("x-content-type-options") == []
 
 
 async def test_an_unknown_check_cannot_be_excluded() -> None:

@@ -78,6 +78,8 @@ async def test_unknown_fields_are_reported_and_dropped(cluster: Cluster) -> None
     strict = await cluster.post(f"{BOATS}?fieldValidation=Strict", boat("other", size=3, colour="red"))
     assert strict.status == 400
     assert 'strict decoding error: unknown field "spec.colour"' in strict.message
+    unnamed = await cluster.post(BOATS, boat("third", size=3) | {"spec": {"": 1}})
+    assert unnamed.header("warning") == ['299 - "unknown field \\"spec.\\""']
 
 
 async def test_an_unknown_field_of_a_strict_patch_is_shown_where_it_stands(cluster: Cluster) -> None:

@@ -53,8 +53,15 @@ def _refusal(body: bytes | str, content_type: str = "application/json", *, kind:
         ("not json at all", "invalid character 'o' in literal null (expecting 'u') (6e6f74206a736f6e20617420616c6c)"),
         ('{"a"1}', "invalid character '1' after object key ({\"a\"1})"),
         ("[1 2]", "invalid character '2' after array element (5b3120325d)"),
-        ('{"a":"\\x"}', 'invalid escape sequence `\\x` in string ({"a":"\\x"})'),
-        ('{"a":1e}', "invalid character '}' in numeric literal ({\"a\":1e})"),
+        ('{"a":"\\x"}', 'invalid character \'x\' in string escape code ({"a":"\\x"})'),
+        ('{"a":"\\u12"}', 'invalid character \'"\' in \\u hexadecimal character escape ({"a":"\\u12"})'),
+        ('{"a":"\t"}', 'invalid character \'\\t\' in string literal ({"a":"\t"})'),
+        ('{"a":-}', "invalid character '}' in numeric literal ({\"a\":-})"),
+        ('{"a":1.}', "invalid character '}' after decimal point in numeric literal ({\"a\":1.})"),
+        ('{"a":1e}', "invalid character '}' in exponent of numeric literal ({\"a\":1e})"),
+        ('{"a":1e+', "invalid character ' ' in exponent of numeric literal ({\"a\":1e+)"),
+        ('{"a":nul', "invalid character ' ' in literal null (expecting 'l') ({\"a\":nul)"),
+        ('{"a":"\\', 'invalid character \' \' in string escape code ({"a":"\\)'),
         ('{"a":[1,]}', "invalid character ']' looking for beginning of value ({\"a\":[1,]})"),
         ("\x00", r"invalid character '\x00' looking for beginning of value (00)"),
         (
@@ -140,13 +147,33 @@ def test_a_custom_object_of_another_kind_is_left_to_validation() -> None:
 
 
 @pytest.mark.parametrize(
-    "content_type", ["", "application/json; charset=utf-8", "APPLICATION/JSON", "application/yaml"]
+    "content_type",
+    [
+        "",
+        "application/json; charset=utf-8",
+        "APPLICATION/JSON",
+        "application/yaml",
+        "application/json;",
+        'application/json; a="b \\" c" ; d = e;',
+    ],
 )
 def test_json_and_yaml_are_accepted(content_type: str) -> None:
     assert _read('{"data":{"a":"b"}}', content_type).obj["data"] == {"a": "b"}
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/cbor", "*/*", "garbage;;"])
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/plain",
+        "application/cbor",
+        "*/*",
+        "garbage;;",
+        "application/json; =",
+        "application/json; charset",
+        "application/json; a=1; A=2",
+        'application/json; a="b',
+    ],
+)
 def test_other_formats_are_refused(content_type: str) -> None:
     with pytest.raises(errors.UnsupportedMediaType) as caught:
         _read("{}", content_type)
@@ -159,9 +186,11 @@ def test_other_formats_are_refused(content_type: str) -> None:
 @pytest.mark.parametrize(
     ("body", "err"),
     [
-        (b"\xcf", r"invalid character '\xcf' looking for beginning of value"),
-        (b'{"a"\xff', r"invalid character '\xff' after object key"),
-        (b'{"a":"\\u\xcf1 ', "invalid escape sequence `\\u\ufffd1 ` in string"),
+        (b"\xcf", "invalid character 'Ï' looking for beginning of value"),
+        (b'{"a"\xff', "invalid character 'ÿ' after object key"),
+        (b"\x80", r"invalid character '\u0080' looking for beginning of value"),
+        ("€".encode(), "invalid character 'â' looking for beginning of value"),
+        (b'{"a":"\\u\xcf1 ', "invalid character 'Ï' in \\u hexadecimal character escape"),
     ],
 )
 def test_a_byte_that_is_no_text_is_reported_by_its_number(body: bytes, err: str) -> None:

@@ -40,6 +40,11 @@ BODIES: dict[str, tuple[bytes, str, int]] = {
     "a list": (b"[]", "application/json", 400),
     "a number of 5,000 digits": (b'{"metadata": {"generation": %s}}' % (b"9" * 5000), "application/json", 400),
     "a number of 5,000 digits in YAML": (b"metadata:\n  generation: %s" % (b"9" * 5000), "application/yaml", 400),
+    "a number beyond 64 bits beside bytes that are no text": (
+        b'{"metadata":{"name":"\xff"},"unknown":-9223372036854775809}',
+        "application/json",
+        422,
+    ),
     "a number": (b"5", "application/json", 400),
     "a string": (b'"text"', "application/json", 400),
     "deep lists": (b"[" * DEEP, "application/json", 400),

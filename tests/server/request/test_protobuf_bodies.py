@@ -124,9 +124,19 @@ def test_the_kind_of_other_options_is_left_to_the_caller() -> None:
     assert bodies.read_untyped(body, PROTOBUF) == {"kind": "Pod", "apiVersion": "v1"}
 
 
-@pytest.mark.parametrize("body", [b"", b"abc", b'{"kind": "Namespace"}', b"\x0a\x02v1"])
-def test_protobuf_of_another_origin_is_an_unknown_format(body: bytes) -> None:
-    with pytest.raises(errors.UnsupportedMediaType):
+@pytest.mark.parametrize(
+    ("body", "err"),
+    [
+        (b"", "empty data"),
+        (b"abc", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
+        (b'{"kind": 1}', "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
+        (b"k8s\0", "empty body"),
+    ],
+)
+def test_protobuf_of_another_origin_is_a_bad_request(body: bytes, err: str) -> None:
+    with pytest.raises(errors.BadRequest) as refused:
         _read(body)
-    with pytest.raises(errors.UnsupportedMediaType):
+    assert refused.value.message.startswith(f"the object provided is unrecognized (must be of type Namespace): {err} (")
+    with pytest.raises(errors.BadRequest) as refused:
         bodies.read_untyped(body, PROTOBUF)
+    assert refused.value.message == err

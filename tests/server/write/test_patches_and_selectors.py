@@ -135,6 +135,18 @@ async def test_force_is_for_applies_alone(api: InProcess) -> None:
     assert (reply.status, "may not be specified for non-apply patch" in reply.message) == (422, True)
 
 
+async def test_all_wrong_options_of_a_write_are_reported_at_once(api: InProcess) -> None:
+    await api.made(CONFIG_MAPS, config_map())
+    wrong = f"force=&fieldManager={'x' * 129}&dryRun=all&dryRun=All&fieldValidation=strict"
+    reply = await api.patch(f"{CONFIG_MAPS}/settings?{wrong}", b"{")
+    assert reply.message == (
+        'PatchOptions.meta.k8s.io "" is invalid: [force: Forbidden: may not be specified for non-apply patch, '
+        "fieldManager: Too long: may not be more than 128 bytes, "
+        'dryRun: Unsupported value: ["all","All"]: supported values: "All", '
+        'fieldValidation: Unsupported value: "strict": supported values: "", "Ignore", "Strict", "Warn"]'
+    )
+
+
 # Models.
 
 

@@ -100,15 +100,19 @@ class InOrder:
         return _no_opinion([*reasons, decision.reason] if decision.reason else reasons)
 
 
+class ForbiddenByAuthorizer(errors.Forbidden):
+    """The authorizer does not allow the request; admission would have been asked after it."""
+
+
 def forbidden_error(user: User, action: Action, reason: str = "") -> errors.Forbidden:
     """Names user, verb and resource, as clients expect it."""
     because = f": {reason}" if reason else ""
     if not action.resource:
-        return errors.Forbidden(f'User "{user.name}" cannot {action.verb} path "{action.path}"{because}')
+        return ForbiddenByAuthorizer(f'User "{user.name}" cannot {action.verb} path "{action.path}"{because}')
     resource = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
     where = f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
     why = f'User "{user.name}" cannot {action.verb} resource "{resource}" in API group "{action.group}"{where}{because}'
-    return errors.Forbidden(why, group=action.group, plural=action.resource, name=action.name)
+    return ForbiddenByAuthorizer(why, group=action.group, plural=action.resource, name=action.name)
 
 
 def _no_opinion(reasons: list[str]) -> Decision:

@@ -29,6 +29,8 @@ from pinnace.schema.merge.field_sets import FieldSet, Path
 from pinnace.schema.merge.merge import errs, join_errors, merge, remove
 from pinnace.schema.merge.structure import structure
 
+_IDENTITY = ("namespace", "name")
+
 
 class ApplyFailed(ApiError):
     """The applied configuration does not fit the schema."""
@@ -48,7 +50,7 @@ def apply(
     Raise ApplyConflict if another manager owns a field that would change, unless `force` is set; BadRequest or
     ApplyFailed for an invalid configuration; ValueError for excessive depth.
     """
-    if (applied.get("metadata") or {}).get("managedFields") is not None:
+    if metadata_of(applied).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
     found = errs(applied, ownership.schema)
     if found:
@@ -196,5 +198,12 @@ def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, ownership:
 
 
 def described(obj: Object) -> str:
-    metadata, kind = obj.get("metadata") or {}, kind_of(obj)
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.group}/{kind.version}, Kind={kind.name}"
+    namespace, name = (text if isinstance(text := metadata_of(obj).get(field), str) else "" for field in _IDENTITY)
+    kind = kind_of(obj)
+    return f"{namespace}/{name}; {kind.group}/{kind.version}, Kind={kind.name}"
+
+
+def metadata_of(obj: Object) -> Object:
+    """Return the metadata of a configuration that was not validated yet; empty if it is no object."""
+    metadata = obj.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}

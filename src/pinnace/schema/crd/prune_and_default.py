@@ -301,4 +301,4 @@ def _all_below(key: str, unknown: list[tuple[bool, str]]) -> Iterator[tuple[bool
 
 
 def _join(key: str, path: str) -> str:
-    return f"{key}{path}" if path[0] == "[" else f"{key}.{path}"
+    return f"{key}{path}" if path[:1] == "[" else f"{key}.{path}"

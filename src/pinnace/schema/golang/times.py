@@ -53,7 +53,9 @@ def _parse(text: str, layout: str, *, fraction: tuple[str, re.Pattern[str]]) -> 
     for element, pattern in (*_START, fraction, ("Z07:00", _ZONE)):
         match = pattern.match(text, at)
         if match is None:
-            raise ValueError(f'parsing time "{text}" as "{layout}": cannot parse "{text[at:]}" as "{element}"')
+            raise ValueError(
+                f'parsing time {_quote(text)} as "{layout}": cannot parse {_quote(text[at:])} as "{element}"'
+            )
         found.append(match[0])
         at = match.end()
     year, month, day, hour, minute, second = (int(found[place]) for place in (0, 2, 4, 6, 8, 10))
@@ -68,15 +70,15 @@ def _parse(text: str, layout: str, *, fraction: tuple[str, re.Pattern[str]]) -> 
         ("time zone offset minute", zone != "Z" and int(zone[4:6]) > 60),
     )
     if wrong := [element for element, is_outside in outside if is_outside]:
-        raise ValueError(f'parsing time "{text}": {wrong[0]} out of range')
+        raise ValueError(f"parsing time {_quote(text)}: {wrong[0]} out of range")
     if text[at:]:
-        raise ValueError(f'parsing time "{text}": extra text: "{text[at:]}"')
+        raise ValueError(f"parsing time {_quote(text)}: extra text: {_quote(text[at:])}")
     micros = int(found[11][1:7].ljust(6, "0")) if found[11] else 0
     try:
         moment = datetime(year, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
         return moment.astimezone(UTC)
     except (ValueError, OverflowError):  # Years before 1 and after 9999, which Go has and Python has not.
-        raise ValueError(f'parsing time "{text}": year out of range') from None
+        raise ValueError(f"parsing time {_quote(text)}: year out of range") from None
 
 
 def _days_in(year: int, month: int) -> int:
@@ -90,3 +92,18 @@ def _offset(zone: str) -> timezone:
         return UTC
     distance = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
     return timezone(-distance if zone[0] == "-" else distance)
+
+
+def _quote(text: str) -> str:
+    """Quote a text as Go's package time does: every byte that is not printable ASCII as its number."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_quote_letter, text)) + '"'
+
+
+def _quote_letter(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    if " " <= letter < "\x80":
+        return letter
+    return "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", "surrogatepass"))

@@ -21,17 +21,17 @@ from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAM
 from pinnace.server.request.pretty import indent_json, wants_pretty
 from pinnace.server.request.yaml_output import as_yaml
 
-_TEXT = (
-    (b"Cache-Control", b"no-cache, private"),
-    (b"Content-Type", b"text/plain; charset=utf-8"),
-    (b"X-Content-Type-Options", b"nosniff"),
-)
+_PLAIN = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"text/plain; charset=utf-8"))
+_TEXT = (*_PLAIN, (b"X-Content-Type-Options", b"nosniff"))
 _NO_VIEWS: frozenset[str] = frozenset()
 _JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
 _PUBLIC = (b"Cache-Control", b"public, max-age=3600")
 _PUBLIC_JSON = (_PUBLIC, (b"Content-Type", b"application/json"))
 _JWKS = (_PUBLIC, (b"Content-Type", b"application/jwk-set+json"))
-_METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
+_METRICS = (
+    (b"Cache-Control", b"no-cache, private"),
+    (b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
+)
 _NOT_ACCEPTED = ((b"Cache-Control", b"no-cache, private"), (b"Vary", b"Accept"))
 _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
@@ -109,7 +109,7 @@ class NonResourcePages:
         if request.path in self._metrics:
             return _respond_with_text(self._metrics[request.path]())
         if request.path == "/metrics/slis":
-            return Response(200, _METRICS, self._results.text().encode())
+            return self._slis(request)
         accept = request.head.accept
         if request.path.rstrip("/") == "/.well-known/openid-configuration":
             return Response(200, _PUBLIC_JSON, self._openid(request))
@@ -121,6 +121,13 @@ class NonResourcePages:
             return Response(200, _JSON, self._paths(accept))
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
         return _respond(request, _negotiate_format(document, request)) if document is not None else None
+
+    def _slis(self, request: Request) -> Response:
+        """Return the results of the health checks. DELETE forgets them."""
+        if request.method == "DELETE":
+            self._results = HealthResults()
+            return Response(200, _PLAIN, b"metrics reset\n")
+        return Response(200, _METRICS, self._results.text().encode())
 
     def _is_read_only(self, path: str, segments: list[str]) -> bool:
         """Whether the page accepts only GET: Kubernetes serves its other pages whatever the method is."""
@@ -172,6 +179,7 @@ class NonResourcePages:
         paths += [
             "/api",
             "/apis",
+            "/apis/",
             "/healthz",
             "/livez",
             *self._metrics,
@@ -205,7 +213,7 @@ async def _run_check(check: Check) -> Response:
     reason = await _reason_of(check)
     if reason:
         return Response(500, _TEXT, f"internal server error: {reason}\n".encode())
-    return Response(200, _TEXT, b"ok")
+    return Response(200, _PLAIN, b"ok")
 
 
 async def _run_all_checks(request: Request, page: str, checks: Mapping[str, Check], results: HealthResults) -> Response:

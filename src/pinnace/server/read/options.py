@@ -8,7 +8,7 @@ import orjson
 
 from pinnace.model import errors, field_errors
 from pinnace.server.read.continue_tokens import Continuation
-from pinnace.server.read.selection import selection_of
+from pinnace.server.read.selection import check_syntax, selection_of
 from pinnace.server.request.call import Call
 
 _MATCHES = ("Exact", "NotOlderThan")
@@ -47,10 +47,12 @@ _ALL_OF_NOW = ListOptions(0, None, 0, is_exact=False)
 def list_options(call: Call) -> ListOptions:
     if not call.request.raw_query:
         return _ALL_OF_NOW
-    limit = max(0, call.number("limit") or 0)
     call.number("timeoutSeconds")  # A list needs no timeout, but the value must be a number.
+    limit = max(0, call.number("limit") or 0)
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
-    _refuse(_errors_of_a_list(call, wanted, match))
+    _refuse(call, _errors_of_a_list(call, wanted, match))
+    if token or wanted:
+        call.selection = selection_of(call)  # A malformed selector is reported before a malformed token or revision.
     if wanted == "0":
         limit = 0  # Any state will do: Kubernetes answers from its watch cache, without pages.
     if token:
@@ -61,6 +63,15 @@ def list_options(call: Call) -> ListOptions:
     revision = revision_of(wanted, BadRevision) if wanted else 0
     is_exact = match == "Exact" or (not match and limit > 0 and revision > 0 and not _names_one(call))
     return ListOptions(limit, None, revision, is_exact=is_exact)
+
+
+def check_list_options(call: Call) -> None:
+    """Raise for the wrong options of a list that can be found without reading it."""
+    if call.request.raw_query:
+        call.number("timeoutSeconds")
+        call.number("limit")
+        _refuse(call, _errors_of_a_list(call, call.text("resourceVersion"), call.text("resourceVersionMatch")))
+        call.selection = selection_of(call)
 
 
 def _names_one(call: Call) -> bool:
@@ -99,12 +110,14 @@ def watch_options(call: Call) -> WatchOptions:
     is_set = call.request.parameter("sendInitialEvents") is not None
     sends_initial = call.flag("sendInitialEvents")
     if not call.flag("watch"):  # Only the path makes it a watch: its options are checked as those of a list.
-        _refuse(_errors_of_a_list(call, wanted, match))
+        _refuse(call, _errors_of_a_list(call, wanted, match))
     else:
         if not is_set and not match and wanted in ("", "0"):
             # Without a start, the watch begins with all objects and marks the end of them.
             is_set, sends_initial, match = True, True, "NotOlderThan"
-        _refuse(_errors_of_a_watch(call, match, is_set=is_set))
+        _refuse(call, _errors_of_a_watch(call, match, is_set=is_set))
+    if wanted:
+        call.selection = selection_of(call)  # A malformed selector is reported before a malformed revision.
     revision = revision_of(wanted, UnreadableRevision) if wanted else 0
     bookmarks = call.flag("allowWatchBookmarks")
     if sends_initial:
@@ -143,9 +156,17 @@ def too_large_revision(wanted: int, current: int) -> errors.Timeout:
     return error
 
 
-def _refuse(errs: list[field_errors.FieldError]) -> None:
+def _refuse(call: Call, errs: list[field_errors.FieldError]) -> None:
     if errs:
+        check_syntax(call)  # A malformed selector is reported before other options.
         raise errors.Invalid(errs, group="meta.k8s.io", kind="ListOptions", name="")
+
+
+def single_revision(call: Call) -> str:
+    """Return the resourceVersion of a get. Raise for `export`, which Kubernetes removed."""
+    if call.flag("export"):
+        raise errors.BadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+    return call.text("resourceVersion")
 
 
 class BadRevision(errors.BadRequest):

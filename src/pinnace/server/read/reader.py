@@ -25,6 +25,7 @@ from pinnace.server.read.options import (
     UnreadableRevision,
     list_options,
     revision_of,
+    single_revision,
     too_large_revision,
     watch_options,
 )
@@ -88,7 +89,7 @@ class ObjectReader:
         return read_computed(call, representation, self._computed[call.resource.plural])
 
     def get(self, call: Call, representation: Representation) -> Body | Awaitable[Body]:
-        wanted = call.text("resourceVersion") if call.request.raw_query else ""
+        wanted = single_revision(call) if call.request.raw_query else ""
         if wanted and (least := revision_of(wanted, UnreadableRevision)) > self._fanout.revision:
             return self._when_fresh(least, lambda: self.get(call, representation))
         entry = self.cached_object(call)

@@ -82,6 +82,12 @@ def selection_of(call: Call) -> ListSelection:
     return ListSelection(namespace, name, both, equal, preparing)
 
 
+def check_syntax(call: Call) -> None:
+    """Raise BadRequest for a malformed selector, but not for an unknown field in it."""
+    _label_selector(call.text("labelSelector"))
+    _parse_fields(call.text("fieldSelector"))
+
+
 def _label_selector(text: str) -> selectors.LabelSelector:
     try:
         return selectors.label_selector(text)
@@ -100,10 +106,7 @@ _NOT_SELECTABLE = {
 
 
 def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
-    try:
-        selector = selectors.field_selector(text)
-    except ValueError as error:
-        raise errors.BadRequest(str(error)) from None
+    selector = _parse_fields(text)
     for requirement in selector.requirements:
         field = requirement.field
         if field in ("metadata.name", "metadata.namespace") or field in resource.selectable:
@@ -112,6 +115,13 @@ def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
             raise errors.BadRequest(_NOT_SELECTABLE.get(resource.plural, "field label not supported: {}").format(field))
         raise errors.BadRequest(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
     return selector
+
+
+def _parse_fields(text: str) -> selectors.FieldSelector:
+    try:
+        return selectors.field_selector(text)
+    except ValueError as error:
+        raise errors.BadRequest(str(error)) from None
 
 
 def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matches:

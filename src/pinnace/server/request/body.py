@@ -39,6 +39,9 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 _MOST_DIGITS = 400
 
+_TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER = re.compile(rf'({_TOKEN})[ \t]*=[ \t]*(?:{_TOKEN}|"(?:[^"\\\r\n]|\\.)*")[ \t]*(?:;|$)')
+
 
 class MalformedBody(ValueError):
     """The bytes are not JSON, or not YAML. The message is Kubernetes'."""
@@ -72,7 +75,7 @@ def read(
     A built-in kind may leave them out; a custom one may not. `is_known` says which other kinds exist.
     Raises BadRequest and UnsupportedMediaType.
     """
-    media_type = JSON if content_type == JSON else _readable_type(body, content_type)
+    media_type = JSON if content_type == JSON else check_media_type(content_type)
     if media_type == PROTOBUF:
         return _read_protobuf(body, kind, is_known=is_known)
     try:
@@ -152,10 +155,10 @@ def cannot_be_handled(kind: Kind, why: str, *, found: Kind | None = None) -> err
     return errors.BadRequest(f'{found.name} in version "{found.version}" cannot be handled as a {kind.name}: {why}')
 
 
-def _readable_type(body: bytes, content_type: str) -> str:
-    """Return the media type of a readable body. Raise for protobuf that is not in Kubernetes' envelope."""
+def check_media_type(content_type: str) -> str:
+    """Return the media type of a body. Raise UnsupportedMediaType."""
     media_type = media_type_of(content_type)
-    if media_type not in ACCEPTED or (media_type == PROTOBUF and not body.startswith(protobuf.PREFIX)):
+    if media_type not in ACCEPTED or (";" in content_type and _has_malformed_parameters(content_type)):
         raise errors.UnsupportedMediaType(ACCEPTED)
     return media_type
 
@@ -164,6 +167,20 @@ def _readable_type(body: bytes, content_type: str) -> str:
 def media_type_of(content_type: str) -> str:
     """Return the media type without its parameters; JSON if there is none."""
     return content_type.partition(";")[0].strip().lower() or JSON
+
+
+@cache_short_texts(128)
+def _has_malformed_parameters(content_type: str) -> bool:
+    """Whether the parameters of a media type are not `name=value`, or one of them is repeated."""
+    _, _, rest = content_type.partition(";")
+    names = set()
+    while rest := rest.strip(" \t"):
+        found = _PARAMETER.match(rest)
+        if found is None or found[1].lower() in names:
+            return True
+        names.add(found[1].lower())
+        rest = rest[found.end() :]
+    return False
 
 
 def parse_json(body: bytes) -> Any:
@@ -268,7 +285,7 @@ def _without_halves(value: Any) -> Any:
             return [_without_halves(inner) for inner in value]
         case float() if math.isinf(value):
             raise MalformedBody("json: cannot unmarshal number into Go value of type float64")
-        case int() if value.bit_length() > 64:
+        case int() if not -(1 << 63) <= value < 1 << 64:
             return _without_halves(float(value) if value.bit_length() < 1024 else math.inf)
     return value
 
@@ -365,7 +382,7 @@ def _is_within(path: str, unknown: list[str]) -> bool:
 
 def read_untyped(body: bytes, content_type: str) -> Object:
     """Read an object of any kind."""
-    media_type = JSON if content_type == JSON else _readable_type(body, content_type)
+    media_type = JSON if content_type == JSON else check_media_type(content_type)
     if media_type == PROTOBUF:
         return _read_delete_options(body)
     try:

@@ -73,11 +73,9 @@ class Call:
         asked = self.request.query.get("dryRun")
         if not asked:
             return False
-        for value in asked:
-            if value != "All":
-                raise errors.Invalid(
-                    [_unsupported_dry_run(value)], group="meta.k8s.io", kind=f"{self.verb.capitalize()}Options", name=""
-                )
+        errs = dry_run_errors(asked)
+        if errs:
+            raise errors.Invalid(errs, group="meta.k8s.io", kind=f"{self.verb.capitalize()}Options", name="")
         return True
 
     # Errors that name the requested object.
@@ -249,5 +247,6 @@ def _is_true(given: str) -> bool:
     return given != "0" and given.lower() != "false"
 
 
-def _unsupported_dry_run(value: str) -> field_errors.FieldError:
-    return field_errors.not_supported("dryRun", [value], ["All"])
+def dry_run_errors(asked: list[str]) -> list[field_errors.FieldError]:
+    """Return the error about the values of `dryRun`, all of which must be "All"."""
+    return [] if all(value == "All" for value in asked) else [field_errors.not_supported("dryRun", asked, ["All"])]

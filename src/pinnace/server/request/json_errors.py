@@ -12,6 +12,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_BEGUN = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?)?)?")
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
 _ESCAPED = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\"}
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 _UNEXPECTED_END = "unexpected end of JSON input"
 
 
@@ -104,50 +105,53 @@ class _Scanner:
             self._at = whole.end()
             return
         self._at = begun.end()
-        raise self._invalid(self._letter(), "in numeric literal")
+        last = begun[0].rstrip("+-")[-1:]
+        where = {".": "after decimal point in", "": "in"}.get(last, "in exponent of")
+        raise self._invalid(self._letter(), f"{where} numeric literal")
 
     def _string(self) -> None:
         self._at += 1
         while True:
-            letter = self._letter()
+            if self._at >= len(self._text):
+                raise _Error(_UNEXPECTED_END)
+            letter = self._text[self._at]
             if letter == '"':
                 self._at += 1
                 return
             if letter < " ":
-                raise self._invalid(letter, "in string")
+                raise self._invalid(letter, "in string literal")
             if letter == "\\":
                 self._escape()
             else:
                 self._at += 1
 
     def _escape(self) -> None:
-        start = self._at
         self._at += 1
         letter = self._letter()
         self._at += 1
         if letter == "u":
-            digits = self._text[self._at : self._at + 4]
-            if not re.fullmatch("[0-9a-fA-F]{4}", digits):
-                if len(digits) < 4 and re.fullmatch("[0-9a-fA-F]*", digits):
-                    raise _Error(_UNEXPECTED_END)
-                raise _Error(f"invalid escape sequence `{self._text[start : start + 6]}` in string")
-            self._at += 4
+            for _ in range(4):
+                digit = self._letter()
+                if digit not in _HEXADECIMAL:
+                    raise self._invalid(digit, "in \\u hexadecimal character escape")
+                self._at += 1
         elif letter not in '"\\/bfnrt':
-            raise _Error(f"invalid escape sequence `\\{letter}` in string")
+            raise self._invalid(letter, "in string escape code")
 
     def _next(self, *, end_is_fine: bool = False) -> str:
         """Return the next character that is not a space, without consuming it."""
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
-        if end_is_fine and self._at >= len(self._text):
+        if self._at < len(self._text):
+            return self._text[self._at]
+        if end_is_fine:
             return ""
-        return self._letter()
+        raise _Error(_UNEXPECTED_END)
 
     def _letter(self) -> str:
-        if self._at >= len(self._text):
-            raise _Error(_UNEXPECTED_END)
-        return self._text[self._at]
+        """Return the letter here. Go reads a space at the end of the text, which no number or word may end with."""
+        return self._text[self._at] if self._at < len(self._text) else " "
 
     def _invalid(self, letter: str, where: str) -> _Error:
         return _Error(f"invalid character {_quote(letter)} {where}")
@@ -162,6 +166,8 @@ def _quote(letter: str) -> str:
         return r"'\''"
     if letter in _ESCAPED:
         return f"'{_ESCAPED[letter]}'"
-    if letter < " " or letter == "\x7f" or "\udc80" <= letter <= "\udcff":
-        return f"'\\x{ord(letter) & 0xFF:02x}'"
-    return f"'{letter}'" if letter.isprintable() else f"'\\u{ord(letter):04x}'"
+    if letter < " " or letter == "\x7f":
+        return f"'\\x{ord(letter):02x}'"
+    # Go reads bytes, and quotes the first byte of a letter as the character of that number.
+    first = chr(letter.encode("utf-8", "surrogateescape")[0])
+    return f"'{first}'" if first.isprintable() else f"'\\u{ord(first):04x}'"

@@ -20,10 +20,11 @@ from pinnace.schema.golang.decode import DecodeError, Decoder, Decoders
 from pinnace.schema.shape import Schema
 from pinnace.server.request import body as bodies
 from pinnace.server.request.body import Body, FieldValidation
-from pinnace.server.request.call import Call
+from pinnace.server.request.call import Call, dry_run_errors
 from pinnace.server.write.patch_body import patch_type
 
 _Read = TypeVar("_Read")
+_STRICTNESSES = ["", "Ignore", "Strict", "Warn"]
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 
@@ -174,7 +175,8 @@ def _decode_changed(decode: Decoder, wanted: Object, live: Object) -> list[str]:
 
 
 def check_kind(applied: Object, kind: Kind) -> None:
-    found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
+    api_version, name = applied.get("apiVersion"), applied.get("kind")
+    found = Kind.parse(api_version if isinstance(api_version, str) else "", name if isinstance(name, str) else "")
     if found != kind:
         raise errors.BadRequest(f"invalid object type: {found.group}/{found.version}, Kind={found.name}")
 
@@ -200,14 +202,6 @@ def match_name(call: Call, metadata: Object) -> None:
         )
 
 
-def check_applied(call: Call, applied: Any, kind: Kind) -> None:
-    check_kind(applied, kind)
-    metadata = metadata_of(applied)
-    if metadata.get("name"):
-        match_name(call, metadata)
-    match_namespace(call, dict(metadata))
-
-
 def patch_type_of(call: Call) -> str:
     content_type = call.request.head.content_type
     return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
@@ -223,12 +217,6 @@ def read_existing_patch(call: Call, read: Callable[[Call], _Read], find: Callabl
         raise
 
 
-def refuse_force(call: Call) -> None:
-    if call.text("force"):
-        err = field_errors.forbidden("force", "may not be specified for non-apply patch")
-        raise errors.Invalid([err], group="meta.k8s.io", kind="PatchOptions", name="")
-
-
 def strictness(call: Call) -> FieldValidation:
     if not call.request.raw_query:
         return "Warn"
@@ -238,9 +226,7 @@ def strictness(call: Call) -> FieldValidation:
     if asked == "Ignore":
         return "Ignore"
     if asked and asked != "Warn":
-        options = {"create": "CreateOptions", "update": "UpdateOptions"}.get(call.verb, "PatchOptions")
-        err = field_errors.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
-        raise errors.Invalid([err], group="meta.k8s.io", kind=options, name="")
+        raise errors.Invalid([_unknown_strictness(asked)], group="meta.k8s.io", kind=_options_of(call), name="")
     return "Warn"
 
 
@@ -253,17 +239,34 @@ def report_repeated_keys(call: Call, repeated: tuple[str, ...]) -> None:
         call.warnings.extend(repeated)
 
 
-def check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
-    if not is_apply and not call.request.raw_query:
+def check_options(call: Call, *, is_apply: bool | None = None) -> None:
+    """Raise for all wrong options of a write at once. `is_apply` is None unless the write is a patch."""
+    request = call.request
+    if not is_apply and not request.raw_query:
         return
-    manager = call.text("fieldManager")
-    errs = list(validate_manager(manager, "fieldManager")) if manager else []
+    errs: list[field_errors.FieldError] = []
+    manager, asked = call.text("fieldManager"), call.text("fieldValidation")
     if is_apply and not manager:
         errs.append(field_errors.required("fieldManager", "is required for apply patch"))
+    if is_apply is False and request.parameter("force") is not None:
+        errs.append(field_errors.forbidden("force", "may not be specified for non-apply patch"))
+    if manager:
+        errs.extend(validate_manager(manager, "fieldManager"))
+    errs.extend(dry_run_errors(request.query.get("dryRun") or []))
+    if asked and asked not in _STRICTNESSES:
+        errs.append(_unknown_strictness(asked))
     if errs:
-        raise errors.Invalid(errs, group="meta.k8s.io", kind=options, name="")
-    strictness(call)
-    _ = call.is_dry_run
+        if call.verb == "create":
+            bodies.check_media_type(request.head.content_type)  # A create reports this first.
+        raise errors.Invalid(errs, group="meta.k8s.io", kind=_options_of(call), name="")
+
+
+def _unknown_strictness(asked: str) -> field_errors.FieldError:
+    return field_errors.not_supported("fieldValidation", asked, _STRICTNESSES)
+
+
+def _options_of(call: Call) -> str:
+    return f"{call.verb.capitalize()}Options"
 
 
 def kind_of(call: Call) -> Kind:

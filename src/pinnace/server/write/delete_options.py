@@ -11,7 +11,7 @@ from pinnace.server.write.body_decoder import BodyDecoder
 from pinnace.server.write.deletion import DeleteOptions
 
 _DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
-_META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
+_META_SCHEME = "pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
 def read_delete_options(call: Call, decoder: BodyDecoder) -> tuple[Object, DeleteOptions]:
@@ -49,7 +49,7 @@ def _read_query(call: Call) -> Object:
     grace = call.number("gracePeriodSeconds")
     if grace is not None:
         options["gracePeriodSeconds"] = grace
-    if call.text("propagationPolicy"):
+    if call.request.parameter("propagationPolicy") is not None:
         options["propagationPolicy"] = call.text("propagationPolicy")
     if call.request.parameter("orphanDependents") is not None:
         options["orphanDependents"] = call.flag("orphanDependents")

@@ -10,6 +10,7 @@ from pinnace.model import errors, field_errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.server.request.call import dry_run_errors
 
 _CHECKED_AS_STORED = ("namespaces", "customresourcedefinitions")
 """Kinds that Kubernetes marks by a write first, and so refuses with the message of a write."""
@@ -42,10 +43,8 @@ class DeleteOptions:
         if not options:
             return _WITHOUT
         errs = []
-        propagation = options.get("propagationPolicy") or ""
-        if propagation and propagation not in _POLICIES:
-            errs.append(field_errors.not_supported("propagationPolicy", propagation, [*_POLICIES, "nil"]))
-        if propagation and options.get("orphanDependents") is not None:
+        propagation = options.get("propagationPolicy")
+        if propagation is not None and options.get("orphanDependents") is not None:
             errs.append(
                 field_errors.invalid(
                     "propagationPolicy",
@@ -53,16 +52,17 @@ class DeleteOptions:
                     "orphanDependents and deletionPropagation cannot be both set",
                 )
             )
+        if propagation is not None and propagation not in _POLICIES:
+            errs.append(field_errors.not_supported("propagationPolicy", propagation, [*_POLICIES, "nil"]))
         dry_run = options.get("dryRun") or []
-        if any(value != "All" for value in dry_run):
-            errs.append(field_errors.not_supported("dryRun", dry_run, ["All"]))
+        errs.extend(dry_run_errors(dry_run))
         if errs:
             raise errors.Invalid(errs, group="meta.k8s.io", kind="DeleteOptions", name="")
         preconditions = options.get("preconditions") or {}
         grace: Any = options.get("gracePeriodSeconds")
         return cls(
             grace_seconds=None if grace is None else 1 if grace < 0 else int(grace),
-            propagation=propagation,
+            propagation=propagation or "",
             orphan_dependents=options.get("orphanDependents"),
             uid=preconditions.get("uid"),
             resource_version=preconditions.get("resourceVersion"),

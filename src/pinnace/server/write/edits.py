@@ -162,7 +162,8 @@ class Application(Owning):
         if live is None and call.subresource:
             raise call.not_found()
         current = live["metadata"]["resourceVersion"] if live is not None else ""
-        uid = self.applied["metadata"].get("uid")
+        metadata = apply.metadata_of(self.applied)
+        uid = text if isinstance(text := metadata.get("uid"), str) else ""
         if uid and live is None:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise call.conflict(why)
@@ -172,7 +173,7 @@ class Application(Owning):
         merged = apply.apply(live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force)
         if call.resource.namespaced:
             merged["metadata"].setdefault("namespace", call.namespace)
-        applied_revision = self.applied["metadata"].get("resourceVersion")
+        applied_revision = metadata.get("resourceVersion")
         if live is None:
             parse_revision(applied_revision or "")
         elif applied_revision is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pinnace.model import errors
 from pinnace.model.patches.json_and_merge import unknown_patch_fields
-from pinnace.server.request.body import MalformedBody, media_type_of, parse_json, repeated_fields
+from pinnace.server.request.body import MalformedBody, parse_json, repeated_fields
 from pinnace.server.request.yaml_body import YamlError, read_yaml
 from pinnace.server.write.edits import APPLY_PATCHES, APPLY_YAML, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -27,7 +27,7 @@ class UnknownPatch(errors.ApiError):
 
 
 def patch_type(content_type: str, *, takes_strategic: bool) -> str:
-    media_type = media_type_of(content_type)
+    media_type = content_type.partition(";")[0]  # As it is written: Kubernetes does not ignore case here.
     if not takes_strategic and media_type not in _WITHOUT_STRATEGIC:
         raise errors.UnsupportedMediaType(_WITHOUT_STRATEGIC)
     if media_type not in _FORMS:

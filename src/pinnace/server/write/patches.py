@@ -8,13 +8,12 @@ from pinnace.server.request.call import Call
 from pinnace.server.write import edits
 from pinnace.server.write.body_decoder import (
     BodyDecoder,
-    check_applied,
-    check_manager,
+    check_kind,
+    check_options,
     match_name,
     match_namespace,
     metadata_of,
     patch_type_of,
-    refuse_force,
     report_repeated_keys,
 )
 from pinnace.server.write.field_ownership import Ownerships
@@ -33,14 +32,13 @@ class Patches:
     def read(self, call: Call) -> edits.Edit:
         """Return the edit of a JSON patch, merge patch, strategic merge patch or server-side apply."""
         content_type = patch_type_of(call)
-        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
+        check_options(call, is_apply=content_type in edits.APPLY_PATCHES)
         if content_type in edits.APPLY_PATCHES:
             patch = read_patch(call.request.body, content_type)
             applied = patch.document or {}
-            check_applied(call, applied, call.resource.kind)
+            check_kind(applied, call.resource.kind)
             self._decoder.modernize(call, applied)
             return self._application(call, applied, patch.oddities)
-        refuse_force(call)
         document, oddities = read_patch(call.request.body, content_type)
 
         def decode(wanted: Object, live: Object) -> Object:
@@ -62,6 +60,7 @@ class Patches:
             entries = merged["metadata"].pop("managedFields", None)  # Made by the server: nothing to decode there.
             decoded = self._decoder.patched(call, merged, None, call.resource.kind)
             metadata = metadata_of(decoded)
+            match_namespace(call, metadata)
             match_name(call, metadata)  # An existing object has a name; a new one must bring it.
             if entries is not None:
                 metadata["managedFields"] = entries

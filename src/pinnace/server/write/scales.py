@@ -22,14 +22,13 @@ from pinnace.server.request.call import Call
 from pinnace.server.write import edits
 from pinnace.server.write.body_decoder import (
     BodyDecoder,
-    check_applied,
-    check_manager,
+    check_kind,
+    check_options,
     match_name,
     match_namespace,
     metadata_of,
     patch_type_of,
     read_existing_patch,
-    refuse_force,
 )
 from pinnace.server.write.names import manager_of
 from pinnace.server.write.patch_body import read_patch
@@ -96,7 +95,7 @@ class Scales:
 
     def replaced(self, call: Call) -> Rescaling:
         """Return the edit of an update."""
-        check_manager(call, "UpdateOptions")
+        check_options(call)
         wanted = self._decoder.message(call)
         match_name(call, metadata_of(wanted))
         match_namespace(call, dict(metadata_of(wanted)))
@@ -105,11 +104,10 @@ class Scales:
     def patched(self, call: Call) -> Rescaling:
         """Return the edit of a patch or an apply."""
         content_type = patch_type_of(call)
-        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
+        check_options(call, is_apply=content_type in edits.APPLY_PATCHES)
         document, _ = read_patch(call.request.body, content_type)
         if content_type in edits.APPLY_PATCHES:
             return self._rescale(call, self._apply(call, document or {}))
-        refuse_force(call)
         quoted = document if content_type == edits.STRATEGIC_PATCH else None
 
         def patched(scale: Object) -> Object:
@@ -128,13 +126,16 @@ class Scales:
         return wanted
 
     def _apply(self, call: Call, applied: Object) -> Callable[[Object], Object]:
-        check_applied(call, applied, _SCALE)
+        check_kind(applied, _SCALE)
         manager, force = manager_of(call), call.flag("force")
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
 
         def laid_over(scale: Object) -> Object:
             merged = apply.apply(scale, applied, ownership, manager=manager, now=now, force=force)
-            return self._decoder.patched(call, merged, None)
+            decoded = self._decoder.patched(call, merged, None)
+            match_namespace(call, dict(metadata_of(decoded)))
+            match_name(call, metadata_of(decoded))
+            return decoded
 
         return laid_over
 
