@@ -17,6 +17,7 @@ import orjson
 import yaml
 
 from pinnace.model.tls import client_tls
+from pinnace.model.tracing import client_span
 from pinnace.model.webhooks import clean_url
 
 LARGEST = 1024 * 1024
@@ -47,24 +48,27 @@ class Remote:
 
     async def get(self) -> Any:
         """Return the document at the URL. Raise RemoteError."""
-        return await asyncio.to_thread(self._exchange, "GET", None)
+        with client_span("GET", **{"url.full": self.url}) as trace:
+            return await asyncio.to_thread(self._exchange, "GET", None, trace)
 
     async def post(self, document: Any) -> Any:
         """Return the answer to a document. Raise RemoteError."""
-        return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document))
+        kind = document.get("kind", "") if isinstance(document, dict) else ""
+        with client_span(f"webhook {kind}", **{"url.full": self.url}) as trace:
+            return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document), trace)
 
     async def send(self, document: bytes) -> None:
         """Have a JSON document taken, whatever is answered to it. Raise RemoteError."""
-        await asyncio.to_thread(self._request, "POST", document)
+        await asyncio.to_thread(self._request, "POST", document, {})
 
-    def _exchange(self, method: str, body: bytes | None) -> Any:
-        content = self._request(method, body)
+    def _exchange(self, method: str, body: bytes | None, trace: Mapping[str, str]) -> Any:
+        content = self._request(method, body, trace)
         try:
             return orjson.loads(content)
         except orjson.JSONDecodeError:
             raise RemoteError(f"{self.url} did not answer with JSON") from None
 
-    def _request(self, method: str, body: bytes | None) -> bytes:
+    def _request(self, method: str, body: bytes | None, trace: Mapping[str, str]) -> bytes:
         import http.client  # noqa: PLC0415 - most clusters never ask another server.
 
         parts = urlsplit(self.url)
@@ -77,7 +81,7 @@ class Remote:
             connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
         else:
             raise RemoteError(f"{self.url} is neither an https nor an http URL")
-        headers = {"Accept": "application/json", **self.headers}
+        headers = {"Accept": "application/json", **self.headers, **trace}
         if body is not None:
             headers["Content-Type"] = "application/json"
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

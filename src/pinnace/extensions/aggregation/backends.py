@@ -20,7 +20,7 @@ from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
 from pinnace.model.tls import client_tls
-from pinnace.model.tracing import TRACE_HEADERS, active_tracer, trace_headers
+from pinnace.model.tracing import TRACE_HEADERS, client_span
 
 if TYPE_CHECKING:
     import aiohttp
@@ -142,13 +142,15 @@ class HttpBackend:
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
     ) -> HttpAnswer:
         """Ask. Raise OSError if it cannot be reached, and TimeoutError if it says nothing for too long."""
-        if active_tracer() is not None:
-            headers = [*(one for one in headers if one[0].lower() not in TRACE_HEADERS), *trace_headers().items()]
-        try:
-            return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
-        except (ConnectionError, TimeoutError):
-            self._connections.on_lost(self.name)
-            raise
+        attributes = {"apiservice": self.name, "url.path": target.partition("?")[0]}
+        with client_span(f"aggregated {method}", **attributes) as trace:
+            if trace:
+                headers = [*(one for one in headers if one[0].lower() not in TRACE_HEADERS), *trace.items()]
+            try:
+                return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
+            except (ConnectionError, TimeoutError):
+                self._connections.on_lost(self.name)
+                raise
 
     async def check(self) -> list[Object]:
         """Return the rows of its discovery page. Raise CheckFailed."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pinnace.model.clock import AlarmClock
+from pinnace.model.tracing import span
 from pinnace.node.runtime.runtime import ContainerState, Runtime
 from pinnace.reconcile.metrics import Metrics
 
@@ -77,7 +78,8 @@ class KubeletMetrics:
             began = self._clock.monotonic()
             self._metrics.count(OPERATIONS, labels)
             try:
-                result = await operation(*arguments, **options)
+                with span(f"runtime {type}"):
+                    result = await operation(*arguments, **options)
             except Exception:
                 self._metrics.count(OPERATION_ERRORS, labels)
                 if type == "run_podsandbox":

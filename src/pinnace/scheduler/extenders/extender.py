@@ -15,6 +15,7 @@ import orjson
 
 from pinnace.model.objects import Object
 from pinnace.model.tls import client_tls
+from pinnace.model.tracing import client_span
 from pinnace.scheduler.extenders import wire
 from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
 from pinnace.scheduler.framework.cycle import Cycle
@@ -210,17 +211,18 @@ class Extenders:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         try:
-            async with self._session.post(
-                url,
-                data=orjson.dumps(body),
-                headers={"Content-Type": "application/json"},
-                timeout=aiohttp.ClientTimeout(total=extender.timeout),
-                ssl=self._context(extender),
-                server_hostname=extender.tls.server_name or None,
-            ) as response:
-                if response.status != 200:
-                    raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
-                return parse(orjson.loads(await _read(response)))
+            with client_span(f"extender {verb}", **{"url.full": url}) as trace:
+                async with self._session.post(
+                    url,
+                    data=orjson.dumps(body),
+                    headers={"Content-Type": "application/json", **trace},
+                    timeout=aiohttp.ClientTimeout(total=extender.timeout),
+                    ssl=self._context(extender),
+                    server_hostname=extender.tls.server_name or None,
+                ) as response:
+                    if response.status != 200:
+                        raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
+                    return parse(orjson.loads(await _read(response)))
         except TimeoutError as error:
             raise ExtenderError(f"extender {url} did not answer within {extender.timeout:g} s") from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:

@@ -15,6 +15,7 @@ import orjson
 
 from pinnace.model import errors
 from pinnace.model.objects import Key, key_of
+from pinnace.model.tracing import client_span
 from pinnace.sdk.api.backends import Served
 from pinnace.sdk.api.rest_errors import describe_request, translate_error
 from pinnace.sdk.handlers.calls import call
@@ -233,18 +234,19 @@ class RestCollection:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._timeout))
         try:
-            async with self._session.request(
-                method,
-                URL(url, encoded=True),
-                headers=sent,
-                data=content,
-                ssl=self._tls if self._tls is not None else True,
-                allow_redirects=False,  # The headers must not be sent to another server.
-            ) as response:
-                read = await response.read()
-                received = response.headers
-                link = response.links["next"]["url"] if "next" in response.links else ""
-                answer = _Answer(response.status, read, received.get("ETag", ""), str(link))
+            with client_span(f"REST {method}", **{"url.full": url.partition("?")[0]}) as trace:
+                async with self._session.request(
+                    method,
+                    URL(url, encoded=True),
+                    headers={**sent, **trace},
+                    data=content,
+                    ssl=self._tls if self._tls is not None else True,
+                    allow_redirects=False,  # The headers must not be sent to another server.
+                ) as response:
+                    read = await response.read()
+                    received = response.headers
+                    link = response.links["next"]["url"] if "next" in response.links else ""
+                    answer = _Answer(response.status, read, received.get("ETag", ""), str(link))
         except TimeoutError:
             raise errors.Timeout(f"{describe_request(method, url)} took longer than {self._timeout:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError for a Link that cannot be parsed.

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import orjson
 
 from pinnace.model.objects import Object
+from pinnace.model.tracing import client_span
 from pinnace.sdk.metrics.samples import MetricQuery, Sample
 
 if TYPE_CHECKING:
@@ -44,16 +45,17 @@ class HttpSource:
         headers = self._headers() if callable(self._headers) else self._headers
         place = url.partition("?")[0]
         try:
-            async with self._session.get(
-                url,
-                params=parameters or None,
-                headers=headers,
-                ssl=self._tls if self._tls is not None else True,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=self._timeout),
-            ) as answer:
-                body = await answer.content.read(LARGEST_ANSWER)
-                status = answer.status
+            with client_span("metrics source", **{"url.full": place}) as trace:
+                async with self._session.get(
+                    url,
+                    params=parameters or None,
+                    headers={**(headers or {}), **trace},
+                    ssl=self._tls if self._tls is not None else True,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=self._timeout),
+                ) as answer:
+                    body = await answer.content.read(LARGEST_ANSWER)
+                    status = answer.status
         except TimeoutError:
             raise SourceFailed(f"{place} did not answer within {self._timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:

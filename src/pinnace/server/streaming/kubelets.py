@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,6 +17,7 @@ from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResp
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 from pinnace.model.objects import Object
 from pinnace.model.tasks import Tasks
+from pinnace.model.tracing import client_span
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 from pinnace.server.streaming.tunnel import UpstreamExchange
 
@@ -140,7 +141,8 @@ class Kubelet:
         exchange = UpstreamExchange(await self._dial())
         try:
             headers = [(b"Host", self._where.encode()), (b"X-Stream-Protocol-Version", protocol.encode())]
-            await exchange.ask("POST", target, headers, upgrade=b"SPDY/3.1")
+            with self._span("POST", target) as trace:
+                await exchange.ask("POST", target, [*headers, *_encode(trace)], upgrade=b"SPDY/3.1")
             if exchange.status != 101:
                 raise errors.InternalError(f"unable to upgrade connection: {await _read_error(exchange)}")
         except BaseException:
@@ -158,13 +160,19 @@ class Kubelet:
         upgrade: bytes = b"",
     ) -> UpstreamExchange:
         exchange = UpstreamExchange(await self._dial())
-        kept = [pair for pair in headers if pair[0].lower() != b"host"]
         try:
-            await exchange.ask(method, target, [(b"Host", self._where.encode()), *kept], body, upgrade=upgrade)
+            with self._span(method, target) as trace:
+                replaced = (b"host", *(name.encode() for name in trace))
+                kept = [pair for pair in headers if pair[0].lower() not in replaced]
+                sent = [(b"Host", self._where.encode()), *kept, *_encode(trace)]
+                await exchange.ask(method, target, sent, body, upgrade=upgrade)
         except BaseException:
             exchange.close()
             raise
         return exchange
+
+    def _span(self, method: str, target: str) -> AbstractContextManager[dict[str, str]]:
+        return client_span(f"kubelet {method}", **{"server.address": self._where, "url.path": target.partition("?")[0]})
 
     async def _dial(self) -> Duplex:
         try:
@@ -177,6 +185,10 @@ class Kubelet:
         except OSError as error:
             why = os.strerror(error.errno).lower() if error.errno else str(error)
             raise ConnectionError(f"dial tcp {self._where}: connect: {why}") from None
+
+
+def _encode(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 class _Session:
