@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
+import ssl
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from pinnace.cluster.cluster import running
+from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.model.metric_stability import LEVELS, MISSING
 from pinnace.model.objects import Object
@@ -215,3 +220,23 @@ async def test_plug_ins_are_timed_in_a_sample_that_counts_for_all_writes(cluster
     assert steps >= 33
     (plugin,) = count("apiserver_admission_controller_admission_duration_seconds", name="NamespaceLifecycle")
     assert 33 <= plugin <= steps
+
+
+async def test_a_scrape_of_a_whole_server_parses_and_names_its_data(tmp_path: Path) -> None:
+    async with running(Settings(data_dir=tmp_path / "data", nodes=1)) as cluster:
+        access = cluster.access
+        url = f"{access.server}/metrics"
+        headers = {"Authorization": f"Bearer {access.token}"}
+        trust = ssl.create_default_context(cadata=access.ca.decode())
+        async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+            text = ""
+            while "root_ca_cert_publisher_sync_total{" not in text:
+                async with session.get(url, headers=headers, ssl=trust) as response:
+                    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+                    text = await response.text()
+    families = families_in(text)
+    (size,) = families["apiserver_storage_size_bytes"].samples
+    assert size.value > 4096, "the file of the data directory"
+    (build,) = families["kubernetes_build_info"].samples
+    assert set(build.labels) == set(FACTS["kubernetes_build_info"]["labels"])
+    assert families["rest_client_requests_total"].samples

@@ -19,8 +19,9 @@ StagesFile = Annotated[
 UsageFile = Annotated[
     Path | None,
     typer.Option(
-        help="The recorded usage of simulated pods as CSV with a heading: time,pods,cpu,memory "
-        "(and namespace, container). Rows such as 60,app=web,80%,64Mi or 0,app=web,12/pods,.",
+        help="The usage of simulated pods: KWOK's ResourceUsage and ClusterResourceUsage in a .yaml file, or recorded "
+        "as CSV with a heading: time,pods,cpu,memory (and namespace, container). "
+        "Rows such as 60,app=web,80%,64Mi or 0,app=web,12/pods,.",
         show_default=False,
     ),
 ]

@@ -131,7 +131,7 @@ def test_a_request_to_another_server_is_a_span_that_is_continued_there(name: str
     assert ran.stdout == f"{name}\n", ran.stderr
 
 
-CONVERSION = SETUP.replace('(name, sent), = spans.items()', 'name, sent = "webhook", spans["webhook"]').replace(
+CONVERSION = SETUP.replace("(name, sent), = spans.items()", 'name, sent = "webhook", spans["webhook"]').replace(
     "    assert sent.kind is trace.SpanKind.CLIENT\n", ""
 )
 

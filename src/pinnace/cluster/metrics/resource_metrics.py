@@ -5,7 +5,7 @@ An APIService v1beta1.metrics.k8s.io with a service, such as that of metrics-ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -35,6 +35,9 @@ _POD_HEAD = b'{"kind":"PodMetrics","apiVersion":"%b","metadata":' % _API_VERSION
 _NODE_HEAD = _POD_HEAD.replace(b"PodMetrics", b"NodeMetrics")
 _IDLE = {"cpu": quantity.parse("1m"), "memory": quantity.parse("1Mi")}
 _FIELDS = ("metadata.name", "metadata.namespace")
+
+USAGE_PREFIXES = ("/registry/kwok.x-k8s.io/resourceusages/", "/registry/kwok.x-k8s.io/clusterresourceusages/")
+"""Where KWOK's usage objects are, if their CustomResourceDefinitions exist: those of single pods come first."""
 
 ContainerUsages = Mapping[str, Mapping[str, Quantity]]
 """The usage of each container of a pod, by resource."""
@@ -70,6 +73,28 @@ class AnnotatedUsage:
             }
             for container in pod["spec"].get("containers") or ()
         }
+
+    def node_usage_of(self, node: Object) -> Mapping[str, Quantity] | None:
+        return None
+
+
+class UsageObjects:
+    """The usage of simulated pods by KWOK's objects. Nothing is loaded for it until there is such an object."""
+
+    def __init__(self, fanout: Fanout, make: Callable[[], UsageSource]) -> None:
+        self._fanout = fanout
+        self._make = make
+        self._source: UsageSource | None = None
+
+    async def refresh(self) -> None:
+        """Compute the usage, if there is an object."""
+        if self._source is None and any(self._fanout.size(prefix)[0] for prefix in USAGE_PREFIXES):
+            self._source = self._make()
+        if self._source is not None:
+            await self._source.refresh()
+
+    def usage_of(self, pod: Object, node: Object) -> ContainerUsages | None:
+        return self._source.usage_of(pod, node) if self._source is not None else None
 
     def node_usage_of(self, node: Object) -> Mapping[str, Quantity] | None:
         return None
@@ -162,7 +187,7 @@ class ResourceMetrics:
                 continue
             pod = self._objects.pod(key, entry)
             usage = self._usage_of(pod, nodes)
-            if usage is not None:
+            if usage:
                 containers = orjson.dumps([{"name": name, "usage": _texts(used)} for name, used in usage.items()])
                 yield b'%b%b%b,"containers":%b}' % (_POD_HEAD, pod.head, times, containers)
 

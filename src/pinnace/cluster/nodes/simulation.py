@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pinnace.auth.authorization.nodes import GROUP as NODES
 from pinnace.auth.users import MASTERS, User
@@ -12,7 +12,12 @@ from pinnace.client.client import Client
 from pinnace.client.retries import Retries
 from pinnace.cluster.extensions.aggregation import Aggregation
 from pinnace.cluster.in_process import InProcessTransport
-from pinnace.cluster.metrics.resource_metrics import AnnotatedUsage, add_usage_source
+from pinnace.cluster.metrics.resource_metrics import (
+    AnnotatedUsage,
+    UsageObjects,
+    UsageSource,
+    add_usage_source,
+)
 from pinnace.cluster.nodes.connections import Nodes
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
@@ -58,15 +63,7 @@ def simulate_nodes(
     Each node writes its Node, its lease, statuses and the end of its pods as system:node:NAME, with the rights of a
     node.
     """
-    clock = manager.client.clock
-    if usage is not None:
-        # Most simulations have no such file.
-        from pinnace.cluster.metrics.recorded_usage import RecordedUsage  # noqa: PLC0415
-        from pinnace.node.simulated.usage_files import read_usage  # noqa: PLC0415
-
-        recorded = RecordedUsage(read_usage(usage), plane.fanout, clock)
-        add_usage_source(plane.aggregation.api_services, plane.fanout, clock, recorded)
-    add_usage_source(plane.aggregation.api_services, plane.fanout, clock, AnnotatedUsage())
+    _add_usage_sources(plane, manager, usage)
     transport = InProcessTransport(plane.local(PROVIDER))
     client = Client(transport, clock=manager.client.clock, field_manager="kubelet", retries=Retries(attempts=1))
     client = client.telling(manager.informers.note_write)
@@ -87,3 +84,34 @@ def simulate_nodes(
         manager.add(controller)
     nodes.add(names, shape)
     return nodes
+
+
+def _add_usage_sources(plane: Plane, manager: Manager, usage: Path | None) -> None:
+    """Serve the usage of simulated pods: by a recorded file, by KWOK's objects, or by annotations."""
+    clock, recorder = manager.client.clock, manager.recorder
+
+    def add(source: UsageSource) -> None:
+        add_usage_source(plane.aggregation.api_services, plane.fanout, clock, source)
+
+    def report(document: Mapping[str, Any], message: str) -> None:
+        if "uid" in (document.get("metadata") or {}):  # Those of a file are no objects.
+            recorder.record(dict(document), "Warning", "InvalidUsage", message, component="kwok")
+
+    path = usage if usage is not None and usage.suffix in (".yaml", ".yml") else None
+    if usage is not None and path is None:
+        # Most simulations have no such file.
+        from pinnace.cluster.metrics.recorded_usage import RecordedUsage  # noqa: PLC0415
+        from pinnace.node.simulated.usage_files import read_usage  # noqa: PLC0415
+
+        add(RecordedUsage(read_usage(usage), plane.fanout, clock))
+
+    def express() -> UsageSource:
+        # CEL takes long to load, and few simulations have such objects.
+        from pinnace.cluster.metrics.expressed_usage import ExpressedUsage  # noqa: PLC0415
+        from pinnace.node.simulated.kwok.usage import UsageExpressions, load_usages  # noqa: PLC0415
+
+        files = load_usages(path, UsageExpressions(clock)) if path is not None else []
+        return ExpressedUsage(plane.fanout, clock, files=files, report=report)
+
+    add(express() if path is not None else UsageObjects(plane.fanout, express))
+    add(AnnotatedUsage())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,7 +19,10 @@ class InvalidStage(ValueError):
 
 
 class InvalidUsage(ValueError):
-    """A file of recorded usage is invalid. The message names the line and says what was expected."""
+    """A file of recorded usage, or a usage object, is invalid. The message says where, and what was expected."""
+
+    usage: Mapping[str, Any] = MappingProxyType({})
+    """The usage object, if it was found during an evaluation."""
 
 
 class StagePatch(NamedTuple):
