@@ -14,7 +14,7 @@ from pinnace.model.objects import Object
 from pinnace.model.quantity import Format, Quantity
 from pinnace.model.work_slices import SliceQueue
 from pinnace.node.simulated.kwok.usage import (
-    PodUsage,
+    SimulatedUsage,
     UsageExpressions,
     amounts_of,
     as_variable,
@@ -41,14 +41,14 @@ class ExpressedUsage:
     A pod whose expression fails has no metrics: an autoscaler must not take it for idle.
     """
 
-    def __init__(self, fanout: Fanout, clock: Clock, *, files: Sequence[PodUsage] = (), report: Report) -> None:
+    def __init__(self, fanout: Fanout, clock: Clock, *, files: Sequence[SimulatedUsage] = (), report: Report) -> None:
         """`files` are usages from a file; objects in the cluster win over them."""
         self._fanout = fanout
         self._clock = clock
         self._files = files
         self._report = report
         self._expressions = UsageExpressions(clock)
-        self._parsed: dict[tuple[str, str], tuple[CachedObject, PodUsage | None]] = {}
+        self._parsed: dict[tuple[str, str], tuple[CachedObject, SimulatedUsage | None]] = {}
         self._reported: set[str] = set()
         self._usages: dict[str, ContainerUsages] = {}
         """By the uid of the pod."""
@@ -89,10 +89,10 @@ class ExpressedUsage:
     def node_usage_of(self, node: Object) -> Mapping[str, Quantity] | None:
         return None
 
-    def _current(self) -> list[PodUsage]:
+    def _current(self) -> list[SimulatedUsage]:
         """Return all usages: those for single pods first, then by name; those of files last."""
-        found: list[PodUsage] = []
-        known: dict[tuple[str, str], tuple[CachedObject, PodUsage | None]] = {}
+        found: list[SimulatedUsage] = []
+        known: dict[tuple[str, str], tuple[CachedObject, SimulatedUsage | None]] = {}
         for prefix in USAGE_PREFIXES:
             for key, entry in sorted(self._fanout.cache(prefix).entries.items()):
                 last = self._parsed.get((prefix, key))
@@ -104,7 +104,7 @@ class ExpressedUsage:
         found += sorted(self._files, key=lambda one: not one.is_for_one_pod)
         return found
 
-    def _parse(self, document: Object) -> PodUsage | None:
+    def _parse(self, document: Object) -> SimulatedUsage | None:
         try:
             return parse_usage(document, self._expressions)
         except InvalidUsage as error:
@@ -120,7 +120,7 @@ class ExpressedUsage:
             known[name] = as_variable(node) if node is not None and is_simulated else None
         return known[name]
 
-    def _evaluate(self, usages: Sequence[PodUsage], pod: Object, node: Object) -> ContainerUsages:
+    def _evaluate(self, usages: Sequence[SimulatedUsage], pod: Object, node: Object) -> ContainerUsages:
         """Return the usage of each container; nothing if an expression fails."""
         try:
             shown = as_variable(pod)
@@ -146,7 +146,7 @@ class ExpressedUsage:
         self._report(document, message)
 
 
-def _choose(usages: Sequence[PodUsage], namespace: str, name: str) -> list[PodUsage]:
+def _choose(usages: Sequence[SimulatedUsage], namespace: str, name: str) -> list[SimulatedUsage]:
     """Return the usages for a pod. One for this pod alone excludes all others, as in KWOK."""
     chosen = [one for one in usages if one.selects(namespace, name)]
     return chosen[:1] if chosen and chosen[0].is_for_one_pod else chosen

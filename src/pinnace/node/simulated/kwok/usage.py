@@ -101,7 +101,7 @@ class _Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class PodUsage:
+class SimulatedUsage:
     """One ResourceUsage or ClusterResourceUsage."""
 
     document: Object
@@ -124,7 +124,7 @@ class PodUsage:
         return named or next((amounts for names, amounts in self.usages if not names), None)
 
 
-def parse_usage(document: Object, expressions: UsageExpressions) -> PodUsage:
+def parse_usage(document: Object, expressions: UsageExpressions) -> SimulatedUsage:
     """Compile a ResourceUsage or ClusterResourceUsage. Raise InvalidUsage."""
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     try:
@@ -135,12 +135,12 @@ def parse_usage(document: Object, expressions: UsageExpressions) -> PodUsage:
         names, namespaces = selector.get("matchNames") or (), selector.get("matchNamespaces") or ()
         if document["kind"] == "ResourceUsage":
             names, namespaces = (metadata["name"],), (metadata.get("namespace") or "default",)
-        return PodUsage(document, frozenset(names), frozenset(namespaces), usages)
+        return SimulatedUsage(document, frozenset(names), frozenset(namespaces), usages)
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidUsage(f"it has not the form of a {document.get('kind')}: {error!r}") from None
 
 
-def load_usages(path: Path, expressions: UsageExpressions) -> list[PodUsage]:
+def load_usages(path: Path, expressions: UsageExpressions) -> list[SimulatedUsage]:
     """Read the usages of a YAML file. Skip documents of other kinds. Raise InvalidUsage."""
     try:
         documents = list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
@@ -160,7 +160,7 @@ def load_usages(path: Path, expressions: UsageExpressions) -> list[PodUsage]:
     return found
 
 
-def amounts_of(usages: Sequence[PodUsage], pod: Object, node: Object, container: Object) -> dict[str, float]:
+def amounts_of(usages: Sequence[SimulatedUsage], pod: Object, node: Object, container: Object) -> dict[str, float]:
     """Return cpu and memory of a container by the first usage that knows it; 0 for what none names.
 
     Raise InvalidUsage, which names the usage.
