@@ -18,7 +18,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339_micro
 from pinnace.model.objects import Object
-from pinnace.reconcile.deadlines import deadline
+from pinnace.reconcile.deadlines import StopDeadline, deadline
 
 _log = logging.getLogger(__name__)
 _LEASE = "coordination.k8s.io/v1/Lease"
@@ -103,7 +103,7 @@ class LeaderElection:
                 _log.warning("%s no longer leads %s/%s", self.identity, self._namespace, self._name)
             finally:
                 if self.is_leader:
-                    await self._release()
+                    await StopDeadline(self._client.clock).run(f"the lease {self._name}", self._release)
 
     async def _work_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

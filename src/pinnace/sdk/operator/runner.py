@@ -16,6 +16,7 @@ from pinnace.client.rates import Rate
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.reconcile.deadlines import StopDeadline
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.metrics import Metrics
@@ -205,12 +206,14 @@ async def _restore_at_exit(
 ) -> None:
     """Restore the former webhooks and APIServices at the end: this process's address would fail every write then."""
     previous = await find_previous_webhooks(client, declarations, url)
-    stack.push_async_callback(restore_webhooks, client, declarations, previous)
+    stop, name = StopDeadline(client.clock), declarations.name
+    restore = partial(restore_webhooks, client, declarations, previous)
+    stack.push_async_callback(stop.run, f"the registration of the webhooks of {name}", restore)
     if declarations.serves_apis:
         await registrations.apis.remember()
-        stack.push_async_callback(registrations.apis.restore)
+        stack.push_async_callback(stop.run, f"the registration of the APIs of {name}", registrations.apis.restore)
     if registrations.metrics is not None:
-        stack.push_async_callback(registrations.metrics.withdraw)
+        stack.push_async_callback(stop.run, f"MetricsProvider {name}", registrations.metrics.withdraw)
 
 
 async def _install(
