@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pinnace.model.objects import Key, Object
-from pinnace.network.policy.selection import AllowedTraffic, PodRules, PolicyState, PortRange, pod_rules
+from pinnace.network.policy.selection import AllowedTraffic, PodRules, PolicyState, PortRange, essentials_of, pod_rules
 
 _WEB = "10.244.0.2"
 _EVERYWHERE = (0, 0xFFFFFFFF)
@@ -31,7 +31,7 @@ def _rules(**spec: Any) -> dict[str, PodRules]:
         _pod("web", "10.244.1.4", namespace="other", node="there"),
         _pod("agent", "10.244.0.1", hostNetwork=True),
     ):
-        state.pods[Key(pod["metadata"]["namespace"], pod["metadata"]["name"])] = pod
+        state.pods[Key(pod["metadata"]["namespace"], pod["metadata"]["name"])] = essentials_of(pod)
     for name in ("default", "other"):
         state.namespaces[name] = {"metadata": {"name": name, "labels": {"name": name}}}
     state.policies[Key("default", "p")] = {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
