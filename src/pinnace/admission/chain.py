@@ -181,7 +181,7 @@ class _TimedPlugin:
 class _Plan:
     """The plug-ins for the writes of one kind, and the histograms of their steps."""
 
-    __slots__ = ("admitted", "mutations", "mutators", "timed", "validated", "validations", "validators")
+    __slots__ = ("admitted", "mutations", "mutators", "timed", "untimed", "validated", "validations", "validators")
 
     def __init__(
         self,
@@ -199,7 +199,9 @@ class _Plan:
             for plugins, labels in zip((mutators, validators), steps, strict=True)
         ]
         self.mutations = self.validations = 0
-        """How many writes began each step: the plug-ins of one in SAMPLED are timed."""
+        """How many writes began each step: one in SAMPLED is timed, as are those that wait."""
+        self.untimed = [0, 0]
+        """How many writes ended each step since the last one that was timed, which count as long as the next."""
 
 
 class AdmissionChain:
@@ -230,8 +232,9 @@ class AdmissionChain:
         began = time.perf_counter()
         plan = self._plan_for(review)
         plan.mutations += 1
+        is_timed = plan.mutations % SAMPLED == 1
         mutator: Mutator | None = None
-        plugins: Iterator[Mutator] = iter(plan.mutators if plan.mutations % SAMPLED != 1 else plan.timed[0])
+        plugins: Iterator[Mutator] = iter(plan.timed[0] if is_timed else plan.mutators)
         try:
             for mutator in plugins:
                 waiting = mutator.mutate(review)
@@ -240,7 +243,11 @@ class AdmissionChain:
         except errors.ApiError:
             self._observe_rejection(ADMIT, mutator, review, began)
             raise
-        plan.admitted.observe(time.perf_counter() - began)
+        if not is_timed:
+            plan.untimed[0] += 1
+            return None
+        plan.admitted.observe(time.perf_counter() - began, 1 + plan.untimed[0])
+        plan.untimed[0] = 0
         return None
 
     async def _mutate_on(
@@ -266,8 +273,9 @@ class AdmissionChain:
         began = time.perf_counter()
         plan = self._plan_for(review)
         plan.validations += 1
+        is_timed = plan.validations % SAMPLED == 1
         validator: Validator | None = None
-        plugins: Iterator[Validator] = iter(plan.validators if plan.validations % SAMPLED != 1 else plan.timed[1])
+        plugins: Iterator[Validator] = iter(plan.timed[1] if is_timed else plan.validators)
         try:
             for validator in plugins:
                 waiting = validator.validate(review)
@@ -276,7 +284,11 @@ class AdmissionChain:
         except errors.ApiError:
             self._observe_rejection(VALIDATE, validator, review, began)
             raise
-        plan.validated.observe(time.perf_counter() - began)
+        if not is_timed:
+            plan.untimed[1] += 1
+            return None
+        plan.validated.observe(time.perf_counter() - began, 1 + plan.untimed[1])
+        plan.untimed[1] = 0
         return None
 
     async def _validate_on(

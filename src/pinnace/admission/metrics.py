@@ -18,7 +18,7 @@ POLICY_CHECKS = "apiserver_validating_admission_policy_check_total"
 ADMIT, VALIDATE, VALIDATING = "admit", "validate", "validating"
 """The types of steps; validating webhooks have a type of their own."""
 SAMPLED = 16
-"""The plug-ins of one in so many writes are timed; such a write counts for those since the one before it."""
+"""One in so many writes is timed, with its plug-ins; such a write counts for those since the one before it."""
 
 _BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
 _NAMES = {
@@ -41,7 +41,7 @@ class AdmissionMetrics:
     """Histograms and counters that the plug-ins of one server fill in."""
 
     def __init__(self) -> None:
-        self.steps = HistogramFamily(STEP_SECONDS, "The time of a step, by operation and result.", _BOUNDS)
+        self.steps = HistogramFamily(STEP_SECONDS, "The time of a step, by operation and result, in a sample of writes.", _BOUNDS)
         self.plugins = HistogramFamily(PLUGIN_SECONDS, "The time of a plug-in, in a sample of writes.", _BOUNDS)
         self.webhooks = HistogramFamily(WEBHOOK_SECONDS, "The time of a webhook.", (*_BOUNDS, 10, 25))
         self.policies = HistogramFamily(POLICY_SECONDS, "The time of a policy.", (5e-07, 0.001, 0.01, 0.1, 1.0))

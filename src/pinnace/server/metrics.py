@@ -13,8 +13,9 @@ from pinnace.model.exposition import Histogram, Labels, Sample, render_histogram
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
 
-_SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
-_SMALL = 1000
+_FIRST_BUCKET = _BUCKETS[0]
+_SIZES = (1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+_SMALL = _SIZES[0]
 
 TAKEOVER_CODE = 0
 """The code of a request whose connection changes to another protocol.
@@ -91,7 +92,7 @@ class RequestMetrics:
             row = self._rows[place] = _Row()
         codes = row.codes
         codes[code] = codes.get(code, 0) + 1
-        row.counts[bisect_left(_BUCKETS, seconds)] += 1
+        row.counts[0 if seconds <= _FIRST_BUCKET else bisect_left(_BUCKETS, seconds)] += 1
         row.sum += seconds
         if size >= 0:
             sizes = row.sizes
