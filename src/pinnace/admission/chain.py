@@ -143,6 +143,17 @@ class Finding(Protocol):
         """Return the field errors for which it rejects the object."""
 
 
+@runtime_checkable
+class Configured(Protocol):
+    """A plug-in that acts by objects, such as configurations of webhooks. While there are none, it is not called."""
+
+    def is_idle(self) -> bool:
+        """Whether there are no such objects."""
+
+    def on_configured(self, changed: Callable[[], None]) -> None:
+        """Call back, before the next write, at each change of these objects after which it may be idle or not."""
+
+
 class _TimedPlugin:
     """A plug-in with a histogram: a Mutator and a Validator as it is."""
 
@@ -207,7 +218,8 @@ class _Plan:
 class AdmissionChain:
     """Mutators in order, then (after validation of the object) validators in order: together one Mutator and Validator.
 
-    The plug-ins of each resource are looked up once: a write costs nothing at plug-ins for other resources.
+    The plug-ins of each resource are looked up once: a write costs nothing at plug-ins for other resources, and at
+    those that nothing configures.
     """
 
     def __init__(
@@ -223,6 +235,9 @@ class AdmissionChain:
         self._asking: tuple[Callable[[Resource], bool], ...] = tuple(
             one.asks_about for one in (*mutators, *validators) if isinstance(one, Asking)
         )
+        for plugin in (*mutators, *validators):
+            if isinstance(plugin, Configured):
+                plugin.on_configured(self._plans.clear)
 
     def asks_about(self, resource: Resource) -> bool:
         """Whether anybody wants to see questions of this kind. They leave nothing behind: most plug-ins do not care."""
@@ -332,6 +347,8 @@ class AdmissionChain:
 
 
 def _is_interested(plugin: Any, place: tuple[str, str, str]) -> bool:
+    if isinstance(plugin, Configured) and plugin.is_idle():
+        return False
     interests: tuple[Interest, ...] = getattr(plugin, "interests", EVERYTHING)
     group, plural, operation = place
     return any(

@@ -41,7 +41,9 @@ class AdmissionMetrics:
     """Histograms and counters that the plug-ins of one server fill in."""
 
     def __init__(self) -> None:
-        self.steps = HistogramFamily(STEP_SECONDS, "The time of a step, by operation and result, in a sample of writes.", _BOUNDS)
+        self.steps = HistogramFamily(
+            STEP_SECONDS, "The time of a step, by operation and result, in a sample of writes.", _BOUNDS
+        )
         self.plugins = HistogramFamily(PLUGIN_SECONDS, "The time of a plug-in, in a sample of writes.", _BOUNDS)
         self.webhooks = HistogramFamily(WEBHOOK_SECONDS, "The time of a webhook.", (*_BOUNDS, 10, 25))
         self.policies = HistogramFamily(POLICY_SECONDS, "The time of a policy.", (5e-07, 0.001, 0.01, 0.1, 1.0))

@@ -57,9 +57,18 @@ class ResourceQuota:
         self._raised: set[tuple[Place, str]] = set()
         """Objects whose admitted write uses more and is not stored yet."""
         self._on_raise: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[], None]] = []
         for key, quota in quotas.items():
             self._open(key, quota)
         quotas.on_change(self._quota_changed)
+
+    def is_idle(self) -> bool:
+        """As `Configured.is_idle`."""
+        return not self._accounts
+
+    def on_configured(self, changed: Callable[[], None]) -> None:
+        """As `Configured.on_configured`."""
+        self._listeners.append(changed)
 
     def on_raise(self, raised: Callable[[str], None]) -> None:
         """Call back with the key of a quota of which a stored write uses more than before."""
@@ -122,6 +131,13 @@ class ResourceQuota:
         return source
 
     def _quota_changed(self, key: str) -> None:
+        was_idle = self.is_idle()
+        self._update_account(key)
+        if self.is_idle() != was_idle:  # Not at every change: the status of a quota changes often.
+            for changed in self._listeners:
+                changed()
+
+    def _update_account(self, key: str) -> None:
         namespace = key.partition("/")[0]
         quota = self._quotas.get(key)
         known = self._accounts.get(namespace, {}).get(key)

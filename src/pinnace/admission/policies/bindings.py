@@ -133,8 +133,17 @@ class PolicyTable(Generic[Compiled]):
         self._all: list[tuple[Policy, Compiled]] | None = None
         self._known: dict[tuple[str, str, str, str, str], list[tuple[Policy, Compiled, Resource]]] = {}
         self._known_at = -1
+        self._listeners: list[Callable[[], None]] = []
         policies.on_change(self._forget)
         bound.on_change(self._forget)
+
+    def is_empty(self) -> bool:
+        """Whether no policy is bound."""
+        return not (self._all if self._all is not None else self._read())
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call back at every change of a policy or a binding."""
+        self._listeners.append(changed)
 
     def of(self, review: Review) -> list[tuple[Policy, Compiled, Resource]]:
         """Return the policies whose constraints match this write, each with the version that it wants the object in."""
@@ -203,6 +212,8 @@ class PolicyTable(Generic[Compiled]):
     def _forget(self, key: str) -> None:
         self._all = None
         self._known.clear()
+        for changed in self._listeners:
+            changed()
 
 
 def _first(item: tuple[str, Object]) -> str:

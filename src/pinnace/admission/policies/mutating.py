@@ -80,6 +80,14 @@ class MutatingPolicies:
         self._read = read
         self._executor = executor
 
+    def is_idle(self) -> bool:
+        """As `Configured.is_idle`."""
+        return self._table.is_empty()
+
+    def on_configured(self, changed: Callable[[], None]) -> None:
+        """As `Configured.on_configured`."""
+        self._table.on_change(changed)
+
     def mutate(self, review: Review) -> Awaitable[None] | None:
         meant = self._table.of(review)
         return self._mutate(review, meant) if meant and review.new is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +137,14 @@ class ValidatingPolicies:
         self._oracles = oracles
         self._kinds = kinds
         self._executor = executor
+
+    def is_idle(self) -> bool:
+        """As `Configured.is_idle`."""
+        return self._table.is_empty()
+
+    def on_configured(self, changed: Callable[[], None]) -> None:
+        """As `Configured.on_configured`."""
+        self._table.on_change(changed)
 
     def validate(self, review: Review) -> Awaitable[None] | None:
         meant = self._table.of(review)

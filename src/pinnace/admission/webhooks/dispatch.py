@@ -98,7 +98,15 @@ class HookTable:
         self._hooks: tuple[Hook, ...] | None = None
         self._known: dict[tuple[str, str, str, str, str], tuple[tuple[Hook, Resource], ...]] = {}
         self._known_at = -1
+        self._listeners: list[Callable[[], None]] = []
         configurations.on_change(self._forget)
+
+    def is_empty(self) -> bool:
+        return not (self._hooks if self._hooks is not None else self._read())
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call back at every change of a configuration."""
+        self._listeners.append(changed)
 
     def of(self, resource: Resource, subresource: str, operation: str) -> tuple[tuple[Hook, Resource], ...]:
         """Return the webhooks whose rules match this write, each with the version in which it wants the object."""
@@ -135,6 +143,8 @@ class HookTable:
     def _forget(self, key: str) -> None:
         self._hooks = None
         self._known.clear()
+        for changed in self._listeners:
+            changed()
 
 
 class _Webhooks:
@@ -157,6 +167,14 @@ class _Webhooks:
         self._oracles = oracles
         self._executor = executor
         self._metrics = metrics
+
+    def is_idle(self) -> bool:
+        """As `Configured.is_idle`."""
+        return self._table.is_empty()
+
+    def on_configured(self, changed: Callable[[], None]) -> None:
+        """As `Configured.on_configured`."""
+        self._table.on_change(changed)
 
     def asks_about(self, resource: Resource) -> bool:
         """Whether a question of this kind is of interest, though nothing comes of it that is stored."""

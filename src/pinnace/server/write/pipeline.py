@@ -428,14 +428,20 @@ class Pipeline:
             written = CachedObject(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
 
-    async def _remove_last(
+    def _remove_last(
+        self, call: Call, key: str, entry: CachedObject, old: Object, marked: Object
+    ) -> Awaitable[Written | None]:
+        """Remove an object that nothing holds back."""
+        if marked == old:
+            return self._remove(call, key, entry, old, shown=None)
+        if call.resource.strategy.grace is None or call.is_dry_run:
+            return self._remove(call, key, entry, old, shown=marked)
+        return self._mark_and_remove(call, key, entry, old, marked)
+
+    async def _mark_and_remove(
         self, call: Call, key: str, entry: CachedObject, old: Object, marked: Object
     ) -> Written | None:
-        """Remove an object that nothing holds back. After a grace period, watchers first see that it is over."""
-        if marked == old:
-            return await self._remove(call, key, entry, old, shown=None)
-        if call.resource.strategy.grace is None or call.is_dry_run:
-            return await self._remove(call, key, entry, old, shown=marked)
+        """Remove an object after a grace period: watchers first see that it is over."""
         stored = await self._put(call, key, entry, marked)
         if stored is None:
             return None
@@ -466,7 +472,7 @@ class Pipeline:
             await self._reservations.forget(addresses)
         if call.resource.plural == "services" and not call.resource.group:
             await self._remove_endpoints(call)
-        if shown is None:
+        if shown is None and call.resource.strategy.answers_with_deleted:
             last = CachedObject(restamp(last.body, revision), revision)
         return Written(last, is_deleted=True, uid=uid)
 
