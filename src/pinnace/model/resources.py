@@ -126,6 +126,11 @@ class Strategy:
     version_annotations: tuple[str, ...] = ()
     """Annotations that are fields in Kubernetes: the metadata representation lacks them."""
 
+    @property
+    def leaves_objects(self) -> bool:
+        """Whether objects of this kind are stored as they are sent: without defaults and preparation."""
+        return self.default is _leave and self.prepare is _leave_both and self.prepare_status is _leave_both
+
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:

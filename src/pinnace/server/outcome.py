@@ -22,6 +22,7 @@ from pinnace.server.request.negotiation import (
     METADATA,
     METADATA_LIST,
     PLAIN,
+    PLAIN_NAMES,
     Accepted,
     is_named,
     negotiate,
@@ -49,10 +50,13 @@ class Representations:
         self._registry = registry
         self._clock = clock
         self._known: dict[tuple[int, Accepted, str, bool], tuple[Resource, Representation]] = {}
+        self._objects: dict[int, tuple[Resource, ObjectRepresentation]] = {}
 
     def accepted(self, call: Call) -> Accepted:
         """Return what the client accepts. Raise NotAcceptable or NotShownSo if the server has no such format."""
         accept = call.request.head.accept
+        if accept in PLAIN_NAMES:
+            return PLAIN
         try:
             accepted = negotiate(accept)
         except errors.NotShownSo:
@@ -65,6 +69,8 @@ class Representations:
 
     def choose(self, call: Call, accepted: Accepted) -> Representation:
         resource = call.resource
+        if not accepted[0]:  # The view: most requests have none.
+            return self._object_form(resource)
         include = call.text("includeObject") if accepted.view == "Table" else ""
         is_list = call.verb in ("list", "deletecollection")
         place = (id(resource), accepted, include, is_list)
@@ -75,13 +81,18 @@ class Representations:
         form: Representation
         if accepted.view == "Table":
             form = TableRepresentation(resource, version=accepted.version, include=include, clock=self._clock)
-        elif accepted.view:
-            form = MetadataRepresentation(resource, accepted.version)
         else:
-            form = ObjectRepresentation(resource)
+            form = MetadataRepresentation(resource, accepted.version)
         self._registry.drop_stale(self._known)
         self._known[place] = (resource, form)
         return form
+
+    def _object_form(self, resource: Resource) -> ObjectRepresentation:
+        known = self._objects.get(id(resource))
+        if known is None or known[0] is not resource:
+            self._registry.drop_stale(self._objects)
+            known = self._objects[id(resource)] = (resource, ObjectRepresentation(resource))
+        return known[1]
 
     def show(self, call: Call, accepted: Accepted, entry: CachedObject, status: int) -> Outcome | Awaitable[Outcome]:
         """Return one object as the outcome of a write; an awaitable if a webhook may have to convert it first."""

@@ -15,8 +15,6 @@ from pinnace.server.http.messages import Request
 from pinnace.server.request.call import Call, action_of, parse_call, split_path
 from pinnace.server.request.routes import Route, Routes
 
-_READS = frozenset(("get", "list"))
-
 
 class Target:
     """One request on its way through the handler."""
@@ -68,11 +66,9 @@ class Targets:
     def find_read(self, request: Request) -> Route | None:
         """Return the known route of a get or list that this server answers itself."""
         route = self._routes.find(request)
-        if route is None:
+        if route is None or not route[2]:
             return None
         action = route[1]
-        if action.verb not in _READS or (action.subresource and action.subresource != "scale"):
-            return None
         if action.group and self._aggregated.find(action.group, action.version) is not None:
             return None
         return route
@@ -89,7 +85,7 @@ class Targets:
     def parse(self, request: Request) -> Target:
         route = self._routes.find(request)
         if route is not None:
-            parts, action = route
+            parts, action, _ = route
             if not action.group or self._aggregated.find(action.group, action.version) is None:
                 return Target(request, action, call=Call(*parts, request, ANONYMOUS))
         segments = split_path(request.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.server.in_process import MERGE, OPERATIONS, PODS, STRATEGIC, InProcess, pod
+from tests.server.in_process import CONFIG_MAPS, MERGE, OPERATIONS, PODS, STRATEGIC, InProcess, pod
 
 from pinnace.model.objects import Object
 
@@ -70,6 +70,29 @@ async def test_a_patch_changes_nothing_but_its_fields(
     old, new = leaves(before), leaves(reply.json)
     assert {at for at in {*old, *new} if old.get(at) != new.get(at)} == changed
     assert leaves((await api.get(POD)).json) == new
+
+
+@pytest.mark.parametrize("form", [MERGE, STRATEGIC])
+@pytest.mark.parametrize(
+    ("document", "changed"),
+    [
+        ({"data": {"a": "2"}}, {".data.a"}),
+        ({"data": {"b": None, "c": "3"}}, {".data.b", ".data.c"}),
+        ({"metadata": {"labels": {"color": "red"}}}, {".metadata.labels.color"}),
+        ({"binaryData": {"d": "eA=="}}, {".binaryData.d"}),
+    ],
+    ids=["value", "keys", "label", "field"],
+)
+async def test_a_patch_of_a_kind_without_defaults_changes_nothing_but_its_fields(
+    api: InProcess, form: str, document: Object, changed: set[str]
+) -> None:
+    made = {"metadata": {"name": "settings", "labels": {"app": "web"}}, "data": {"a": "1", "b": "2"}}
+    before = await api.made(CONFIG_MAPS, made)
+    reply = await api.patch(f"{CONFIG_MAPS}/settings", document, form)
+    assert reply.status == 200
+    old, new = leaves(before), leaves(reply.json)
+    assert {at for at in {*old, *new} if old.get(at) != new.get(at)} == changed
+    assert leaves((await api.get(f"{CONFIG_MAPS}/settings")).json) == new
 
 
 @pytest.mark.parametrize("form", [MERGE, STRATEGIC])

@@ -64,7 +64,7 @@ class FastReads:
         route = self._routes.find_read(request)
         if route is None:
             return None
-        parts, action = route
+        parts, action, _ = route
         user = user or self._authenticate(request)
         if user is None or not self._is_allowed(user, action):
             return None

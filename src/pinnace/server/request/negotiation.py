@@ -40,11 +40,13 @@ class Accepted(NamedTuple):
 
 
 PLAIN = Accepted()
+PLAIN_NAMES = frozenset(("", JSON, "*/*"))
+"""Accept headers that mean the object as JSON."""
 
 
 def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Accepted:
     """Return the best match for an Accept header. Raise NotShownSo if there is none."""
-    if not accept or accept in (JSON, "*/*"):
+    if accept in PLAIN_NAMES:
         return PLAIN
     return _negotiated(accept, views) if len(accept) <= LONGEST else _best(accept, views)
 

@@ -15,8 +15,11 @@ _MOST_CHARACTERS = 400_000
 _LONGEST = 512
 
 
-Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action]
-"""The first fields of a call, which follow from the method and target alone, and its action."""
+Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action, bool]
+"""The first fields of a call, which follow from the method and target alone, its action, and whether that is to get or
+list objects, or to get a scale."""
+_READS = frozenset(("get", "list"))
+_READ_SUBRESOURCES = frozenset(("", "scale"))
 
 
 class Routes:
@@ -36,7 +39,8 @@ class Routes:
 
     def learn(self, call: Call) -> Route:
         """Called for each request whose target is unknown, with the parsed call."""
-        route = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail), _action_of(call)
+        parts = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail)
+        route = (parts, _action_of(call), call.verb in _READS and call.subresource in _READ_SUBRESOURCES)
         request = call.request
         # Computed objects are never read at once, which only known targets are.
         if len(request.target) <= _LONGEST and not call.resource.strategy.is_computed:

@@ -80,7 +80,9 @@ def patch(call: Call, content_type: str, document: Any, decode: DecodePatched) -
         return wanted
 
     resource = call.resource
-    is_copied = resource.kind == resource.stored and (resource.group, resource.plural) in _COPIED_KINDS
+    is_copied = resource.kind == resource.stored and (
+        (resource.group, resource.plural) in _COPIED_KINDS or resource.strategy.leaves_objects
+    )
     return CopyingEdit(edit) if is_copied else edit
 
 
@@ -94,7 +96,7 @@ _COPIED_KINDS = frozenset(
         ("coordination.k8s.io", "leases"),
     )
 )
-"""Kinds that are patched often."""
+"""Kinds that are patched often, and whose defaults and preparation change no part that is shared."""
 
 
 def separate(wanted: Object, live: Object) -> Object:
