@@ -86,8 +86,13 @@ def test_a_total_is_shared_at_once() -> None:
         ("", "has no rows"),
         ("0,1\n15,much\n", "load.csv:2: expected a time and a load such as 2500m, found '15,much'"),
         ("15,1\n0,1\n", "the times must increase from row to row"),
+        ("time\n0\n", "load.csv:2: expected a time and a load such as 2500m, found '0'"),
+        ("0,NaN\n15,1\n", "load.csv:1: expected a time and a load such as 2500m, found '0,NaN'"),
+        ("0,1\n15,-4\n", "load.csv:2: expected a time and a load of zero or more, found '15,-4'"),
+        ("0,1\ninf,4\n", "load.csv:2: expected a time and a load of zero or more, found 'inf,4'"),
+        ("0,1\n1e30,4\n", "the times span 1.16e+25 days, and at most 366 can be replayed; cut the file"),
     ],
-    ids=["empty", "no number", "out of order"],
+    ids=["empty", "no number", "out of order", "one column", "NaN first", "negative", "infinite", "too long"],
 )
 def test_a_load_that_cannot_be_read_is_named(tmp_path: Path, load: str, expected: str) -> None:
     result = backtest(tmp_path, hpa("web"), load=load)
@@ -99,3 +104,32 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
     result = backtest(tmp_path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
     assert result.exit_code == 1
     assert "expected HorizontalPodAutoscaler of autoscaling/v2, found Pod of v1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "flags", "expected"),
+    [
+        ({"maxReplicas": "many"}, (), "spec.maxReplicas: expected a number, found 'many'"),
+        ({"metrics": ["cpu"]}, (), "web: spec cannot be evaluated (TypeError: "),
+        ({"metrics": [{"type": "Resource"}]}, (), "check it with kubectl apply --dry-run=server"),
+        ({}, ("--request", "0"), "--request 0: expected an amount above zero, such as 500m"),
+        ({}, ("--request", "much"), "--request much: quantities must match the regular expression"),
+    ],
+    ids=["maximum", "text as a metric", "no source", "no request", "no quantity"],
+)
+def test_settings_that_cannot_be_replayed_are_named(
+    tmp_path: Path, spec: dict[str, Any], flags: tuple[str, ...], expected: str
+) -> None:
+    result = backtest(tmp_path, hpa("web", **spec), flags=flags)
+    assert result.exit_code == 1
+    assert expected in result.stderr
+
+
+def test_a_file_without_an_autoscaler_or_without_text_is_named(tmp_path: Path) -> None:
+    empty, load = tmp_path / "empty.yaml", tmp_path / "load.csv"
+    empty.write_text("")
+    load.write_text(LOAD)
+    command = ["autoscale", "backtest", str(empty), "--metrics", str(load)]
+    assert f"in {empty}, found no object" in CliRunner().invoke(app, command).stderr
+    load.write_bytes(b"\xff\xfe0,1\n")
+    assert f"{load}: expected a CSV file in UTF-8" in CliRunner().invoke(app, command).stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +20,7 @@ from pinnace.controllers.autoscaling.backtest import PERIOD, Backtest, BacktestS
 from pinnace.model import quantity
 from pinnace.model.objects import Object
 
+_MOST_DAYS = 366
 _KIND = ("autoscaling/v2", "HorizontalPodAutoscaler")
 
 
@@ -31,7 +33,7 @@ def autoscale(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files with HorizontalPodAutoscalers.")],
     metrics: Annotated[Path, typer.Option(help="The load as CSV: rows of a time and the load of all pods together.")],
     request: Annotated[str, typer.Option(help="The request of each pod for the measured resource.")] = "1",
-    startup: Annotated[float, typer.Option(help="Seconds until a new pod is ready.")] = 30.0,
+    startup: Annotated[float, typer.Option(min=0, help="Seconds until a new pod is ready.")] = 30.0,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -52,8 +54,8 @@ def autoscale(
     """
     try:
         load = read_load(metrics)
-        shape = PodShape(startup=startup, request=quantity.parse(request).milli_value)
-        runs = {name: Backtest(spec, shape).run(load) for name, spec in _autoscalers(files).items()}
+        shape = PodShape(startup=startup, request=_request(request))
+        runs = {name: _run(name, spec, shape, load) for name, spec in _autoscalers(files).items()}
         if plot is not None:
             draw(runs, plot)
     except (CommandError, OSError, ValueError, NoPlotLibrary) as error:
@@ -63,24 +65,63 @@ def autoscale(
 
 
 def read_load(path: Path) -> list[LoadPoint]:
-    """Return the rows of a CSV file; a first row without numbers is a heading. Raise ValueError."""
+    """Return the rows of a CSV file; a first row without a time is a heading. Raise ValueError."""
     points: list[LoadPoint] = []
-    with path.open(newline="") as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            if not row:
-                continue
-            try:
-                points.append(LoadPoint(_seconds(row[0]), quantity.parse(row[1].strip()).milli_value))
-            except (ValueError, IndexError):
-                if number > 1:
-                    raise ValueError(
-                        f"{path}:{number}: expected a time and a load such as 2500m, found {','.join(row)!r}"
-                    ) from None
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a CSV file in UTF-8: {error}") from None
+    for number, row in enumerate(rows, 1):
+        if row and not (number == 1 and _is_heading(row)):
+            points.append(_point(row, f"{path}:{number}"))
     if not points:
         raise ValueError(f"{path} has no rows; write a time and a load in each")
     if any(later.at <= earlier.at for earlier, later in pairwise(points)):
         raise ValueError(f"{path}: the times must increase from row to row; sort the rows by the first column")
+    days = (points[-1].at - points[0].at) / 86_400
+    if days > _MOST_DAYS:
+        raise ValueError(
+            f"{path}: the times span {days:.3g} days, and at most {_MOST_DAYS} can be replayed; cut the file"
+        )
     return points
+
+
+def _is_heading(row: Sequence[str]) -> bool:
+    try:
+        _seconds(row[0])
+    except ValueError:
+        return True
+    return False
+
+
+def _point(row: Sequence[str], where: str) -> LoadPoint:
+    found = f"found {','.join(row)!r}"
+    try:
+        point = LoadPoint(_seconds(row[0]), quantity.parse(row[1].strip()).milli_value)
+    except (ValueError, IndexError):
+        raise ValueError(f"{where}: expected a time and a load such as 2500m, {found}") from None
+    if not math.isfinite(point.at) or point.value < 0:
+        raise ValueError(f"{where}: expected a time and a load of zero or more, {found}")
+    return point
+
+
+def _request(text: str) -> int:
+    try:
+        found = quantity.parse(text).milli_value
+    except quantity.InvalidQuantity as error:
+        raise ValueError(f"--request {text}: {error}") from None
+    if found <= 0:
+        raise ValueError(f"--request {text}: expected an amount above zero, such as 500m")
+    return found
+
+
+def _run(name: str, spec: Object, shape: PodShape, load: Sequence[LoadPoint]) -> list[BacktestStep]:
+    try:
+        return Backtest(spec, shape).run(load)
+    except (LookupError, TypeError, AttributeError, ZeroDivisionError) as error:
+        # The server validates autoscalers; a file has not been there.
+        message = f"{name}: spec cannot be evaluated ({type(error).__name__}: {error})"
+        raise ValueError(f"{message}; check it with kubectl apply --dry-run=server") from None
 
 
 def _seconds(text: str) -> float:
@@ -100,8 +141,13 @@ def _autoscalers(files: Sequence[str]) -> dict[str, Object]:
         spec = document.object.get("spec") or {}
         if not spec.get("metrics") or not spec.get("maxReplicas"):
             raise CommandError(f"{document.source}: spec.metrics and spec.maxReplicas are required")
-        name = document.object["metadata"]["name"]
+        for field in ("minReplicas", "maxReplicas"):
+            if not isinstance(spec.get(field, 1), int):
+                raise CommandError(f"{document.source}: spec.{field}: expected a number, found {spec[field]!r}")
+        name = (document.object.get("metadata") or {}).get("name") or document.source
         found[name if name not in found else f"{name} ({document.source})"] = spec
+    if not found:
+        raise CommandError(f"expected a {_KIND[1]} of {_KIND[0]} in {', '.join(files)}, found no object")
     return found
 
 
