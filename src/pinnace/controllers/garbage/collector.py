@@ -23,6 +23,7 @@ from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.owner_graph import FOREGROUND, ORPHAN, Node, Owner, OwnerGraph, Place, is_at
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.python_arenas import arenas
 from pinnace.model.work_slices import SliceQueue
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.history import History
@@ -34,6 +35,7 @@ MOST_RUNS = 100
 MOST_KINDS = 1000
 """The kinds of owners that are kept."""
 WORKERS = 8
+_LARGE = 64 << 10
 OWNERS_AT_ONCE = 150
 """How many owners of one object are recorded in a slice."""
 MOST_QUEUED = 1000
@@ -284,6 +286,8 @@ class GarbageCollector:
         snapshot = self._snapshot(place)
         if snapshot is None:
             return
+        if len(snapshot.body) >= _LARGE:
+            arenas.expect_large_work()
         metadata = _decode(snapshot.body).metadata
         if metadata.uid != place.uid or metadata.deletionTimestamp is not None or not metadata.ownerReferences:
             return

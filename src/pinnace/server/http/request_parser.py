@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol
 
 import httptools
 
+from pinnace.model.python_arenas import arenas
 from pinnace.server.http.header_cache import HeaderCache, RequestHead
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import BadTarget, Peer, Request, Response, failure, split_target
@@ -174,7 +175,10 @@ class RequestParser:
         self.deadline = self._loop.time() + self._limits.head_time
 
     def on_url(self, part: bytes) -> None:
-        self._target = self._target + part if self._target else part
+        if self._target:
+            arenas.expect_large_work()
+            part = self._target + part
+        self._target = part
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.is_in_body:
@@ -230,6 +234,7 @@ class RequestParser:
         elif isinstance(self._body, bytearray):
             self._body += data
         else:
+            arenas.expect_large_work()
             self._body = bytearray(self._body) + data
 
     def on_message_complete(self) -> None:
