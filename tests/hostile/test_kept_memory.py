@@ -14,6 +14,7 @@ from tests.server.in_process import APPLY, CONFIG_MAPS, PODS, InProcess, config_
 
 from pinnace.client.following import Event
 from pinnace.cluster.in_process import in_process_client
+from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Key
 from pinnace.model.tasks import Tasks
 from pinnace.reconcile.informer import Informers
@@ -125,9 +126,10 @@ def long_keys(cache: object) -> Iterator[str]:
                         yield part
 
 
-async def test_a_watch_within_the_process_does_not_keep_its_last_event(api: InProcess) -> None:
+@pytest.mark.parametrize("metadata_only", [False, True], ids=["objects", "metadata"])
+async def test_a_watch_within_the_process_does_not_keep_its_last_event(api: InProcess, metadata_only: bool) -> None:
     informers = Informers(in_process_client(api.plane.local()))
-    informer = informers.get("v1/ConfigMap")
+    informer = informers.get("v1/ConfigMap", metadata_only=metadata_only)
     async with Tasks() as tasks:
         tasks.start(informers.run())
         await api.made(CONFIG_MAPS, config_map("large", annotations={"a": "y" * LONG}))
@@ -146,6 +148,14 @@ def large_locals() -> Iterator[tuple[str, str]]:
     for generator in gc.get_objects():
         if isinstance(generator, AsyncGeneratorType) and generator.ag_frame is not None:
             for name, value in generator.ag_frame.f_locals.items():
-                body = value.snapshot.body if isinstance(value, Event) else value
-                if isinstance(body, bytes) and len(body) >= LONG:
+                if isinstance(body := body_of(value), bytes) and len(body) >= LONG:
                     yield generator.__qualname__, name
+
+
+def body_of(value: object) -> object:
+    match value:
+        case Event():
+            return value.snapshot.body
+        case ObjectEvent():
+            return value.body
+    return value

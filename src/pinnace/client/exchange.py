@@ -210,6 +210,7 @@ async def parts_of(stream: EventStream) -> AsyncGenerator[bytes | ObjectEvent, N
         if isinstance(chunk, ObjectEvent):
             yield chunk
             events += 1
+            del chunk  # It may be large, and the next one may be long in coming.
             if events % 64 == 0:
                 await asyncio.sleep(0)  # After a burst all events are there: let other tasks run.
             continue
@@ -225,5 +226,5 @@ async def parts_of(stream: EventStream) -> AsyncGenerator[bytes | ObjectEvent, N
                     await asyncio.sleep(0)  # In process a long list is one chunk: let other tasks run.
         if rest:
             begun.append(rest)
-        chunk = rest = line = b""  # They may be large, and the next chunk may be long in coming.
+        chunk = rest = line = b""
         whole.clear()

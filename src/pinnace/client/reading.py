@@ -278,6 +278,7 @@ class Reading(Addressing):
             async for line in parts:
                 if isinstance(line, ObjectEvent):
                     yield Event(line.type, shared_snapshot(line, namespaces))
+                    del line  # It may be large, and the next event may be long in coming.
                     continue
                 try:
                     event = decode_event(line)
@@ -287,7 +288,7 @@ class Reading(Addressing):
                 if event.type == "ERROR":
                     raise error_of_status(decode_object(snapshot.body))
                 yield Event(event.type, snapshot)
-                del line, event, snapshot  # They may be large, and the next event may be long in coming.
+                del line, event, snapshot
 
     def follow(
         self, kind: KindName, *, nudge: asyncio.Event | None = None, **selection: Unpack[Selection]

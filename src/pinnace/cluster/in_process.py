@@ -104,6 +104,7 @@ class _InProcessWatch:
         try:
             async for part in self._watch.parts():
                 yield part
+                del part  # It may be large, and the next one may be long in coming.
         except OSError as error:
             raise ConnectionLost(str(error), was_sent=True) from error
 

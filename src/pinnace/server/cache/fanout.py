@@ -15,7 +15,7 @@ import orjson
 from pinnace.model import errors
 from pinnace.model.object_events import ObjectEvent
 from pinnace.server.cache.representations import Representation
-from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache
+from pinnace.server.cache.watch_cache import LARGE_EVENT, CachedObject, CacheEvent, WatchCache
 from pinnace.server.http.messages import frame
 from pinnace.store import store as stores
 from pinnace.store.keys import end_of
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 FRESHNESS_SECONDS = 3.0
 """How long a client waits for a revision that this server has not reached."""
+LARGE_FRAME_SECONDS = 10.0
+"""How long the frames of a large event are kept for others. The watchers have them by then, and share the bytes."""
 _FIRST_SEGMENT = len("/registry/")
 
 
@@ -95,6 +97,8 @@ class CacheWatcher:
         framed = event.frames.get(shared)
         if framed is None:
             framed = event.frames[shared] = frame(event_line(kind, self.representation.encode_object(entry)))
+            if len(framed) >= LARGE_EVENT:
+                asyncio.get_running_loop().call_later(LARGE_FRAME_SECONDS, event.drop_frames)
         if self.later is not None:
             self.representation, self.later = self.later, None
         return framed

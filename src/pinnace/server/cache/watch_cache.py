@@ -33,7 +33,7 @@ RECENT_EVENTS = 2048
 """How many changes of one resource stay in memory for watchers that resume; older ones come from the store."""
 RECENT_BYTES = 16 << 20
 """The total size of the objects in these changes: CustomResourceDefinitions are large."""
-_LARGE_EVENT = 256 << 10
+LARGE_EVENT = 256 << 10
 
 
 def stamp(value: bytes, revision: int) -> bytes:
@@ -121,6 +121,10 @@ class CacheEvent:
         self.old = old
         self.frames: dict[object, bytes] | None = None
 
+    def drop_frames(self) -> None:
+        """Free the framed event. It is framed again when it is needed."""
+        self.frames = None
+
 
 def _size(event: CacheEvent) -> int:
     """Return about the bytes that an event keeps in memory: its objects, or one of them and its frame.
@@ -129,7 +133,7 @@ def _size(event: CacheEvent) -> int:
     """
     new, old = event.new, event.old
     size = (len(new.body) if new is not None else 0) + (len(old.body) if old is not None else 0)
-    return size if size < _LARGE_EVENT else 4 * size
+    return size if size < LARGE_EVENT else 4 * size
 
 
 class WatchCache:
@@ -204,7 +208,7 @@ class WatchCache:
         self.recent.append(event)
         size = _size(event)
         self._recent_bytes += size
-        if size >= _LARGE_EVENT:
+        if size >= LARGE_EVENT:
             arenas.expect_large_work()  # Of those that watch, such as the garbage collector.
         while len(self.recent) > RECENT_EVENTS or self._recent_bytes > RECENT_BYTES:
             oldest = self.recent.popleft()
