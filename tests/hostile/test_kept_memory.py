@@ -18,6 +18,8 @@ from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Key
 from pinnace.model.tasks import Tasks
 from pinnace.reconcile.informer import Informers
+from pinnace.server.cache import fanout
+from pinnace.server.cache.watch_cache import LARGE_EVENT, CacheEvent
 
 LONG = 20_000
 LONGEST_KEPT = 4096
@@ -141,6 +143,35 @@ async def test_a_watch_within_the_process_does_not_keep_its_last_event(api: InPr
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
         assert list(large_locals()) == []
+
+
+async def test_the_frames_of_a_large_event_are_dropped(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "LARGE_FRAME_SECONDS", 0.05)
+    dropped = 0
+
+    def drop(event: CacheEvent) -> None:
+        nonlocal dropped
+        assert any(large_frames())
+        dropped += 1
+        drop_frames(event)
+
+    drop_frames = CacheEvent.drop_frames
+    monkeypatch.setattr(CacheEvent, "drop_frames", drop)
+    informers = Informers(in_process_client(api.plane.local()))
+    informers.get("v1/ConfigMap", metadata_only=True)
+    async with Tasks() as tasks:
+        tasks.start(informers.run())
+        await api.made(CONFIG_MAPS, config_map("large", finalizers=[f"example.com/f{n}" for n in range(20_000)]))
+        async with asyncio.timeout(60):
+            while not dropped or any(large_frames()):
+                await asyncio.sleep(0.01)
+
+
+def large_frames() -> Iterator[int]:
+    """Yield the sizes of the frames that events keep, if they are large."""
+    for event in gc.get_objects():
+        if isinstance(event, CacheEvent):
+            yield from (size for size in map(len, (event.frames or {}).values()) if size >= LARGE_EVENT)
 
 
 def large_locals() -> Iterator[tuple[str, str]]:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
+from tests.server.http.test_memory_of_rejected_requests import Silent
+from tests.server.in_process import CONFIG_MAPS, config_map, control_plane
 
 from pinnace.cluster.health.memory_trim import glibc_trim
 from pinnace.model.python_arenas import PythonArenas
+from pinnace.model.work_slices import SliceQueue
+from pinnace.server.http.header_cache import HeaderCache
+from pinnace.server.http.limits import Limits
+from pinnace.server.http.messages import Peer
+from pinnace.server.http.request_parser import RequestParser
+from pinnace.server.local import NoTransport
 
+PIECES = (
+    (b"GET /" + b"a" * 1000, b"a" * 1000),
+    (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000\r\n\r\n" + b"a" * 1000, b"a" * 1000),
+)
 PROGRAM = """
 import gc
 from pinnace.cluster.health.memory_trim import glibc_trim, process_memory, share_arena
@@ -61,6 +74,45 @@ def test_the_limit_ends_after_an_interval_without_large_work() -> None:
     finally:
         arenas.check()
     assert not arenas.is_limited
+
+
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The announcements of large work in this process."""
+    found: list[str] = []
+    monkeypatch.setattr(PythonArenas, "expect_large_work", lambda _: found.append("large work"))
+    return found
+
+
+async def test_a_request_that_arrives_in_many_pieces_is_announced(announced: list[str]) -> None:
+    loop = asyncio.get_running_loop()
+    for begun, rest in PIECES:
+        parser = RequestParser(Silent(), Peer(NoTransport()), header_cache=HeaderCache(), limits=Limits(), loop=loop)
+        parser.feed(begun)
+        assert announced == []
+        parser.feed(rest)
+        assert announced
+        announced.clear()
+
+
+async def test_the_slices_of_large_answers_and_collections_are_announced(announced: list[str]) -> None:
+    queue = SliceQueue.of_loop()
+    await queue.wait()  # As workers do, which have small objects only.
+    assert announced == []
+    await queue.begin().pause()
+    assert len(announced) == 1
+    queue.call(lambda: None)
+    assert len(announced) == 2
+
+
+@pytest.mark.parametrize(("size", "is_large"), [(1_000, False), (300_000, True)], ids=["small", "large"])
+async def test_a_large_change_is_announced_for_those_that_watch(
+    announced: list[str], size: int, is_large: bool
+) -> None:
+    async with control_plane() as api:
+        announced.clear()
+        await api.made(CONFIG_MAPS, {**config_map("a"), "data": {"a": "x" * size}})
+        assert bool(announced) == is_large
 
 
 def test_a_process_that_does_not_allow_it_has_no_limit() -> None:
