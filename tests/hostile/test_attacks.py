@@ -34,7 +34,8 @@ MEMORY_GROWTH = 1.2
 """How much larger than before the process may be after an attack."""
 MEMORY_SECONDS = 90
 """The time after which memory must be given back. Mostly that is at once: parts of answers are kept for 5 to 30 s."""
-SETTLED_SECONDS = 20
+SETTLED_SECONDS = 40
+"""The time after which the caches keep no large parts of the ordinary answers."""
 ROUNDS = 3
 
 

@@ -175,6 +175,7 @@ class GarbageCollector:
         if not self._unfinished:
             return
         if self.controller.queue.depth > MOST_QUEUED:
+            arenas.expect_large_work()
             asyncio.get_running_loop().call_later(QUEUED_SECONDS, self._observe_more)
         else:
             SliceQueue.of_loop().call(self._observe_more)
@@ -320,7 +321,9 @@ class GarbageCollector:
 
     async def _classify(self, place: Place, owners: Iterable[Owner]) -> _Owners:
         sorted_owners, turns = _Owners(), Turns()
-        for owner in owners:
+        for number, owner in enumerate(owners, 1):
+            if number % OWNERS_AT_ONCE == 0:
+                arenas.expect_large_work()
             await turns.pause()
             fate = await self._fate(place, owner)
             {
