@@ -43,7 +43,7 @@ def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
     `example` is the class that messages name, if that is not `wanted` itself.
     """
     path, name = _split(target)
-    module = _import_module(target, path) if is_module(target) else _import_file(path)
+    module = _import_module(target, path) if is_module(target) else import_file(path)
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
     kind = example or wanted.__name__
     what = kind.lower()
@@ -58,10 +58,14 @@ def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
     return next(iter(found.values()))
 
 
-def _import_file(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """Run a Python file and return its module. Raise NoOperator, with the line of the error, if it cannot be loaded."""
     if not path.is_file():
         raise NoOperator(f"there is no file {path}; for a module write -m package.module")
-    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
+    name = path.stem.replace("-", "_")
+    if name in sys.stdlib_module_names:
+        raise NoOperator(f"{path.name} hides Python's own module {name}; rename it, as in my_{path.name}")
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise NoOperator(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)

@@ -30,7 +30,9 @@ def read_configuration(path: Path | None) -> SchedulerConfiguration:
         if not isinstance(found, dict):
             raise InvalidConfiguration(f"expected an object, found {type(found).__name__}")
         return load_configuration(found)
-    except (OSError, YamlError, InvalidConfiguration) as error:
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (YamlError, InvalidConfiguration) as error:
         raise CommandError(f"{path}: {error}") from error
 
 

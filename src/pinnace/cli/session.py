@@ -88,6 +88,8 @@ def format_error(error: Exception, access: Access | None = None) -> str:
             return f"The connection to the server {host} was refused - did you specify the right host or port?"
         case ConnectionLost():
             return f"Unable to connect to the server: {error}"
+        case OSError() if error.filename and error.strerror:
+            return f"error: {error.filename}: {error.strerror}"
     return f"error: {error}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import shlex
 import sys
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pinnace.cli.failure import fail
+from pinnace.cli.operator_files import NoOperator, import_file
 from pinnace.cli.scenario_steps import scenario_of
 from pinnace.cli.session import CommandError
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
@@ -130,13 +130,12 @@ def _scenarios_in(files: Sequence[str], only: str) -> list[Scenario]:
             f"expected one Python file with Scenarios, found {len(files)}; steps need --command, the operator's start",
             code=2,
         )
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        fail(f"{file} is not a Python file", code=2)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    sys.path.insert(0, str(file.parent))
-    spec.loader.exec_module(module)
+    if not file.is_file():
+        fail(f"there is no file {file}; expected a Python file with Scenarios", code=2)
+    try:
+        module = import_file(file)
+    except NoOperator as error:
+        fail(error, code=2)
     found = [value for value in vars(module).values() if isinstance(value, Scenario)]
     chosen = [one for one in found if not only or one.name == only]
     if not chosen:

@@ -11,14 +11,18 @@ from typing import Annotated
 import typer
 
 from pinnace.cli.flags import AllNamespaces, Context, Kubeconfig, Namespace
-from pinnace.cli.session import converse
+from pinnace.cli.kubectl.resource_types import ResourceTypes
+from pinnace.cli.session import CommandError, converse
 from pinnace.client.client import Client
+from pinnace.client.mapping import NoSuchKind, kind_from
 from pinnace.model.process_signals import stop_signals
 from pinnace.testing.recordings import ClusterRecorder
 
 
 def record(
-    kinds: Annotated[list[str], typer.Argument(metavar="KIND...", help="Kinds such as apps/v1/Deployment or v1/Pod.")],
+    kinds: Annotated[
+        list[str], typer.Argument(metavar="KIND...", help="Kinds such as pods, deployments.apps or apps/v1/Deployment.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("recording.jsonl"),
     seconds: Annotated[
         float | None, typer.Option(help="Stop after this long.", min=0, show_default="until Ctrl-C")
@@ -34,11 +38,13 @@ def record(
 
     \b
     Examples:
-      pinnace record apps/v1/Deployment v1/Pod -A -o incident.jsonl
+      pinnace record pods deployments websites.example.com -A -o incident.jsonl
       pinnace record apiextensions.k8s.io/v1/CustomResourceDefinition example.com/v1/Website -A --seconds 60
     """
 
     async def talk(client: Client) -> None:
+        types = await ResourceTypes.load(client)
+        named = [_kind_name(types, kind) for kind in kinds]
         where = "" if all_namespaces else client.namespace
         with output.open("wb") as file:
             recorder = ClusterRecorder(client, file.write, namespace=where)
@@ -48,7 +54,21 @@ def record(
                 loop.add_signal_handler(number, task.cancel)
             with contextlib.suppress(asyncio.CancelledError, TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await recorder.run(kinds, lambda: print(f"recording to {output}; Ctrl-C stops it", file=sys.stderr))
+                    await recorder.run(named, lambda: print(f"recording to {output}; Ctrl-C stops it", file=sys.stderr))
         print(f"{recorder.count} objects and changes are in {output}", file=sys.stderr)
 
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def _kind_name(types: ResourceTypes, word: str) -> str:
+    """Return the kind as apps/v1/Deployment. Raise CommandError if the server does not serve it."""
+    if "/" not in word:
+        kind = types.find(word).kind
+        return f"{kind.api_version}/{kind.name}"
+    try:
+        kind = kind_from(word)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if types.find_kind(kind) is None:
+        raise CommandError(str(NoSuchKind(kind)))
+    return word

@@ -127,10 +127,11 @@ def run(
         StartupFailed,
         KubeconfigError,
         NoCredentials,
-        ConnectionLost,
         errors.ApiError,
     ) as error:
         fail(error)
+    except ConnectionLost as error:
+        fail(f"{error}; start a cluster with pinnace up --merge, or add --dev for a temporary one")
 
 
 def _configure_logs(level: str, form: str) -> None:
