@@ -40,6 +40,7 @@ FINDINGS: dict[str, list[str]] = {
     ],
     "5 odd answers of an aggregated API server end the controllers": [
         "tests/hostile/test_informers_survive.py::test_an_informer_goes_on",
+        "tests/hostile/test_odd_aggregated_server.py::test_the_controllers_go_on_and_a_deleted_namespace_goes",
         f"{_MALFORMED}::test_malformed_answers_of_an_aggregated_server_are_errors",
         "tests/cluster/background/test_controllers.py::test_an_informer_that_fails_is_restarted_and_the_other_controllers_go_on",
         "tests/cluster/health/test_supervisor.py::test_a_part_that_fails_is_logged_counted_and_restarted",
