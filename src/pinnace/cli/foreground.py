@@ -28,7 +28,6 @@ from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.startup_errors import STARTUP_ERRORS
 from pinnace.kinds.definitions import NoDefinitions
-from pinnace.model.python_arenas import arenas
 from pinnace.node.simulated.stages import InvalidStage, InvalidUsage
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ async def _run_extensions(stack: AsyncExitStack, access: ClusterAccess, extensio
 def _run(serving: Coroutine[Any, Any, None]) -> None:
     allow_many_connections()
     share_arena()
-    arenas.allow_limit()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serving)

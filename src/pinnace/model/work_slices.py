@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from pinnace.model.python_arenas import arenas
-
 SLICE_SECONDS = 0.005
 SHORT_SLICE_SECONDS = 0.003
 """The length of a slice that begins while there is a write."""
@@ -84,7 +82,6 @@ class SliceQueue:
 
     def call(self, callback: Callable[[], None]) -> None:
         """Call back when the next slice is the caller's."""
-        arenas.expect_large_work()
         self._queue_up().add_done_callback(lambda _: callback())
 
     def _has_write(self, now: float) -> bool:
@@ -136,6 +133,5 @@ class Slices:
     async def pause(self) -> None:
         """Return at once within a slice. At its end, and before the first, wait for the next."""
         if time.perf_counter() >= self._end:
-            arenas.expect_large_work()
             await self._queue.wait()
             self._end = time.perf_counter() + self._queue.slice_seconds

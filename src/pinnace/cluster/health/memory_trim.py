@@ -2,8 +2,7 @@
 
 glibc keeps what was freed below memory that is in use, which after one flood can be several times of what the server
 needs. Its `malloc_trim` gives it back, page by page. That takes some milliseconds, so it runs only after the process
-has grown, and in a thread. Threads share one arena of glibc: what one has freed serves the others too. Python's own
-arenas are not given back while they have any object: `model.python_arenas` keeps large work out of them.
+has grown, and in a thread. Threads share one arena: what one has freed serves the others too.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-from pinnace.model.python_arenas import arenas
 
 CHECK_SECONDS = 5.0
 GROWTH = 8 << 20
@@ -92,7 +89,6 @@ class MemoryTrim:
 
     async def check(self) -> None:
         """Trim if the process has grown since the last time, and some more times after that."""
-        arenas.check()
         before, self._cpu = self._cpu, self._cpu_time()
         now = self._measure()
         self._least = min(now, self._least or now)

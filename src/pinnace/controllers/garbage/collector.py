@@ -23,7 +23,6 @@ from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.owner_graph import FOREGROUND, ORPHAN, Node, Owner, OwnerGraph, Place, is_at
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
-from pinnace.model.python_arenas import arenas
 from pinnace.model.work_slices import SliceQueue
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.history import History
@@ -35,7 +34,6 @@ MOST_RUNS = 100
 MOST_KINDS = 1000
 """The kinds of owners that are kept."""
 WORKERS = 8
-_LARGE = 64 << 10
 OWNERS_AT_ONCE = 150
 """How many owners of one object are recorded in a slice."""
 MOST_QUEUED = 1000
@@ -175,7 +173,6 @@ class GarbageCollector:
         if not self._unfinished:
             return
         if self.controller.queue.depth > MOST_QUEUED:
-            arenas.expect_large_work()
             asyncio.get_running_loop().call_later(QUEUED_SECONDS, self._observe_more)
         else:
             SliceQueue.of_loop().call(self._observe_more)
@@ -287,8 +284,6 @@ class GarbageCollector:
         snapshot = self._snapshot(place)
         if snapshot is None:
             return
-        if len(snapshot.body) >= _LARGE:
-            arenas.expect_large_work()
         metadata = _decode(snapshot.body).metadata
         if metadata.uid != place.uid or metadata.deletionTimestamp is not None or not metadata.ownerReferences:
             return
@@ -321,9 +316,7 @@ class GarbageCollector:
 
     async def _classify(self, place: Place, owners: Iterable[Owner]) -> _Owners:
         sorted_owners, turns = _Owners(), Turns()
-        for number, owner in enumerate(owners, 1):
-            if number % OWNERS_AT_ONCE == 0:
-                arenas.expect_large_work()
+        for owner in owners:
             await turns.pause()
             fate = await self._fate(place, owner)
             {

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.model.python_arenas import arenas
 from pinnace.store import store as stores
 from pinnace.store.keys import SortedKeys
 
@@ -206,10 +205,7 @@ class WatchCache:
             self._index(key, old, new)
         event = CacheEvent(key, change.revision, new, old)
         self.recent.append(event)
-        size = _size(event)
-        self._recent_bytes += size
-        if size >= LARGE_EVENT:
-            arenas.expect_large_work()  # Of those that watch, such as the garbage collector.
+        self._recent_bytes += _size(event)
         while len(self.recent) > RECENT_EVENTS or self._recent_bytes > RECENT_BYTES:
             oldest = self.recent.popleft()
             self._recent_bytes -= _size(oldest)

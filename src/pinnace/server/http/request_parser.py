@@ -8,7 +8,6 @@ from typing import Any, NoReturn, Protocol
 
 import httptools
 
-from pinnace.model.python_arenas import arenas
 from pinnace.server.http.header_cache import HeaderCache, RequestHead
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import BadTarget, Peer, Request, Response, failure, split_target
@@ -175,10 +174,7 @@ class RequestParser:
         self.deadline = self._loop.time() + self._limits.head_time
 
     def on_url(self, part: bytes) -> None:
-        if self._target:
-            arenas.expect_large_work()
-            part = self._target + part
-        self._target = part
+        self._target = self._target + part if self._target else part
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.is_in_body:
@@ -234,7 +230,6 @@ class RequestParser:
         elif isinstance(self._body, bytearray):
             self._body += data
         else:
-            arenas.expect_large_work()
             self._body = bytearray(self._body) + data
 
     def on_message_complete(self) -> None:
