@@ -148,12 +148,20 @@ def test_the_members_of_the_stateful_set_are_found_by_name(kubectl: Kubectl) -> 
     assert all(address in found for address in addresses.values()), found
     # As the notes write it, with the name that /etc/resolv.conf completes, and without an image of busybox.
     command = "run -i --tty --image busybox debug --restart=Never --rm nslookup"
-    interactive = kubectl(f"{command} statefulset-service")
-    assert all(address in interactive for address in addresses.values()), interactive
-    assert "can't resolve 'statefulset-servcice'" in kubectl.outcome(f"{command} statefulset-servcice").stdout
+    _await_output(kubectl, f"{command} statefulset-service", *addresses.values())
+    _await_output(kubectl, f"{command} statefulset-servcice", "can't resolve 'statefulset-servcice'")
     member = _run(kubectl, "member", "wget -qO- http://statefulset-example-1.statefulset-service/")
     assert member == "You accessed to statefulset-example-1\n"
     kubectl("delete statefulset statefulset-example --wait=false")
+
+
+def _await_output(kubectl: Kubectl, command: str, *parts: str) -> None:
+    """Run a command until it has printed all parts: kubectl attaches to it late and may miss its first lines."""
+    for _ in range(10):
+        printed = kubectl.outcome(command).stdout
+        if all(part in printed for part in parts):
+            return
+    pytest.fail(f"expected {parts} from kubectl {command}, found {printed}")
 
 
 def test_a_killed_process_and_a_deleted_pod_come_back(kubectl: Kubectl) -> None:

@@ -14,7 +14,8 @@ import pinnace
 _SOURCES = Path(pinnace.__file__).parents[1]
 _SECONDS = 60.0
 _PROGRAM = """
-import asyncio
+import asyncio, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A test run in the background ignores it.
 from pinnace.sdk.operator.process import run_until_signal
 
 async def work():

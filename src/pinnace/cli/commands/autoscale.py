@@ -15,7 +15,7 @@ import typer
 
 from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.load_picture import NoPlotLibrary, draw
-from pinnace.cli.session import CommandError, failing_with
+from pinnace.cli.session import CommandError, failing_with, format_error
 from pinnace.controllers.autoscaling.backtest import PERIOD, Backtest, BacktestStep, LoadPoint, PodShape
 from pinnace.model import quantity
 from pinnace.model.objects import Object
@@ -59,7 +59,7 @@ def autoscale(
         if plot is not None:
             draw(runs, plot)
     except (CommandError, OSError, ValueError, NoPlotLibrary) as error:
-        failing_with(1, f"error: {error}")
+        failing_with(1, format_error(error))
     for name, steps in runs.items():
         _print(name, steps)
 

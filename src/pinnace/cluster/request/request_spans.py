@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 from pinnace.model.tracing import TRACE_HEADERS, continued_trace, record_span, remember_write, span
@@ -39,7 +40,8 @@ def _traced_request(handle: Method) -> Method:
         attributes = {"http.request.method": request.method, "url.path": request.path}
         name = f"{request.method} {request.path}"
         with continued_trace(_trace_headers_of(request)), span(name, **attributes) as current:
-            answer: Answer = await handle(request, user)
+            pending: Answer | Awaitable[Answer] = handle(request, user)
+            answer = await pending if isawaitable(pending) else pending
             status = getattr(answer, "status", None)
             if current is not None and status is not None:
                 current.set_attribute("http.response.status_code", status)
