@@ -62,10 +62,7 @@ def import_file(path: Path) -> ModuleType:
     """Run a Python file and return its module. Raise NoOperator, with the line of the error, if it cannot be loaded."""
     if not path.is_file():
         raise NoOperator(f"there is no file {path}; for a module write -m package.module")
-    name = path.stem.replace("-", "_")
-    if name in sys.stdlib_module_names:
-        raise NoOperator(f"{path.name} hides Python's own module {name}; rename it, as in my_{path.name}")
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
     if spec is None or spec.loader is None:
         raise NoOperator(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)

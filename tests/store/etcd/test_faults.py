@@ -246,7 +246,7 @@ async def test_tls_with_client_certificates(tmp_path: Path, monkeypatch: pytest.
     full = certificates.settings(member)
     try:
         if is_expired:
-            monkeypatch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": SHORT})
+            monkeypatch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": 5 * SHORT})  # For a handshake.
             with pytest.raises(StoreError, match="certificate has expired"):
                 await EtcdStore.open(full)
             return

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
+from types import FrameType
 
 from pinnace.model.thread_stacks import Frame, Stack, stack_of_thread
 from pinnace.server.metrics import RequestMetrics
@@ -172,7 +173,8 @@ def _is_waiting(of_loop: int) -> bool:
     """Whether the innermost function of a loop's thread is one of the loop itself."""
     # Only the innermost frame may be looked at while the thread runs: see `thread_stacks`.
     frame = sys._current_frames().get(of_loop)
-    return frame is None or frame.f_code.co_filename.endswith(_LOOP)
+    # Python 3.11 can return another object than a frame for a thread that just then returns from a function.
+    return not isinstance(frame, FrameType) or frame.f_code.co_filename.endswith(_LOOP)
 
 
 def _cpu_clock(thread: int) -> Callable[[], float]:

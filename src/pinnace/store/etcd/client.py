@@ -119,7 +119,8 @@ class EtcdClient:
                     return self._connection
                 return await self._connect_any()
         except TimeoutError:
-            raise MemberLost(f"no member of etcd at {self.address} answers ({self.last_error})") from None
+            reason = self.last_error or f"nothing within {seconds:.1f} s"
+            raise MemberLost(f"no member of etcd at {self.address} answers ({reason})") from None
 
     async def _connect_any(self) -> GrpcConnection:
         endpoints, reasons = self._settings.endpoints, []
