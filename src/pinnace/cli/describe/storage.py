@@ -19,24 +19,12 @@ from pinnace.cli.describe.volumes import origin, source
 from pinnace.cli.kubectl.formats import format_value
 from pinnace.client.client import Client
 from pinnace.kinds.cells import format_labels
+from pinnace.kinds.core.persistent_volumes import source_of
 from pinnace.model.objects import Object
 
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _CLASS = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
-_NOT_SOURCES = frozenset(
-    (
-        "accessModes",
-        "capacity",
-        "claimRef",
-        "mountOptions",
-        "nodeAffinity",
-        "persistentVolumeReclaimPolicy",
-        "storageClassName",
-        "volumeAttributesClassName",
-        "volumeMode",
-    )
-)
 
 
 def persistent_volume(page: Description, obj: Object) -> None:
@@ -57,7 +45,7 @@ def persistent_volume(page: Description, obj: Object) -> None:
     _affinity(page, (spec.get("nodeAffinity") or {}).get("required"))
     page.pair("Message", status.get("message", ""))
     page.line("Source:")
-    kind = next((field for field in spec if field not in _NOT_SOURCES), "")
+    kind = source_of(spec)
     source(page, kind, spec.get(kind) or {}, is_persistent=True)
 
 

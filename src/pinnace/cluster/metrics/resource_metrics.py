@@ -37,7 +37,7 @@ _IDLE = {"cpu": quantity.parse("1m"), "memory": quantity.parse("1Mi")}
 _FIELDS = ("metadata.name", "metadata.namespace")
 
 USAGE_PREFIXES = ("/registry/kwok.x-k8s.io/resourceusages/", "/registry/kwok.x-k8s.io/clusterresourceusages/")
-"""Where KWOK's usage objects are, if their CustomResourceDefinitions exist: those of single pods come first."""
+"""The keys of KWOK's usage objects, which exist only with their CustomResourceDefinitions. Single pods come first."""
 
 ContainerUsages = Mapping[str, Mapping[str, Quantity]]
 """The usage of each container of a pod, by resource."""

@@ -14,6 +14,7 @@ from pinnace.controllers.metric_names import (
     UNBOUND_VOLUMES,
 )
 from pinnace.controllers.storage.volumes import class_of
+from pinnace.kinds.core.persistent_volumes import source_of
 from pinnace.model.exposition import Labels, Sample
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.metrics import Metrics
@@ -22,19 +23,6 @@ _Facts = tuple[bool, Labels, Labels]
 """Whether a volume or claim is bound, its labels in the counts of bound and unbound ones, and in the total."""
 _PLUGINS = {"hostPath": "host-path", "local": "local-volume"}
 """Sources whose plug-ins have other names."""
-_NOT_SOURCES = frozenset(
-    (
-        "accessModes",
-        "capacity",
-        "claimRef",
-        "mountOptions",
-        "nodeAffinity",
-        "persistentVolumeReclaimPolicy",
-        "storageClassName",
-        "volumeAttributesClassName",
-        "volumeMode",
-    )
-)
 
 
 def add_volume_metrics(metrics: Metrics, volumes: Cache, claims: Cache) -> None:
@@ -57,7 +45,7 @@ def _count(cache: Cache, facts_of: Callable[[Snapshot], _Facts], *, is_bound: bo
 def _volume_facts(snapshot: Snapshot) -> _Facts:
     volume = snapshot.object
     spec = volume["spec"]
-    source = next((name for name in spec if name not in _NOT_SOURCES), "")
+    source = source_of(spec)
     plugin = f"kubernetes.io/{_PLUGINS.get(source, source)}"
     if source == "csi":
         plugin = f"{plugin}:{spec['csi'].get('driver', '')}"

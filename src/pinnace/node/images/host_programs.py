@@ -14,7 +14,7 @@ from pathlib import Path
 
 MACHINE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PLACE = "var/lib/host-programs"
-"""Where a container sees the directory of these programs."""
+"""The path of these programs in a container."""
 CONTAINER_PATH = f"PATH={MACHINE_PATH}:/{PLACE}"
 _SECONDS = 10.0
 _NSLOOKUP = r"""#!/bin/sh
