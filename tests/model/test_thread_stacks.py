@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-from pinnace.model.thread_stacks import stack_of_thread
+from pinnace.model.thread_stacks import file_of_thread, stack_of_thread
 
 BUSY = """
 import asyncio, gc, sys, threading, weakref
@@ -88,3 +89,25 @@ def test_a_thread_that_has_ended_has_no_stack() -> None:
     thread.start()
     thread.join()
     assert stack_of_thread(thread.ident or 0) == ()
+    assert file_of_thread(thread.ident or 0) == ""
+
+
+def test_no_garbage_is_collected_while_the_file_of_a_thread_is_read() -> None:
+    collecting: list[str] = []
+
+    def record(phase: str, info: dict[str, int]) -> None:
+        collecting.append(sys._getframe(1).f_code.co_name)
+
+    threshold = gc.get_threshold()
+    gc.disable()
+    gc.callbacks.append(record)
+    try:
+        new = [set[int]() for _ in range(10)]  # A new frame is one object too many now.
+        gc.set_threshold(len(new) // 2)
+        gc.enable()
+        file = file_of_thread(threading.get_ident())
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(record)
+        gc.set_threshold(*threshold)
+    assert ("file_of_thread" in collecting, file) == (False, file_of_thread.__code__.co_filename)

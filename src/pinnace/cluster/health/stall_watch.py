@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from types import FrameType
 
-from pinnace.model.thread_stacks import Frame, Stack, stack_of_thread
+from pinnace.model.thread_stacks import Frame, Stack, file_of_thread, stack_of_thread
 from pinnace.server.metrics import RequestMetrics
 
 SAMPLE_SECONDS = 0.05
@@ -171,10 +169,8 @@ class StallWatch:
 
 def _is_waiting(of_loop: int) -> bool:
     """Whether the innermost function of a loop's thread is one of the loop itself."""
-    # Only the innermost frame may be looked at while the thread runs: see `thread_stacks`.
-    frame = sys._current_frames().get(of_loop)
-    # Python 3.11 can return another object than a frame for a thread that just then returns from a function.
-    return not isinstance(frame, FrameType) or frame.f_code.co_filename.endswith(_LOOP)
+    file = file_of_thread(of_loop)
+    return not file or file.endswith(_LOOP)
 
 
 def _cpu_clock(thread: int) -> Callable[[], float]:
