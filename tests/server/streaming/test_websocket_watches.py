@@ -99,14 +99,15 @@ async def test_a_handshake_is_refused_as_kubernetes_refuses_it(
 
 
 async def test_connections_that_are_given_away_are_counted_without_a_code(cluster: RunningCluster) -> None:
-    before = await counted(cluster, "configmaps")
-    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
+    watched = "/api/v1/namespaces/default/podtemplates?watch=1"  # The server itself watches none of these.
+    before = await counted(cluster, "podtemplates")
+    async with upgraded(cluster, watched, handshake=HANDSHAKE + ORIGIN) as watch:
         assert watch.status == 101
-    async with upgraded(cluster, WATCH, handshake=HANDSHAKE) as watch:
+    async with upgraded(cluster, watched, handshake=HANDSHAKE) as watch:
         assert watch.status == 403
-    async with upgraded(cluster, f"{CONFIG_MAPS}?watch=1&labelSelector=a==b==c", handshake=HANDSHAKE + ORIGIN) as watch:
+    async with upgraded(cluster, f"{watched}&labelSelector=a==b==c", handshake=HANDSHAKE + ORIGIN) as watch:
         assert watch.status == 400
-    after = await counted(cluster, "configmaps")
+    after = await counted(cluster, "podtemplates")
     changes = {code: after[code] - before.get(code, 0) for code in after}
     assert {code: count for code, count in changes.items() if count} == {"0": 2, "400": 1}
 
