@@ -22,7 +22,7 @@ from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 150.0
 REQUIRE_KUBECTL = "PINNACE_REQUIRE_KUBECTL"
 
 

@@ -42,7 +42,7 @@ class Kitchen:
 @pytest.fixture
 def kitchen(kubectl: Kubectl, tmp_path: Path) -> Iterator[Kitchen]:
     """The server, registered and available. It takes requests of the front proxy only."""
-    kubectl(f"wait --for=create -n kube-system configmap/{TRUST} --timeout=60s")
+    kubectl(f"wait --for=create -n kube-system configmap/{TRUST} --timeout=120s")
     trust = kubectl.json(f"get -n kube-system configmap {TRUST}")["data"]
     ca, port = new_ca(name="kitchen-ca"), free_port()
     pair = issue(ca, common_name="kitchen", server_names=(f"kitchen.{kubectl.namespace}.svc",))
@@ -57,7 +57,7 @@ def kitchen(kubectl: Kubectl, tmp_path: Path) -> Iterator[Kitchen]:
     try:
         kubectl("create service externalname kitchen --external-name localhost")
         kubectl("apply -f -", stdin=api_service(kubectl.namespace, port, ca.certificate_pem))
-        kubectl(f"wait --for=condition=Available {API_SERVICE} --timeout=25s")
+        kubectl(f"wait --for=condition=Available {API_SERVICE} --timeout=120s")
         yield Kitchen(process)
     finally:
         kubectl(f"delete {API_SERVICE} --ignore-not-found")
@@ -126,15 +126,15 @@ def test_a_dead_server_takes_nothing_else_with_it(kubectl: Kubectl, kitchen: Kit
     assert "service unavailable" in kubectl.failure("get recipes")
     kubectl(f"annotate {API_SERVICE} looked=at")
     kubectl("label service kitchen looked=at")
-    kubectl(f"wait --for=condition=Available=False {API_SERVICE} --timeout=25s")
+    kubectl(f"wait --for=condition=Available=False {API_SERVICE} --timeout=120s")
     refused = kubectl.failure("get recipes")
     assert "FailedDiscoveryCheck" in refused and "connection refused" in refused
     assert "False (FailedDiscoveryCheck)" in kubectl(f"get {API_SERVICE}")
     assert kubectl("get configmaps -n leaving-kitchen -o name") != ""
     kubectl("create configmap more")
     kubectl("delete namespace leaving-kitchen --wait=false")
-    kubectl("wait --for=delete configmap/left -n leaving-kitchen --timeout=20s")
-    kubectl("wait --for=condition=NamespaceDeletionDiscoveryFailure namespace/leaving-kitchen --timeout=20s")
+    kubectl("wait --for=delete configmap/left -n leaving-kitchen --timeout=120s")
+    kubectl("wait --for=condition=NamespaceDeletionDiscoveryFailure namespace/leaving-kitchen --timeout=120s")
     conditions = {one["type"]: one for one in kubectl.json("get namespace leaving-kitchen")["status"]["conditions"]}
     undiscovered = conditions["NamespaceDeletionDiscoveryFailure"]
     assert undiscovered["reason"] == "DiscoveryFailed"
@@ -148,4 +148,4 @@ def test_a_dead_server_takes_nothing_else_with_it(kubectl: Kubectl, kitchen: Kit
     told = kubectl("get --raw /metrics")
     assert f'aggregator_unavailable_apiservice{{name="{VERSION}.{GROUP}"}} 1' in told
     kubectl(f"delete {API_SERVICE}")
-    kubectl("wait --for=delete namespace/leaving-kitchen --timeout=25s")
+    kubectl("wait --for=delete namespace/leaving-kitchen --timeout=120s")

@@ -41,11 +41,11 @@ def test_a_namespace_goes_with_all_that_is_in_it(kubectl: Kubectl) -> None:
     name = f"full-{secrets.token_hex(4)}"
     kubectl(f"create namespace {name}")
     for expected in ("serviceaccount/default", "configmap/kube-root-ca.crt"):  # kubectl fails if it misses two at once.
-        kubectl(f"wait --for=create -n {name} {expected} --timeout=60s")
+        kubectl(f"wait --for=create -n {name} {expected} --timeout=120s")
     kubectl(f"create configmap settings -n {name}")
     kubectl(f"create service clusterip web --tcp=80 -n {name}")
     kubectl(f"run web --image=example.com/web:1 -n {name}")
-    kubectl(f"delete namespace {name} --timeout=20s")
+    kubectl(f"delete namespace {name} --timeout=120s")
     assert "NotFound" in kubectl.failure(f"get namespace {name}")
     assert kubectl.json(f"get configmaps,services,pods,serviceaccounts -n {name}")["items"] == []
 
@@ -56,7 +56,7 @@ def test_a_namespace_with_a_finalizer_in_it_waits_and_says_for_what(kubectl: Kub
     kubectl(f"create configmap held -n {name}")
     kubectl(f"""patch configmap held -n {name} -p '{{"metadata":{{"finalizers":["example.com/hold"]}}}}'""")
     kubectl(f"delete namespace {name} --wait=false")
-    kubectl(f"wait namespace {name} --for=condition=NamespaceFinalizersRemaining --timeout=20s")
+    kubectl(f"wait namespace {name} --for=condition=NamespaceFinalizersRemaining --timeout=120s")
     namespace = kubectl.json(f"get namespace {name}")
     messages = {one["type"]: one["message"] for one in namespace["status"]["conditions"]}
     assert messages["NamespaceContentRemaining"] == (
@@ -66,17 +66,17 @@ def test_a_namespace_with_a_finalizer_in_it_waits_and_says_for_what(kubectl: Kub
         "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
     )
     kubectl(f"""patch configmap held -n {name} -p '{{"metadata":{{"finalizers":null}}}}'""")
-    kubectl(f"wait namespace {name} --for=delete --timeout=20s")
+    kubectl(f"wait namespace {name} --for=delete --timeout=120s")
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
 def test_the_dependents_of_an_owner_go_with_it(kubectl: Kubectl, owner: dict[str, Any], cascade: str) -> None:
-    kubectl(f"delete deployment web --cascade={cascade} --timeout=20s")
-    kubectl("wait replicaset/one replicaset/two --for=delete --timeout=20s")
+    kubectl(f"delete deployment web --cascade={cascade} --timeout=120s")
+    kubectl("wait replicaset/one replicaset/two --for=delete --timeout=120s")
 
 
 def test_orphans_stay_and_have_no_owner(kubectl: Kubectl, owner: dict[str, Any]) -> None:
-    kubectl("delete deployment web --cascade=orphan --timeout=20s")
+    kubectl("delete deployment web --cascade=orphan --timeout=120s")
     left = kubectl.json("get replicasets")["items"]
     assert [one["metadata"]["name"] for one in left] == ["one", "two"]
     assert not any("ownerReferences" in one["metadata"] for one in left)

@@ -75,7 +75,7 @@ async def test_ten_thousand_idle_connections_are_borne(process: ServerProcess, c
                 writers.append(writer)
             while len(silent) < crowd - GREETED:
                 for _ in range(100):
-                    silent.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+                    silent.append(socket.create_connection(("127.0.0.1", port), timeout=60))
                 await answered(session, 1)
             await answered(session, 50)
             # Somebody new is let in, too.
@@ -93,6 +93,6 @@ async def test_ten_thousand_idle_connections_are_borne(process: ServerProcess, c
 
 async def answered(session: aiohttp.ClientSession, requests: int) -> None:
     for _ in range(requests):
-        async with session.get("/api/v1/namespaces/default", timeout=aiohttp.ClientTimeout(10)) as answer:
+        async with session.get("/api/v1/namespaces/default", timeout=aiohttp.ClientTimeout(60)) as answer:
             assert answer.status == 200
             await answer.read()

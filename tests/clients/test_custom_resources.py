@@ -80,9 +80,9 @@ def ship(name: str = "gannet") -> str:
 def ships(kubectl: Kubectl) -> Iterator[Kubectl]:
     """kubectl, where ships are defined."""
     kubectl("apply -f -", stdin=SHIPS)
-    kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=10s")
+    kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=120s")
     yield kubectl
-    kubectl("delete crd ships.clients.example.com --timeout=20s")
+    kubectl("delete crd ships.clients.example.com --timeout=120s")
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def clean(kubectl: Kubectl) -> Iterator[Kubectl]:
     """kubectl, and no definitions left behind."""
     yield kubectl
     names = ("alices.k106.com", "alices.iamslash.com", "websites.extensions.example.com")
-    kubectl(f"delete crd {' '.join(names)} --ignore-not-found --timeout=20s")
+    kubectl(f"delete crd {' '.join(names)} --ignore-not-found --timeout=120s")
 
 
 # The notes.
@@ -117,7 +117,7 @@ def test_a_kind_of_the_notes_is_defined_and_used(
     assert field in kubectl(f"describe {resource} {name}")
     assert "deleted" in kubectl(f"delete -f {NOTES / manifest}.yaml")
     assert "No resources found" in kubectl.outcome(f"get {resource}").stderr
-    assert "deleted" in kubectl(f"delete -f {NOTES / definition}.yaml --timeout=20s")
+    assert "deleted" in kubectl(f"delete -f {NOTES / definition}.yaml --timeout=120s")
 
 
 def test_a_kind_of_the_notes_is_explained_and_its_rules_are_held(clean: Kubectl) -> None:
@@ -197,8 +197,8 @@ def test_kubectl_explains_waits_and_deletes(ships: Kubectl) -> None:
     ships("apply -f -", stdin=ship())
     ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     ships(f"patch ship gannet --subresource=status --type=merge -p '{ready}'")
-    ships("wait --for=condition=Ready ship/gannet --timeout=10s")
-    ships("delete ship gannet --timeout=10s")
+    ships("wait --for=condition=Ready ship/gannet --timeout=120s")
+    ships("delete ship gannet --timeout=120s")
     assert "not found" in ships.failure("get ship gannet")
 
 
@@ -210,7 +210,7 @@ async def test_kubectl_uses_any_version_that_a_webhook_knows(kubectl: Kubectl) -
             webhook.answer = refuse
             await asyncio.to_thread(_use_the_stored_version, kubectl)
         finally:
-            await asyncio.to_thread(kubectl, "delete crd boats.clients.example.com --timeout=20s")
+            await asyncio.to_thread(kubectl, "delete crd boats.clients.example.com --timeout=120s")
 
 
 def _use_both_versions(kubectl: Kubectl) -> None:
@@ -340,7 +340,7 @@ async def test_kr8s_uses_a_custom_kind(ships: Kubectl, kubeconfig: Path) -> None
 def test_a_definition_is_known_to_kubectl_once_it_is_established(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=SHIPS)
     try:
-        kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=20s")
+        kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=120s")
         assert "ships" in kubectl("api-resources --api-group=clients.example.com -o name")
     finally:
-        kubectl("delete crd ships.clients.example.com --timeout=20s")
+        kubectl("delete crd ships.clients.example.com --timeout=120s")

@@ -15,16 +15,16 @@ from tests.clients.kubectl_command import Kubectl
 from tests.clients.test_custom_resources import SHIPS, ship
 
 OPERATOR = Path(__file__).with_name("ship_operator.py")
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @pytest.fixture
 def ships(kubectl: Kubectl) -> Iterator[Kubectl]:
     kubectl("apply -f -", stdin=SHIPS)
-    kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=10s")
+    kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=120s")
     yield kubectl
-    kubectl("delete ships --all --timeout=20s")
-    kubectl("delete crd ships.clients.example.com --timeout=20s")
+    kubectl("delete ships --all --timeout=120s")
+    kubectl("delete crd ships.clients.example.com --timeout=120s")
 
 
 class Operator:
@@ -68,6 +68,6 @@ def test_an_operator_creates_updates_resumes_and_deletes(ships: Kubectl, kubecon
     operator.stop()
     operator = Operator(kubeconfig, ships.namespace, tmp_path / "second.log")
     reached(ships, lambda found: found["status"].get("resumed"), operator)
-    ships("delete ship gannet --timeout=20s")
+    ships("delete ship gannet --timeout=120s")
     assert "not found" in ships.failure("get ship gannet")
     operator.stop()

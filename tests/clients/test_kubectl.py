@@ -228,14 +228,14 @@ def test_workloads_are_scaled_and_rolled_out(kubectl: Kubectl) -> None:
 
 def test_waiting_ends_when_the_condition_holds(kubectl: Kubectl) -> None:
     kubectl("create -f -", stdin=as_yaml(pod("one"), config_map("settings", colour="red")))
-    assert kubectl("wait pod one --for=jsonpath='{.status.phase}'=Pending --timeout=10s") == "pod/one condition met\n"
-    waiting = kubectl.start("wait configmap settings --for=jsonpath='{.data.colour}'=blue --timeout=20s")
+    assert kubectl("wait pod one --for=jsonpath='{.status.phase}'=Pending --timeout=120s") == "pod/one condition met\n"
+    waiting = kubectl.start("wait configmap settings --for=jsonpath='{.data.colour}'=blue --timeout=120s")
     kubectl('patch configmap settings --type=merge -p \'{"data":{"colour":"blue"}}\'')
     assert waiting.communicate()[0] == "configmap/settings condition met\n"
     ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     kubectl(f"patch pod one --subresource=status -p '{ready}'")
-    kubectl("wait pod one --for=condition=Ready --timeout=10s")
-    gone = kubectl.start("wait configmap settings --for=delete --timeout=20s")
+    kubectl("wait pod one --for=condition=Ready --timeout=120s")
+    gone = kubectl.start("wait configmap settings --for=delete --timeout=120s")
     kubectl("delete configmap settings")
     assert gone.wait(20) == 0
     gone.communicate()

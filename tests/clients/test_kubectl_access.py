@@ -178,7 +178,7 @@ class Wire:
             chain = via.certificate_pem if via is not None else b""
             both.write_bytes(certificate.certificate_pem + chain + certificate.key_pem)
             context.load_cert_chain(both)
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=10)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=60)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request("GET", path, headers=named)

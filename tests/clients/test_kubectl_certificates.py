@@ -53,7 +53,7 @@ def test_an_approved_certificate_lets_its_owner_in(kubectl: Kubectl, tmp_path: P
     kubectl("create -f -", stdin=request_of(name, key))
     assert "Pending" in kubectl(f"get csr {name}")
     assert f"{name} approved" in kubectl(f"certificate approve {name}")
-    kubectl(f"wait --for=jsonpath={{.status.certificate}} csr/{name} --timeout=10s")
+    kubectl(f"wait --for=jsonpath={{.status.certificate}} csr/{name} --timeout=120s")
     assert "Approved,Issued" in kubectl(f"get csr {name}")
     issued = kubectl(f"get csr {name} -o jsonpath={{.status.certificate}}")
     key_data = base64.b64encode(private_pem(key)).decode()
@@ -82,12 +82,12 @@ def test_a_secret_holds_a_token_that_works(kubectl: Kubectl, tmp_path: Path) -> 
         "metadata: {name: robot-token, annotations: {kubernetes.io/service-account.name: robot}}\n"
     )
     kubectl("create -f -", stdin=manifest)
-    kubectl("wait --for=jsonpath={.data.token} secret/robot-token --timeout=10s")
+    kubectl("wait --for=jsonpath={.data.token} secret/robot-token --timeout=120s")
     assert "kubernetes.io/service-account-token   3" in kubectl("get secret robot-token")
     token = base64.b64decode(kubectl("get secret robot-token -o jsonpath={.data.token}")).decode()
     robot = known_as(kubectl, tmp_path, token=token)
     name = f"system:serviceaccount:{kubectl.namespace}:robot"
     assert robot.json("auth whoami")["status"]["userInfo"]["username"] == name
     kubectl("delete serviceaccount robot")
-    kubectl("wait --for=delete secret/robot-token --timeout=10s")
+    kubectl("wait --for=delete secret/robot-token --timeout=120s")
     assert robot.outcome("auth whoami").code != 0

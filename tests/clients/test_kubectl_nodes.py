@@ -43,14 +43,14 @@ def run(kubectl: Kubectl, name: str, node: str, ip: str) -> None:
 def test_a_node_is_cordoned_and_tainted(kubectl: Kubectl, node: str) -> None:
     assert kubectl(f"cordon {node}") == f"node/{node} cordoned\n"
     unschedulable = "node.kubernetes.io/unschedulable"
-    kubectl(f"wait node {node} --for=jsonpath={{.spec.taints[0].key}}={unschedulable} --timeout=20s")
+    kubectl(f"wait node {node} --for=jsonpath={{.spec.taints[0].key}}={unschedulable} --timeout=120s")
     assert "Ready,SchedulingDisabled" in kubectl(f"get node {node}")
     assert kubectl(f"uncordon {node}") == f"node/{node} uncordoned\n"
     run(kubectl, "web", node, "10.244.9.1")
     assert kubectl(f"taint node {node} example.com/repair=yes:NoExecute") == f"node/{node} tainted\n"
     # Nothing runs there: the pod is marked and waits for a kubelet to end it.
     mark = "jsonpath={.status.conditions[?(@.type=='DisruptionTarget')].reason}=DeletionByTaintManager"
-    kubectl(f'wait pod web --for="{mark}" --timeout=20s')
+    kubectl(f'wait pod web --for="{mark}" --timeout=120s')
     kubectl("delete pod web --grace-period=0 --force")
 
 
@@ -59,13 +59,13 @@ def test_a_drain_keeps_to_the_budget(kubectl: Kubectl, node: str) -> None:
     kubectl(budget)
     for name, ip in (("a", "10.244.9.1"), ("b", "10.244.9.2")):
         run(kubectl, name, node, ip)
-    kubectl("wait pdb web --for=jsonpath={.status.currentHealthy}=2 --timeout=20s")
+    kubectl("wait pdb web --for=jsonpath={.status.currentHealthy}=2 --timeout=120s")
     drain = f"drain {node} --force --grace-period=0 --timeout=8s --pod-selector=app=web"
     refused = kubectl.failure(drain)
     assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
     assert len(kubectl("get pods -o name").split()) == 2
     kubectl("""patch pdb web --type=merge -p '{"spec":{"minAvailable":0}}'""")
-    kubectl("wait pdb web --for=jsonpath={.status.disruptionsAllowed}=2 --timeout=20s")
+    kubectl("wait pdb web --for=jsonpath={.status.disruptionsAllowed}=2 --timeout=120s")
     kubectl(drain.replace("8s", "30s"))
     assert kubectl("get pods -o name") == ""
 
@@ -74,7 +74,7 @@ def test_services_show_their_endpoints(kubectl: Kubectl, node: str) -> None:
     kubectl("create service clusterip web --tcp=80:8080")
     run(kubectl, "a", node, "10.244.9.1")
     shown = "jsonpath={.endpoints[0].addresses[0]}=10.244.9.1"
-    kubectl(f"wait endpointslices -l kubernetes.io/service-name=web --for={shown} --timeout=20s")
+    kubectl(f"wait endpointslices -l kubernetes.io/service-name=web --for={shown} --timeout=120s")
     listed = kubectl("get endpointslices -l kubernetes.io/service-name=web").splitlines()[1].split()
     assert listed[1:4] == ["IPv4", "8080", "10.244.9.1"]
     assert "10.244.9.1:8080" in kubectl("describe service web")
@@ -86,8 +86,8 @@ def test_a_claim_is_bound_by_the_default_class(kubectl: Kubectl) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
     kubectl("create -f -", stdin=as_yaml(claim))
-    kubectl("wait pvc data --for=jsonpath={.status.phase}=Bound --timeout=20s")
+    kubectl("wait pvc data --for=jsonpath={.status.phase}=Bound --timeout=120s")
     volume = kubectl("get pvc data -o jsonpath={.spec.volumeName}")
     assert kubectl(f"get pv {volume} -o jsonpath={{.status.phase}}") == "Bound"
     kubectl("delete pvc data")
-    kubectl(f"wait pv {volume} --for=delete --timeout=20s")
+    kubectl(f"wait pv {volume} --for=delete --timeout=120s")

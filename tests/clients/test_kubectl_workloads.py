@@ -35,27 +35,27 @@ def image(kubectl: Kubectl, kind: str) -> str:
 
 
 def rolled_out(kubectl: Kubectl, kind: str = "deployment") -> str:
-    return kubectl(f"rollout status {kind} web --timeout=25s").splitlines()[-1]
+    return kubectl(f"rollout status {kind} web --timeout=120s").splitlines()[-1]
 
 
 def test_create_deployment_makes_pods_that_run(kubectl: Kubectl) -> None:
     assert kubectl("create deployment web --image=example.com/web:1 --replicas=3") == "deployment.apps/web created\n"
     assert rolled_out(kubectl) == 'deployment "web" successfully rolled out'
     assert kubectl("get deployment web --no-headers").split()[:4] == ["web", "3/3", "3", "3"]
-    assert kubectl("wait deployment web --for=condition=Available --timeout=10s").endswith("condition met\n")
+    assert kubectl("wait deployment web --for=condition=Available --timeout=120s").endswith("condition met\n")
     described = kubectl("describe deployment web")
     assert "3 desired | 3 updated | 3 total | 3 available | 0 unavailable" in described
     assert "Scaled up replica set web-" in described
-    kubectl("delete deployment web --timeout=20s")
-    kubectl("wait pods --all --for=delete --timeout=20s")
+    kubectl("delete deployment web --timeout=120s")
+    kubectl("wait pods --all --for=delete --timeout=120s")
 
 
 def test_a_deployment_is_scaled(kubectl: Kubectl) -> None:
     kubectl("create deployment web --image=example.com/web:1")
     for replicas in (4, 1):
         kubectl(f"scale deployment web --replicas={replicas}")
-        kubectl(f"wait deployment web --for=jsonpath={{.status.readyReplicas}}={replicas} --timeout=20s")
-        kubectl(f"wait deployment web --for=jsonpath={{.status.replicas}}={replicas} --timeout=20s")
+        kubectl(f"wait deployment web --for=jsonpath={{.status.readyReplicas}}={replicas} --timeout=120s")
+        kubectl(f"wait deployment web --for=jsonpath={{.status.replicas}}={replicas} --timeout=120s")
 
 
 def test_a_rollout_has_a_history_and_is_undone(kubectl: Kubectl) -> None:
@@ -83,7 +83,7 @@ def test_a_rollout_is_paused_resumed_and_restarted(kubectl: Kubectl) -> None:
     kubectl("create deployment web --image=example.com/web:1 --replicas=2")
     rolled_out(kubectl)
     kubectl("rollout pause deployment web")
-    kubectl("wait deployment web --for=condition=Progressing=Unknown --timeout=10s")
+    kubectl("wait deployment web --for=condition=Progressing=Unknown --timeout=120s")
     kubectl("set image deployment/web web=example.com/web:2")
     assert "can't restart paused deployment" in kubectl.failure("rollout restart deployment web")
     assert len(kubectl("get replicasets --no-headers").splitlines()) == 1
@@ -92,17 +92,17 @@ def test_a_rollout_is_paused_resumed_and_restarted(kubectl: Kubectl) -> None:
     before = set(kubectl("get pods -o name").split())
     kubectl("rollout restart deployment web")
     rolled_out(kubectl)
-    kubectl("wait deployment web --for=jsonpath={.status.replicas}=2 --timeout=20s")
+    kubectl("wait deployment web --for=jsonpath={.status.replicas}=2 --timeout=120s")
     for name in before:
-        kubectl(f"wait {name} --for=delete --timeout=20s")
+        kubectl(f"wait {name} --for=delete --timeout=120s")
 
 
 def test_a_pod_that_is_deleted_is_replaced(kubectl: Kubectl) -> None:
     kubectl("create -f -", stdin=as_yaml(deployment("web", replicas=2)))
     rolled_out(kubectl)
     name = kubectl("get pods -o name").split()[0]
-    kubectl(f"delete {name} --timeout=20s")
-    kubectl("wait deployment web --for=jsonpath={.status.readyReplicas}=2 --timeout=20s")
+    kubectl(f"delete {name} --timeout=120s")
+    kubectl("wait deployment web --for=jsonpath={.status.readyReplicas}=2 --timeout=120s")
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])

@@ -14,7 +14,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 from tests.clients.manifests import config_map, deployment
 
-WATCH_SECONDS = 20
+WATCH_SECONDS = 60
 """A watch that hangs ends by itself, and the test fails."""
 
 

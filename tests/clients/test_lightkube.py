@@ -73,7 +73,7 @@ def test_every_kind_of_patch_is_understood(lightkube: Client) -> None:
 def test_a_watch_sees_changes_in_their_order(lightkube: Client) -> None:
     lightkube.create(_config_map("settings", colour="red"))
     seen = []
-    for change, obj in lightkube.watch(ConfigMap, labels={"of": "test"}, server_timeout=20):
+    for change, obj in lightkube.watch(ConfigMap, labels={"of": "test"}, server_timeout=60):
         seen.append((change, obj.data))
         if change == "ADDED":
             lightkube.patch(ConfigMap, "settings", {"data": {"colour": "blue"}})

@@ -51,7 +51,7 @@ class Reached:
     log: Path
 
     def get(self, path: str, token: str) -> tuple[int, Any]:
-        connection = http.client.HTTPSConnection(self.host, context=self.tls, timeout=10)
+        connection = http.client.HTTPSConnection(self.host, context=self.tls, timeout=60)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
             answer = connection.getresponse()

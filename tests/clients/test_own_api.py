@@ -41,7 +41,7 @@ def served(kubectl: Kubectl, file: Path, **environment: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        rest, _ = process.communicate(timeout=20)
+        rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in rest and "Unclosed" not in rest
     assert KIND not in kubectl("api-resources -o name")
@@ -173,6 +173,6 @@ def test_rows_that_others_write_are_seen_and_watched(kubectl: Kubectl, table: Pa
 def test_a_namespace_takes_its_websites_along(kubectl: Kubectl, table: Path) -> None:
     kubectl("create namespace passing")
     kubectl("apply --namespace passing -f -", stdin=SITE)
-    kubectl("delete namespace passing --timeout=25s")
+    kubectl("delete namespace passing --timeout=120s")
     with sqlite3.connect(table) as shop:
         assert shop.execute("SELECT count(*) FROM website").fetchone() == (0,)

@@ -19,7 +19,7 @@ def _readiness(url: str) -> str:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(f"{url}/readyz", context=context, timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/readyz", context=context, timeout=60) as answer:
             return str(answer.read().decode())
     except urllib.error.URLError as error:
         return str(error)
@@ -83,7 +83,7 @@ def test_a_server_that_is_reported_to_stop_ends_its_watches_and_exits_well(tmp_p
     request = urllib.request.Request(
         f"{url}/api/v1/namespaces?watch=true", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, context=context, timeout=15) as watch:
+    with urllib.request.urlopen(request, context=context, timeout=60) as watch:
         assert json.loads(watch.readline())["type"] == "ADDED"
         server.process.terminate()
         lines = watch.read().splitlines()

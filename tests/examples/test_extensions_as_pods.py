@@ -97,7 +97,7 @@ async def test_a_controller_as_a_pod_makes_a_website(_python_is_visible: None) -
 def _fetch(place: str, host: str) -> str:
     request = urllib.request.Request(f"http://{place}/hostname", headers={"Host": host})
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.status)
     except urllib.error.HTTPError as error:
         return str(error.code)

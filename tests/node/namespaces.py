@@ -25,7 +25,7 @@ def need_namespaces() -> None:
 def _refusal() -> str:
     command = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "true"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except FileNotFoundError:
         return "the program unshare is missing"
     return f"this machine refuses namespaces: {done.stderr.strip()}" if done.returncode else ""

@@ -32,7 +32,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
 async def following(informers: Informers) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informers.run())
-        await asyncio.wait_for(informers.synced(), 5)
+        await asyncio.wait_for(informers.synced(), 60)
         yield
         task.cancel()
 
@@ -71,7 +71,7 @@ async def test_equal_scopes_share_one_watch(client: Client) -> None:
     assert informers.get(KIND) is not informers.get(KIND, labels="a=b")
     async with following(informers):
         late = informers.get("v1/Namespace")
-        await asyncio.wait_for(late.synced(), 5)
+        await asyncio.wait_for(late.synced(), 60)
         assert Key("", "default") in late.cache
         assert late.namespaced is False
 
@@ -182,7 +182,7 @@ async def lagging(client: Client) -> AsyncIterator[tuple[Client, Held, Told]]:
     writer = client.telling(lambda served, key, answer, encoded: informer.note_write(key, answer, encoded))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
-        await asyncio.wait_for(informer.synced(), 5)
+        await asyncio.wait_for(informer.synced(), 60)
         told.changes.clear()
         informer.gate.clear()
         yield writer, informer, told

@@ -60,7 +60,7 @@ def _fetch_while(export: str, command: str, environment: dict[str, str]) -> str:
         deadline = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen("http://127.0.0.1:8080/", timeout=20) as answer:
+                with urllib.request.urlopen("http://127.0.0.1:8080/", timeout=60) as answer:
                     return str(answer.read().decode())
             except OSError:
                 assert time.monotonic() < deadline

@@ -72,7 +72,7 @@ def test_an_operator_runs_in_a_cluster_of_its_own_and_stops_on_a_signal(project:
             assert line, said
             said += line
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=15) == 0, said + process.stdout.read()
+        assert process.wait(timeout=60) == 0, said + process.stdout.read()
     finally:
         process.kill()
 

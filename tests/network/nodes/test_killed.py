@@ -27,7 +27,7 @@ import json, time, urllib.request
 good, bad = 0, []
 while True:
     try:
-        urllib.request.urlopen("http://web:8080/", timeout=20).read()
+        urllib.request.urlopen("http://web:8080/", timeout=60).read()
         good += 1
     except OSError as error:
         bad.append(str(error))
@@ -93,7 +93,7 @@ def _left_on_machine(place: Path, nodes: list[Path]) -> list[str]:
 
 
 def _fetch(port: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
         return b"Directory listing" in answer.read()
     return False
 
@@ -104,7 +104,7 @@ def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(t
         kubectl = _kubectl(first, tmp_path)
         kubectl(f"run web --image=python --port=8080 --expose -- {_SERVE}")
         kubectl('patch service web -p \'{"spec":{"type":"NodePort"}}\'')
-        kubectl("wait --for=condition=Ready --timeout=60s pod/web")
+        kubectl("wait --for=condition=Ready --timeout=120s pod/web")
         container = kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}")
         port = kubectl("get service web -o jsonpath={.spec.ports[0].nodePort}")
         until(lambda: _fetch(port))
@@ -126,7 +126,7 @@ def test_a_killed_cluster_in_memory_ends_its_pods_and_the_next_one_removes_its_f
     with _stopped(_start(tmp_path, "--ephemeral")) as first:
         kubectl = _kubectl(first, tmp_path)
         kubectl("run web --image=python -- sleep 1000")
-        kubectl("wait --for=condition=Ready --timeout=60s pod/web")
+        kubectl("wait --for=condition=Ready --timeout=120s pod/web")
         (scratch,) = tmp_path.glob("pinnace-cluster-*")
         nodes = _nodes(scratch)
         first.process.kill()
@@ -148,12 +148,12 @@ def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(
     with _stopped(_start(tmp_path, "--data-dir", str(tmp_path / "data"))) as server:
         kubectl = _kubectl(server, tmp_path)
         kubectl(f"run web --image=python --port=8080 --expose -- {_SERVE}")
-        kubectl("wait --for=condition=Ready --timeout=60s pod/web")
+        kubectl("wait --for=condition=Ready --timeout=120s pod/web")
         container = {"name": "load", "image": "python", "command": ["python3", "-c", _LOAD]}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
         load = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "load"}, "spec": spec}
         kubectl("apply -f -", stdin=json.dumps(load))
-        kubectl("wait --for=condition=Ready --timeout=60s pod/load")
+        kubectl("wait --for=condition=Ready --timeout=120s pod/load")
 
         def count() -> int:
             lines = kubectl.outcome("logs load --tail=1").stdout

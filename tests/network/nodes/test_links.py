@@ -17,7 +17,7 @@ if sys.argv[1] == "serve":
             while data := client.recv(1 << 20): total += len(data)
             client.close()
 else:
-    with socket.create_connection((sys.argv[2], 9000), timeout=20) as server:
+    with socket.create_connection((sys.argv[2], 9000), timeout=60) as server:
         started = time.monotonic()
         for _ in range(64): server.sendall(bytes(1 << 20))
         server.shutdown(socket.SHUT_WR); server.recv(1)

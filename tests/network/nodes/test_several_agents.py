@@ -41,9 +41,9 @@ def _until(condition: Callable[[], object]) -> None:
 def test_pods_spread_and_reach_each_other_and_nodes_drain_and_come_back(server: ServerProcess, tmp_path: Path) -> None:
     kubectl = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
     _until(lambda: len(kubectl("get nodes -o name").split()) == 3)
-    kubectl("wait --for=condition=Ready --timeout=25s node --all")
+    kubectl("wait --for=condition=Ready --timeout=120s node --all")
     kubectl(f"create deployment web --image=python --replicas=3 -- {_WEB}")
-    kubectl("rollout status deployment web --timeout=25s")
+    kubectl("rollout status deployment web --timeout=120s")
     pods = json.loads(kubectl("get pods -l app=web -o json"))["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {NODE, f"{NODE}-2", f"{NODE}-3"}
     for pod in pods:
@@ -52,13 +52,13 @@ def test_pods_spread_and_reach_each_other_and_nodes_drain_and_come_back(server: 
             _until(partial(_succeeds, kubectl, fetch))
 
     server.kill_agent(f"{NODE}-2")
-    kubectl(f"drain {NODE}-3 --ignore-daemonsets --force --grace-period=1 --timeout=25s")
-    kubectl("rollout status deployment web --timeout=25s")
+    kubectl(f"drain {NODE}-3 --ignore-daemonsets --force --grace-period=1 --timeout=120s")
+    kubectl("rollout status deployment web --timeout=120s")
     _until(lambda: f"{NODE}-3" not in kubectl("get pods -l app=web -o jsonpath={.items[*].spec.nodeName}").split())
     kubectl(f"uncordon {NODE}-3")
     overrides = json.dumps({"spec": {"nodeName": f"{NODE}-2"}})
     kubectl(f"run again --image=busybox --overrides='{overrides}' -- sleep 1000")
-    kubectl("wait --for=condition=Ready --timeout=25s pod again")
+    kubectl("wait --for=condition=Ready --timeout=120s pod again")
     kubectl("delete deployment web --wait=false")
 
 

@@ -14,7 +14,7 @@ from pinnace.model.objects import Object
 
 _HOLD = """
 import socket, sys
-with socket.create_connection((sys.argv[1], 80), timeout=20) as held:
+with socket.create_connection((sys.argv[1], 80), timeout=60) as held:
     print(held.recv(100).decode(), flush=True)
     try:
         print("end" if held.recv(100) == b"" else "more", flush=True)

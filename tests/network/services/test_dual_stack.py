@@ -105,7 +105,7 @@ async def test_the_machine_reaches_a_service_of_ipv6_alone_through_its_load_bala
     await _start_server(pods, "one")
 
     def fetch(address: str) -> str:
-        with urllib.request.urlopen(f"http://{address}:8088/", timeout=20) as page:
+        with urllib.request.urlopen(f"http://{address}:8088/", timeout=60) as page:
             return str(page.read().decode())
 
     async def answers() -> str:

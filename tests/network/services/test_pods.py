@@ -175,7 +175,7 @@ async def test_a_health_check_port_answers_for_local_traffic(pods: PodCluster) -
 
 
 def _fetch(place: str) -> str:
-    with urllib.request.urlopen(f"http://{place}/", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{place}/", timeout=60) as page:
         return str(page.read().decode())
 
 

@@ -43,9 +43,9 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def _await_node(kubectl: Kubectl, log: Path) -> None:
     for _ in range(600):
         if NODE in kubectl("get nodes -o name"):
-            kubectl("wait --for=condition=Ready --timeout=30s node --all")
+            kubectl("wait --for=condition=Ready --timeout=120s node --all")
             kubectl("run served --image=host -- sh -c 'echo hello; sleep 1000'")
-            kubectl("wait --for=condition=Ready --timeout=25s pod served")
+            kubectl("wait --for=condition=Ready --timeout=120s pod served")
             return
     raise AssertionError(f"the node has not registered itself:\n{log.read_text()}")
 

@@ -92,14 +92,14 @@ def _command_lines_with(text: str) -> list[str]:
 def _await_node(kubectl: Kubectl) -> None:
     for _ in range(600):
         if NODE in kubectl("get nodes -o name"):
-            kubectl("wait --for=condition=Ready --timeout=30s node --all")
+            kubectl("wait --for=condition=Ready --timeout=120s node --all")
             return
     raise AssertionError("the node has not registered itself")
 
 
 def test_a_deployment_is_scheduled_and_runs(kubectl: Kubectl) -> None:
     kubectl("create deployment web --image=host -- sleep 1000")
-    kubectl("rollout status deployment web --timeout=60s")
+    kubectl("rollout status deployment web --timeout=120s")
     pods = json.loads(kubectl("get pods -l app=web -o json"))["items"]
     assert [pod["spec"]["nodeName"] for pod in pods] == [NODE]
     assert kubectl("exec deploy/web -- hostname").strip() == pods[0]["metadata"]["name"]
@@ -112,7 +112,7 @@ def test_a_deployment_is_scheduled_and_runs(kubectl: Kubectl) -> None:
 def test_logs_are_followed_to_the_end(kubectl: Kubectl) -> None:
     script = "for i in 1 2 3; do echo $i; done; until [ -e /tmp/go ]; do sleep 0.05; done; echo end"
     kubectl(f"run counter --image=host --restart=Never -- sh -c '{script}'")
-    kubectl("wait --for=jsonpath={.status.phase}=Running --timeout=25s pod counter")
+    kubectl("wait --for=jsonpath={.status.phase}=Running --timeout=120s pod counter")
     arguments = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "logs", "-f", "counter"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
@@ -124,7 +124,7 @@ def test_logs_are_followed_to_the_end(kubectl: Kubectl) -> None:
 
 def test_logs_of_the_previous_container_and_of_a_time(kubectl: Kubectl) -> None:
     kubectl("run again --image=host --restart=OnFailure -- sh -c 'echo attempt; exit 1'")
-    kubectl("wait --for=jsonpath={.status.containerStatuses[0].restartCount}=1 --timeout=60s pod again")
+    kubectl("wait --for=jsonpath={.status.containerStatuses[0].restartCount}=1 --timeout=120s pod again")
     assert kubectl("logs again --previous") == "attempt\n"
     stamp, _, text = kubectl("logs again --timestamps --since=1h --all-containers --previous").partition(" ")
     assert (stamp[-1], text) == ("Z", "attempt\n")
@@ -134,14 +134,14 @@ def test_logs_of_the_previous_container_and_of_a_time(kubectl: Kubectl) -> None:
 
 def test_files_are_copied_and_a_debug_container_sees_the_processes(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("run tools --image=host -- sleep 4711")
-    kubectl("wait --for=condition=Ready --timeout=60s pod tools")
+    kubectl("wait --for=condition=Ready --timeout=120s pod tools")
     (tmp_path / "there").write_text("content")
     kubectl(f"cp --no-preserve {tmp_path / 'there'} tools:/tmp/there")  # The owner has no id in a pod with one id.
     kubectl(f"cp tools:/tmp/there {tmp_path / 'back'}")
     assert (tmp_path / "back").read_text() == "content"
     kubectl("debug tools --image=host --target=tools -c helper -- grep -a 4711 /proc/1/cmdline")
     ended = "{.status.ephemeralContainerStatuses[0].state.terminated.exitCode}=0"
-    kubectl(f"wait --for=jsonpath={ended} --timeout=60s pod tools")
+    kubectl(f"wait --for=jsonpath={ended} --timeout=120s pod tools")
     assert "4711" in kubectl("logs tools -c helper")
     kubectl("delete pod tools --grace-period=0 --force")
 
@@ -156,7 +156,7 @@ def test_a_pod_is_run_attached_and_removed(kubectl: Kubectl) -> None:
 
 def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=_WEB_SERVER)
-    kubectl("wait --for=condition=Ready --timeout=60s pod served")
+    kubectl("wait --for=condition=Ready --timeout=120s pod served")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     arguments = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "port-forward", "pod/served", f"{port}:8080"]
@@ -179,7 +179,7 @@ def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
 
 def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=_PROBED)
-    kubectl("wait --for=condition=Ready --timeout=60s pod measured")
+    kubectl("wait --for=condition=Ready --timeout=120s pod measured")
     kubectl("exec measured -- sh -c 'head -c 500000 /dev/zero > /tmp/file'")
     summary = json.loads(kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/stats/summary"))
     assert summary["node"]["nodeName"] == NODE
@@ -216,7 +216,7 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
 
 def test_kubectl_top_shows_the_node_its_pods_and_their_containers(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=_TWO_CONTAINERS)
-    kubectl("wait --for=condition=Ready --timeout=60s pod busy")
+    kubectl("wait --for=condition=Ready --timeout=120s pod busy")
     assert kubectl("exec busy -c idle -- sh -c 'echo ready'") == "ready\n"
     rows = {row.split()[1]: row.split()[2:] for row in kubectl("top pod busy --containers --no-headers").splitlines()}
     assert set(rows) == {"busy", "idle"}
@@ -232,11 +232,11 @@ def test_kubectl_top_shows_the_node_its_pods_and_their_containers(kubectl: Kubec
 
 def test_pods_outlive_a_killed_agent(kubectl: Kubectl, server: ServerProcess) -> None:
     kubectl("run lasting --image=host -- sleep 1000")
-    kubectl("wait --for=condition=Ready --timeout=60s pod lasting")
+    kubectl("wait --for=condition=Ready --timeout=120s pod lasting")
     before = kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}")
     server.kill_agent()
     kubectl("run next --image=host -- sleep 1000")
-    kubectl("wait --for=condition=Ready --timeout=60s pod next")
+    kubectl("wait --for=condition=Ready --timeout=120s pod next")
     assert kubectl("get pod lasting -o jsonpath={.status.containerStatuses[0].containerID}") == before
     assert kubectl("exec lasting -- echo fine") == "fine\n"
     kubectl("delete pod lasting next --grace-period=1")
@@ -259,7 +259,7 @@ def test_an_agent_that_is_killed_at_any_moment_starts_each_pod_once(kubectl: Kub
             while not set(directory.glob(pattern)) - known:
                 assert time.monotonic() < deadline
             server.kill_agent()
-        kubectl(f"wait --for=condition=Ready --timeout=60s {' '.join(f'pod/{name}' for name in names)}")
+        kubectl(f"wait --for=condition=Ready --timeout=120s {' '.join(f'pod/{name}' for name in names)}")
         restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
         assert [kubectl(f"get pod {name} -o {restarts}") for name in names] == ["0", "0", "0"]
     kubectl("delete pods --all --grace-period=0 --force")

@@ -31,7 +31,7 @@ from pinnace.server.http.tls import tls_context
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
 LARGE = os.urandom(1 << 20) * 6
-SECONDS = 30
+SECONDS = 60
 
 
 def large(request: Request) -> Response:

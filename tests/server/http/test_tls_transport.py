@@ -25,7 +25,7 @@ from pinnace.server.http.tls import OPENSSL, TlsConnection
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
-SECONDS = 30
+SECONDS = 60
 SMALL = 4096
 PIECE = b"x" * 100
 RESETS = b"\x01" + b"\x00" * 7

@@ -21,7 +21,7 @@ from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
 
 POD = "web"
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

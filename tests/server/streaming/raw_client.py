@@ -17,7 +17,7 @@ from pinnace.model.objects import Object
 from pinnace.server.streaming.spdy import SpdySession
 from pinnace.server.streaming.websocket import WebSocket
 
-SECONDS = 20.0
+SECONDS = 60.0
 PODS = "/api/v1/namespaces/default/pods"
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 

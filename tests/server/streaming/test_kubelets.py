@@ -28,7 +28,7 @@ from pinnace.server.streaming.kubelets import Kubelet, NoAddress, kubelet_addres
 from pinnace.server.streaming.logs import serve_log
 from pinnace.server.streaming.port_forward import serve_ports
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 _NOBODY = Response(401)

@@ -42,7 +42,7 @@ async def test_a_command_is_talked_to_and_tells_its_exit_code(core: Callable[[],
     def talk() -> tuple[str, int]:
         session = _exec(core(), "sh", "-c", "read x; echo got $x; exit 6", stdin=True, _preload_content=False)
         session.write_stdin("hello\n")
-        session.run_forever(timeout=20)
+        session.run_forever(timeout=60)
         return session.read_stdout(), session.returncode
 
     assert await asyncio.to_thread(talk) == ("got hello\n", 6)
