@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -84,10 +83,3 @@ class ServerProcess:
             self.process.wait()
             raise AssertionError(f"the server did not stop within {STOP_SECONDS} s:\n{self.log.read_text()}")
         return self.process.returncode
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

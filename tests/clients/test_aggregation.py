@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.clients.kubectl_command import Kubectl
-from tests.clients.server_process import free_port
 from tests.extensions.aggregated_server import GROUP, VERSION
+from tests.free_ports import free_port
 
 from pinnace.auth.certificates.authority import issue, new_ca
 

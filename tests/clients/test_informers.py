@@ -18,7 +18,8 @@ from kubernetes import client, config, watch
 from kubernetes.client import ApiClient, CoreV1Api
 from kubernetes.client.exceptions import ApiException
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
-from tests.clients.server_process import ServerProcess, free_port
+from tests.clients.server_process import ServerProcess
+from tests.free_ports import free_port
 
 from pinnace.store.sqlite.store import SqliteStore
 

@@ -10,7 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import yaml
-from tests.clients.server_process import ServerProcess, free_port
+from tests.clients.server_process import ServerProcess
+from tests.free_ports import free_port
 
 
 def _readiness(url: str) -> str:

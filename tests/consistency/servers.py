@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.store.etcd.processes import free_ports
+from tests.free_ports import free_port
 
 _ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ class ServerProcess:
         self._directory = directory
         self._flags = flags
         self._program = program
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         self._process: asyncio.subprocess.Process | None = None
 
     @property

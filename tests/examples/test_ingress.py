@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.free_ports import free_port
 from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.auth.certificates.authority import KeyPair, issue, new_ca
@@ -42,7 +43,7 @@ class Site:
 
     async def add_service(self, name: str, *, is_ready: bool = True, listens: bool = True) -> None:
         """Add a pod that answers with its name, behind a Service of the same name."""
-        port = await self._listen(name) if listens else _free_port()
+        port = await self._listen(name) if listens else free_port()
         spec = {"nodeName": "machine", "containers": [{"name": "main", "image": "image"}]}
         await self._create("v1", "Pod", name, spec=spec)
         await self.client.patch("v1/Pod", name, {"status": {"phase": "Running"}}, subresource="status")
@@ -125,15 +126,9 @@ class _Loopback(aiohttp.abc.AbstractResolver):
         """Nothing is open."""
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    http, https = _free_port(), _free_port()
+    http, https = free_port(), free_port()
     monkeypatch.setenv("INGRESS_HTTP_PORT", str(http))
     monkeypatch.setenv("INGRESS_HTTPS_PORT", str(https))
     async with AsyncExitStack() as stack:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from pathlib import Path
 
+from tests.free_ports import free_port
 from tests.sdk.websites import website, website_operator
 
 from pinnace.client.client import Client
@@ -17,13 +17,6 @@ from pinnace.client.transport import ConnectionLost
 ROOT = Path(__file__).parents[2]
 DEPLOYMENT, WEBSITE = "apps/v1/Deployment", "extensions.example.com/v1/Website"
 DEATHS = 3
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 async def start(directory: Path, port: int) -> asyncio.subprocess.Process:

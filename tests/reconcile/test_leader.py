@@ -111,7 +111,7 @@ def test_terms_that_cannot_work_are_refused() -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_over_any_way_to_the_server_the_next_one_leads_when_the_first_has_released(way: str) -> None:
     async with connected(way) as client, asyncio.timeout(60):
-        quick = Terms(lease_seconds=3.0, renew_seconds=2.0, retry_seconds=0.05)
+        quick = Terms(lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.05)
         leads = {name: asyncio.Event() for name in ("one", "two")}
 
         async def work(name: str) -> None:

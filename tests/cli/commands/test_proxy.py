@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 from tests.cli.streaming_twin import Pinnace, cluster, kubectl, node, ours
-from tests.clients.server_process import free_port
+from tests.free_ports import free_port
 from tests.server.streaming.conftest import made, run_pod
 from tests.server.streaming.process_node import ProcessNode
 

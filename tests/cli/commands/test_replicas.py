@@ -28,7 +28,7 @@ async def reconcile(found: dict, ctx: Context) -> None:
     print("reconciled", found["metadata"]["name"], flush=True)
 
 if __name__ == "__main__":
-    operator.serve(leader_election=True, lease=Terms(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3))
+    operator.serve(leader_election=True, lease=Terms(lease_seconds=6.0, renew_seconds=5.0, retry_seconds=0.3))
 """
 
 

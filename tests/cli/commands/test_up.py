@@ -26,6 +26,7 @@ import pytest
 import yaml
 from tests.auth.https_server import https_server
 from tests.clients.server_process import ServerProcess
+from tests.free_ports import free_port
 
 import pinnace
 from pinnace.cli.data_directory import UnusableDataDirectory, make_data_dir
@@ -92,7 +93,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 async def test_a_cluster_that_is_ready_has_a_complete_private_kubeconfig(tmp_path: Path) -> None:
-    process = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), port=(port := _free_port()))
+    process = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), port=(port := free_port()))
     anyone = ssl.create_default_context()
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
     try:
@@ -110,13 +111,6 @@ async def test_a_cluster_that_is_ready_has_a_complete_private_kubeconfig(tmp_pat
             assert answer.status == 200
     finally:
         assert process.stop() == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_a_data_directory_keeps_objects_authority_and_token_and_revisions_grow(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.consistency.servers import QUIET, ServerProcess
+from tests.free_ports import free_port
 from tests.server.in_process import InProcess
-from tests.store.etcd.processes import EtcdMember, free_ports, running_member
+from tests.store.etcd.processes import EtcdMember, running_member
 
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.files import storage
@@ -108,7 +109,7 @@ async def test_a_server_is_named_when_it_is_ready_and_not_once_it_has_stopped(
 async def test_servers_that_share_a_port_are_named_until_the_last_has_stopped(
     settings: Callable[[str], Settings],
 ) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     shared = [replace(settings(name), port=port, shares_port=True) for name in ("one", "two")]
     async with running(shared[0]) as first:
         async with running(shared[1]):

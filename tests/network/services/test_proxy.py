@@ -10,7 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from tests.clients.server_process import free_port
+from tests.free_ports import free_port
 
 from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Key

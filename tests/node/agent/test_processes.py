@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.free_ports import free_port
 from tests.node.namespaces import need_namespaces
 from tests.waiting import until
 
@@ -157,8 +158,7 @@ def test_a_pod_is_run_attached_and_removed(kubectl: Kubectl) -> None:
 def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=_WEB_SERVER)
     kubectl("wait --for=condition=Ready --timeout=120s pod served")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "port-forward", "pod/served", f"{port}:8080"]
     forward = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     try:
@@ -174,7 +174,7 @@ def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
         raise AssertionError("nothing answers on the forwarded port")
     finally:
         forward.terminate()
-        forward.wait(30)
+        forward.wait(60)
 
 
 def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:

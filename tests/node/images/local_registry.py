@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
+from tests.free_ports import free_port
 from tests.node.images.image_files import BuiltImage, digest
 
 _CONFIG = """
@@ -73,8 +73,7 @@ def run_registry(directory: Path, *, needs_password: bool = False) -> Iterator[L
         if os.environ.get("PINNACE_REQUIRE_REGISTRY"):
             pytest.fail("docker-registry is missing; apt-get install docker-registry")
         pytest.skip("docker-registry is missing; apt-get install docker-registry")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config, users = directory / f"config-{port}.yml", directory / "users"
     users.write_text(_USERS)
     auth = _AUTH.format(path=users) if needs_password else ""
@@ -86,11 +85,11 @@ def run_registry(directory: Path, *, needs_password: bool = False) -> Iterator[L
         yield found
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def _wait_for(registry: LocalRegistry) -> None:
-    for _ in range(600):
+    for _ in range(1200):
         try:
             registry.request("GET", "")
         except urllib.error.HTTPError:

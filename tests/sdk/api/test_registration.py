@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
-from tests.clients.server_process import free_port
+from tests.free_ports import free_port
 from tests.sdk.operator.test_webhook_lifecycle import deploy, run_replica
 from tests.sdk.recipes import KIND, kitchen, recipe
 

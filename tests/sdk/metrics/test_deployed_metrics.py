@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.clients.server_process import free_port
+from tests.free_ports import free_port
 from tests.sdk.metrics.test_providers import PODS, operator, status_of
 from tests.sdk.metrics.worlds import make_pods, values
 from tests.sdk.operator.test_webhook_lifecycle import deploy, run_replica

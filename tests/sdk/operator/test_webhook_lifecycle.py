@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from cryptography import x509
+from tests.free_ports import free_port
 from tests.sdk.operator.test_webhooks import MUTATING, VALIDATING, converter, gatekeeper
 from tests.sdk.websites import website
 
@@ -29,13 +29,6 @@ from pinnace.testing.cluster import Cluster
 DAY = 86400.0
 TEST_REPO = "https://example.com/test.git"
 SERVERS = "servers.example.com"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 async def shown_at(port: int) -> x509.Certificate:

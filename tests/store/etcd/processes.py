@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.free_ports import free_port
+
 _START_SECONDS = 60
 
 
@@ -26,15 +28,6 @@ def etcd_program(name: str = "etcd") -> Path:
     if not os.access(program, os.X_OK):
         program.chmod(0o755)
     return program
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class EtcdMember:
@@ -53,7 +46,7 @@ class EtcdMember:
     ) -> None:
         self.directory = directory
         self.name = name
-        self.port, self.peer_port = ports or tuple(free_ports(2))
+        self.port, self.peer_port = ports or (free_port(), free_port())
         self._advertised_peer = advertised_peer or self.peer_port
         self._cluster = cluster or f"{name}=http://127.0.0.1:{self._advertised_peer}"
         self._flags = flags
@@ -153,7 +146,7 @@ class EtcdMember:
 
 def etcd_cluster(directory: Path, size: int = 3, *, advertised: Sequence[int] = ()) -> list[EtcdMember]:
     """Return the members of one cluster, not started. `advertised`: ports where they reach each other, by proxies."""
-    ports = free_ports(2 * size)
+    ports = [free_port() for _ in range(2 * size)]
     pairs = [(f"m{at}", (ports[2 * at], ports[2 * at + 1])) for at in range(size)]
     peers = advertised or [peer for _, (_, peer) in pairs]
     cluster = ",".join(f"{name}=http://127.0.0.1:{peer}" for (name, _), peer in zip(pairs, peers, strict=True))

@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -22,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
+from tests.free_ports import free_port
 
 from pinnace.model.certificates import (
     CertificateIssuer,
@@ -32,11 +32,6 @@ from pinnace.model.certificates import (
 )
 
 PATIENCE = 60.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def has_flag(program: Path, flag: str) -> bool:

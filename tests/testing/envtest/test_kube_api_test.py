@@ -22,7 +22,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.testing.envtest.suite import ApiServer, free_port, pem, private_pem
+from tests.free_ports import free_port
+from tests.testing.envtest.suite import ApiServer, pem, private_pem
 from tests.waiting import until
 
 from pinnace.testing.envtest.folder import write_folder

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.testing.envtest.suite import ApiServer, api_server, etcd, free_port, has_flag, prepare_certificates
+from tests.free_ports import free_port
+from tests.testing.envtest.suite import ApiServer, api_server, etcd, has_flag, prepare_certificates
 
 from pinnace.testing.envtest import launcher
 from pinnace.testing.envtest.folder import write_folder

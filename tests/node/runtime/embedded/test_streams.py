@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.free_ports import free_port
 from tests.node.runtime.embedded.conftest import Pods, log_of, until
 
 from pinnace.model.node_connections import CommandStreams, TerminalSize
@@ -190,10 +191,10 @@ async def test_pods_reach_each_other_and_nothing_else(pods: Pods) -> None:
 
 
 async def test_a_host_port_leads_into_the_pod_and_is_closed_with_it(pods: Pods) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-        with pytest.raises(SandboxFailed, match=f"the host port {port} cannot be opened"):
-            await pods.sandbox(ports=[PortMapping(8080, port)])
+    port = free_port()
+    is_taken = pytest.raises(SandboxFailed, match=f"the host port {port} cannot be opened")
+    with socket.create_server(("127.0.0.1", port)), is_taken:
+        await pods.sandbox(ports=[PortMapping(8080, port)])
     assert await pods.runtime.sandboxes() == []
     sandbox = await pods.sandbox(ports=[PortMapping(8080, port)])
     server = (
@@ -217,9 +218,9 @@ async def test_a_host_port_leads_into_the_pod_and_is_closed_with_it(pods: Pods) 
 
 
 async def test_a_host_port_takes_datagrams_too(pods: Pods) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", port))
         with pytest.raises(SandboxFailed, match=f"the host port {port} cannot be opened"):
             await pods.sandbox(ports=[PortMapping(5353, port, "UDP")])
     sandbox = await pods.sandbox(ports=[PortMapping(5353, port, "UDP")])
