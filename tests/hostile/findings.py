@@ -73,6 +73,11 @@ FINDINGS: dict[str, list[str]] = {
     "9 readyz is ok without the data directory": [
         f"{_HEALTH}::test_a_deleted_data_directory_is_neither_ready_nor_live"
     ],
+    "9 the cause of an end without the data directory is hidden": [
+        f"{_HEALTH}::test_a_server_whose_data_directory_was_removed_ends_with_that_reason",
+        "tests/cluster/processes/test_node.py::test_a_node_does_not_create_a_removed_data_directory_again",
+    ],
+    "9 readyz is ok after a write that failed": [f"{_LOST}::test_a_failed_write_is_checked_at_once"],
     "10 GET * and OPTIONS *": [f"{_REQUESTS}::test_the_target_that_means_the_whole_server_is_answered"],
     "10 numbers of more than 4,300 digits": [
         f"{_REQUESTS}::test_a_body_that_cannot_be_an_object_is_refused[a number of 5,000 digits]",

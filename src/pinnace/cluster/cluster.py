@@ -54,7 +54,7 @@ from pinnace.reconcile.manager import Manager
 from pinnace.server.http.server import HttpServer, tls_context
 from pinnace.server.long_work import start_threads
 from pinnace.store.encryption_keys import read_keys
-from pinnace.store.store import Store
+from pinnace.store.store import Removed, Store, StoreError
 
 if TYPE_CHECKING:
     from pinnace.node.simulated.nodes import SimulatedNodes
@@ -114,7 +114,7 @@ async def running(
             stack.push_async_callback(audit.close)
         if store is None:
             store = await _open_store(settings, directory)
-            stack.push_async_callback(store.close)
+            stack.push_async_callback(_close_store, store)
         tokens = {token: User("admin", (MASTERS,))}
         plane = await build(
             replace(settings, tracing=settings.tracing or is_loaded()),
@@ -240,6 +240,21 @@ async def _open_store(settings: Settings, directory: Path) -> Store:
         etcd=settings.etcd,
         accept_data_loss=settings.accept_data_loss,
     )
+
+
+async def _close_store(store: Store) -> None:
+    """Close the store. Raise Removed if its files were removed meanwhile: other errors would hide that cause."""
+    removed: Removed | None = None
+    if not store.is_shared:  # A shared store has no files, and its answer may take long.
+        try:
+            await store.check_read()
+        except Removed as error:
+            removed = error
+        except StoreError as error:
+            log.warning("the store cannot be read at the end: %s", error)
+    await store.close()
+    if removed is not None:
+        raise removed
 
 
 async def _listen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +16,7 @@ from pinnace.cluster.cluster import running
 from pinnace.cluster.health.checks import KUBERNETES, LIVE_SECONDS
 from pinnace.cluster.settings import Settings
 from pinnace.store.memory import MemoryStore
-from pinnace.store.store import WriteFailed
+from pinnace.store.store import Removed, WriteFailed
 from pinnace.testing.clock import ManualClock
 
 
@@ -127,6 +128,15 @@ async def test_a_deleted_data_directory_is_neither_ready_nor_live(tmp_path: Path
         assert "[-]etcd failed: reason withheld" in await lines(api, "livez")
         (tmp_path / "elsewhere").rename(directory)
         assert (await api.get("/readyz")).body == b"ok"
+
+
+async def test_a_server_whose_data_directory_was_removed_ends_with_that_reason(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    with pytest.raises(Removed, match=f"{directory} was removed .* put the directory back or restore a backup"):
+        async with running(Settings(data_dir=directory, controllers=False)):
+            shutil.rmtree(directory)
+            raise FileNotFoundError(directory / "pki" / "ca.crt")  # As any part that looks for its files there.
+    assert not directory.exists()
 
 
 async def test_a_removed_lock_file_stops_writes_at_once_and_fails_readyz(tmp_path: Path) -> None:

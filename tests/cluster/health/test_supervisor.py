@@ -48,6 +48,22 @@ async def test_a_part_that_fails_is_logged_counted_and_restarted(caplog: pytest.
     assert "LookupError: the odd answer" in caplog.text
 
 
+async def test_a_repeated_failure_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    clock, part = ManualClock(), Fragile()
+    parts = supervisor(clock)
+    parts.add("odd", part.run)
+    async with parts.running():
+        await clock.advance(0)
+        part.fail()
+        await clock.advance(1)
+        part.fail()
+        await clock.advance(0)
+    first, second = caplog.records
+    assert first.exc_info is not None
+    assert second.exc_info is None
+    assert second.getMessage() == "odd failed again, restarting it in 2.0 s: LookupError: the odd answer"
+
+
 async def test_a_restarted_part_counts_as_down_until_it_has_run_for_a_while() -> None:
     clock, part = ManualClock(), Fragile()
     parts = supervisor(clock)

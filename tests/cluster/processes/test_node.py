@@ -1,16 +1,23 @@
-"""The process of a node beside the server: it ends with the server."""
+"""The process of a node beside the server: it ends with the server, and makes no data directory."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from pinnace.cluster.processes import node
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+
+
+def test_a_node_does_not_create_a_removed_data_directory_again(tmp_path: Path) -> None:
+    with pytest.raises(node.NodeEnded, match="data was removed: node one has no place for its state"):
+        node.make_state_directory(tmp_path / "data" / "node", "one")
+    assert not (tmp_path / "data").exists()
 
 
 async def test_a_process_that_does_not_stop_in_time_is_killed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import shutil
 import subprocess
 import sys
@@ -159,9 +160,26 @@ async def test_a_removed_directory_stops_writes(path: Path) -> None:
     await store.put("/a", b"1", expected=None)
     shutil.rmtree(path.parent)
     await turn()
-    with pytest.raises(WriteFailed, match="was removed or replaced while in use"):
+    with pytest.raises(WriteFailed, match=f"{path.parent} was removed or replaced while in use.* the directory back"):
         await store.put("/a", b"2", expected=None)
     await store.close()
+
+
+async def test_a_failed_write_is_checked_at_once(path: Path) -> None:
+    path.parent.mkdir()
+    async with opened(path) as store:
+        await store.put("/a", b"1", expected=None)
+        await store.check_write()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (wal_of(path).stat().st_size, hard))  # As a full disk.
+        try:
+            with pytest.raises(WriteFailed):
+                await store.put("/a", b"2", expected=None)
+            with pytest.raises(WriteFailed):  # Though there was a commit within the last second.
+                await store.check_write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        await store.check_write()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the second lock exists on Linux alone")

@@ -1,7 +1,7 @@
 """Runs everything that works in the background: one owner for every task, which logs, restarts and reports failures.
 
-A part is a name and a coroutine function that runs until cancelled. A part that fails is logged with its traceback and
-restarted with back-off. It counts as down until it has run again for `RECOVERY_SECONDS`; `health.py` reports it.
+A part is a name and a coroutine function that runs until cancelled. A part that fails is logged, with its traceback
+unless it fails as before, and restarted with back-off. It counts as down until it has run again for `RECOVERY_SECONDS`; `health.py` reports it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ class _Part:
     """The first failure since the part last worked; None while it works."""
     started_at: float | None = None
     """None while the part waits for its restart."""
+    last_failure: str = ""
+
+    def log_failure(self, error: Exception, delay: float) -> None:
+        """Log a failure; one that repeats the failure before it in one line."""
+        failure = f"{type(error).__name__}: {error}"
+        if failure != self.last_failure:
+            log.error("%s failed, restarting it in %.1f s", self.name, delay, exc_info=error)
+        else:  # The traceback was logged the first time.
+            log.error("%s failed again, restarting it in %.1f s: %s", self.name, delay, failure)
+        self.last_failure = failure
 
 
 class Supervisor:
@@ -100,7 +110,7 @@ class Supervisor:
                     part.started_at = None
                     self.failures[name] += 1
                     delay = self._backoff.delay(in_a_row)
-                    log.error("%s failed, restarting it in %.1f s", name, delay, exc_info=error)
+                    part.log_failure(error, delay)
                 await self._clock.sleep(delay)
         finally:
             self._kept.remove(part)

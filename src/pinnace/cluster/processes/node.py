@@ -30,7 +30,7 @@ _CODE = "from pinnace.cli.main import main; main()"
 
 
 class NodeEnded(Exception):
-    """The process of the node has ended; it is started again."""
+    """The process of the node has ended, or cannot be started; it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,20 @@ def _prepare(name: str, directory: Path, access: ClusterAccess, files: Certifica
     from pinnace.node.agent.socket_messages import SOCKET  # noqa: PLC0415 - the same.
     from pinnace.node.identity.certificates import CLIENT_FILE  # noqa: PLC0415 - the same.
 
-    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    make_state_directory(directory, name)
     kubeconfig.write(directory / "kubeconfig", ClusterAccess(server=access.server, ca=access.ca, name=access.name))
     pair = issue(load_pair(files.ca), common_name=f"system:node:{name}", organizations=("system:nodes",), client=True)
     (directory / "pki").mkdir(exist_ok=True, mode=0o700)
     write_private(directory / "pki" / CLIENT_FILE, pair.certificate_pem + pair.key_pem)
     return SocketConnection(directory / SOCKET)
+
+
+def make_state_directory(directory: Path, name: str) -> None:
+    """Create the directory of a node, but not its parent: a removed data directory must stay away until it is back."""
+    try:
+        directory.mkdir(exist_ok=True, mode=0o711)
+    except FileNotFoundError:
+        raise NodeEnded(f"{directory.parent} was removed: node {name} has no place for its state") from None
 
 
 async def _run_process(node: OwnNode) -> None:

@@ -77,7 +77,8 @@ class Lock:
 
     def remember_files(self) -> None:
         """From now on `check` expects the files that are in place now."""
-        for path in (self._database, self._path, beside(self._database, "-wal")):
+        # The directory comes first: where it is gone, so are the files, and its name says more than theirs.
+        for path in (self._database.parent, self._database, self._path, beside(self._database, "-wal")):
             if path.exists():
                 self._files[path] = path.stat()
 
@@ -89,8 +90,10 @@ class Lock:
             except (FileNotFoundError, NotADirectoryError):
                 is_same = False
             if not is_same:
+                what = "directory" if path == self._database.parent else "file"
                 raise Removed(
-                    f"{path} was removed or replaced while in use; stop the server, put the file back and start again"
+                    f"{path} was removed or replaced while in use; stop the server, put the {what} back "
+                    "or restore a backup, and start again"
                 )
 
     def release(self) -> None:

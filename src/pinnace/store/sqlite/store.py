@@ -61,7 +61,7 @@ class SqliteStore(ViewedStore):
         self._gathered: Writes = []  # Decided in this turn of the loop, not yet with the writer.
         self._queued: dict[str, Write] = {}  # The last undecided write of each key.
         self._losers: list[asyncio.Future[None]] = []  # Those who wait to learn who won.
-        self._committed_at = -_WRITE_CHECK_SECONDS  # Of the last commit, on the loop's clock.
+        self._committed_at = -_WRITE_CHECK_SECONDS  # Of the last commit unless a write failed since; the loop's clock.
         self._write_check: asyncio.Future[None] | None = None
         self._removed: Removed | None = None
         self._directory_watch = watch_directory(path.parent, self._notice_removal)
@@ -266,6 +266,7 @@ class SqliteStore(ViewedStore):
         """Not durable: forget that it was ever decided. Writes gathered meanwhile build on it and fail too."""
         writes += self._gathered
         self._gathered = []
+        self._committed_at = -_WRITE_CHECK_SECONDS  # The next check of readiness writes.
         self._queued.clear()
         for _, _, future in writes:
             if not future.done():
