@@ -1,7 +1,8 @@
 """Runs everything that works in the background: one owner for every task, which logs, restarts and reports failures.
 
 A part is a name and a coroutine function that runs until cancelled. A part that fails is logged, with its traceback
-unless it fails as before, and restarted with back-off. It counts as down until it has run again for `RECOVERY_SECONDS`; `health.py` reports it.
+unless it fails as before, and restarted with back-off. It counts as down until it has run again for `RECOVERY_SECONDS`;
+`checks.py` reports it.
 """
 
 from __future__ import annotations
