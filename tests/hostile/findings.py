@@ -24,6 +24,10 @@ FINDINGS: dict[str, list[str]] = {
         f"{_LINEAR}[quantity of ones]",
         f"{_NO_STALL}[quantity digits]",
     ],
+    "1 amounts of more than 28 digits": [
+        f"{_REQUESTS}::test_an_amount_beyond_reason_is_stored_or_refused",
+        "tests/model/test_quantity.py::test_arithmetic_beyond_reason_is_no_error",
+    ],
     "2 unknown fields": [
         f"{_LINEAR}[unknown fields]",
         f"{_LINEAR}[unknown fields of a review]",
@@ -46,6 +50,18 @@ FINDINGS: dict[str, list[str]] = {
         "tests/cluster/health/test_supervisor.py::test_a_part_that_fails_is_logged_counted_and_restarted",
         f"{_HEALTH}::test_a_failed_part_fails_readyz_at_once_and_livez_when_it_stays_down",
         "tests/controllers/garbage/test_namespaces.py::test_a_refusal_is_reported_and_tried_again",
+    ],
+    "5 the scheduler does not know a pod whose request exceeds 64 bits": [
+        "tests/scheduler/test_bad_input.py::test_a_request_beyond_64_bits_fits_nowhere_and_the_pod_says_so",
+        "tests/scheduler/test_bad_input.py::test_pods_on_a_node_with_vast_requests_leave_no_room",
+    ],
+    "5 seconds beyond the calendar end a reconcile or a request": [
+        "tests/controllers/batch/test_cron_jobs.py::test_a_deadline_beyond_the_calendar_is_none",
+        "tests/kinds/batch/test_cron_schedule.py::test_a_duration_that_go_cannot_hold_is_refused",
+        "tests/server/write/test_deletion.py::test_the_grace_period_is_the_requests_or_the_pods[beyond the calendar]",
+    ],
+    "5 rules of Jobs with 64 KiB of indexes each hold the loop": [
+        "tests/controllers/batch/test_jobs.py::test_long_rules_of_a_success_policy_leave_the_loop_to_others",
     ],
     "6 selectors with 60,000 terms": [
         f"{_LINEAR}[selector terms]",

@@ -215,3 +215,10 @@ def test_an_amount_beyond_reason_is_cut_as_an_integer() -> None:
     beyond = quantity.parse("1e999999999")
     assert beyond.value == beyond.milli_value == 10**400
     assert quantity.parse("-1e999999999").value == -(10**400)
+
+
+def test_arithmetic_beyond_reason_is_no_error() -> None:
+    beyond, small = quantity.parse("1e999999999"), quantity.parse("1n")
+    assert beyond.is_whole and not small.is_whole
+    assert beyond.ratio_to(small) > beyond > beyond.ratio_to(beyond) == quantity.of(1)
+    assert (beyond + beyond).value == 10**400

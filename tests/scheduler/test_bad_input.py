@@ -243,3 +243,25 @@ def test_a_configuration_that_cannot_be_used_names_the_field(profile: Object, me
     with pytest.raises(InvalidConfiguration) as error:
         build_profiles(load(config), Handle())
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("cpu", ["9223372036854775807", "1e30", "1e999999999"])
+async def test_a_request_beyond_64_bits_fits_nowhere_and_the_pod_says_so(cluster: Cluster, cpu: str) -> None:
+    await cluster.add_nodes(1)
+    await cluster.client.create(pod("vast", cpu=cpu))
+    await cluster.client.create(pod("vast-too", cpu=cpu))
+    await cluster.client.create(pod("good", cpu="1"))
+    await cluster.settle()
+    assert await node_of(cluster, "good")
+    reason, message = await condition_of(cluster, "vast")
+    assert reason == "Unschedulable"
+    assert message.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+async def test_pods_on_a_node_with_vast_requests_leave_no_room(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    for name in ("vast", "vast-too"):
+        await cluster.client.create(pod(name, cpu="1e30", nodeName="node-0"))
+    await cluster.client.create(pod("good", cpu="1"))
+    await cluster.settle()
+    assert (await condition_of(cluster, "good"))[0] == "Unschedulable"

@@ -67,6 +67,17 @@ def server_now() -> datetime:
     return (_SERVER_CLOCK.get() or SystemClock()).now()
 
 
+def later(moment: datetime, seconds: float) -> datetime:
+    """Return the moment so many seconds later, or earlier if they are negative.
+
+    Users choose seconds of 64 bits: where the calendar ends, its last or first moment is returned.
+    """
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return (datetime.max if seconds > 0 else datetime.min).replace(tzinfo=moment.tzinfo)
+
+
 def to_rfc3339(moment: datetime) -> str:
     """Format as Kubernetes' `Time`: whole seconds, UTC, with a Z."""
     return moment.isoformat(timespec="seconds")[:19] + "Z"

@@ -99,6 +99,14 @@ class Quantity:
         amount = self.amount.quantize(Decimal((0, (1,), exponent)), ROUND_UP, _exact(len(digits) + 10))
         return Quantity(amount, self.format)
 
+    def ratio_to(self, other: Quantity) -> Quantity:
+        """Return how many times this amount has the other, which is not zero."""
+        return Quantity(_arithmetic.divide(self.amount, other.amount))
+
+    @property
+    def is_whole(self) -> bool:
+        return self.amount == self.amount.to_integral_value()
+
     @property
     def value(self) -> int:
         """Return whole units, rounded up."""

@@ -48,6 +48,12 @@ async def complete(cluster: Cluster, hand: Hand, *, code: int = 0) -> None:
             await hand.end(pod, code=code)
 
 
+async def test_a_deadline_beyond_the_calendar_is_none(cluster: Cluster, hand: Hand) -> None:
+    await hand.create(cron_job(startingDeadlineSeconds=2**63 - 1))
+    await cluster.advance(61)
+    assert len(await jobs(cluster)) == 1
+
+
 async def test_a_job_is_created_at_each_scheduled_time(cluster: Cluster, hand: Hand) -> None:
     await hand.create(cron_job())
     await cluster.advance(59)

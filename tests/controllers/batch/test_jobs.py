@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.controllers.batch.jobs import FINALIZER, JOB, POD, Hand, is_tracked, job
 
+from pinnace.controllers.batch.indexes import Indexes
+from pinnace.controllers.batch.job_policies import met_success_rule
 from pinnace.model import errors
 from pinnace.testing.cluster import Cluster
 
@@ -301,6 +304,22 @@ async def test_a_success_policy_ends_a_job_early(
     assert await hand.conditions() == {"SuccessCriteriaMet": reason, "Complete": reason}
     assert await hand.active() == []
     assert "failed" not in await hand.status()
+
+
+async def test_long_rules_of_a_success_policy_leave_the_loop_to_others() -> None:
+    rule = {"succeededIndexes": ",".join(str(index) for index in range(0, 24_000, 2)), "succeededCount": 1}
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    others = asyncio.create_task(count_turns())
+    assert await met_success_rule({"rules": [rule] * 20}, 100_000, Indexes.of([1])) == ""
+    others.cancel()
+    assert turns >= 3
 
 
 async def test_an_orphan_is_adopted_and_a_stranger_released(cluster: Cluster, hand: Hand) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinnace.kinds.batch.cron_schedule import CronSchedule, parse_schedule
+from pinnace.kinds.batch.cron_schedule import CronSchedule, InvalidSchedule, parse_schedule
 
 
 def at(text: str) -> datetime:
@@ -42,6 +42,12 @@ def test_a_schedule_has_a_next_time(schedule: str, zone: str, after: str, expect
 @pytest.mark.parametrize("schedule", ["0 0 31 2 *", "0 0 31 4,6,9,11 *"])
 def test_a_day_that_never_comes_has_no_time(schedule: str) -> None:
     assert parse_schedule(schedule).next(at("2026-01-01T00:00"), UTC) is None
+
+
+@pytest.mark.parametrize("duration", ["2562048h", "9999999999h", "9" * 400 + "s", "--1s", "1h2562047h"])
+def test_a_duration_that_go_cannot_hold_is_refused(duration: str) -> None:
+    with pytest.raises(InvalidSchedule, match=f'invalid duration "{duration}"'):
+        parse_schedule(f"@every {duration}")
 
 
 fields = st.sampled_from(["*", "*/2", "*/7", "1-5", "3", "0,2", "5-9/2"])

@@ -162,6 +162,18 @@ async def test_the_target_that_means_the_whole_server_is_answered(api: InProcess
     assert (await api.call(method, "*")).status == code
 
 
+@pytest.mark.parametrize("amount", ["1e30", "1e400", "1e999999999", "1" * 5_000, "1e-999999999"])
+async def test_an_amount_beyond_reason_is_stored_or_refused(api: InProcess, amount: str) -> None:
+    resources = {"requests": {"cpu": amount, "memory": amount}, "limits": {"cpu": amount, "memory": amount}}
+    containers = [{"name": name, "image": "a", "resources": resources} for name in ("a", "b")]
+    sizes = {"requests": {"storage": amount}, "limits": {"storage": amount}}
+    claim = {"metadata": {"name": "a"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": sizes}}
+    ratio = {"limits": [{"type": "Container", "maxLimitRequestRatio": {"cpu": "1", "memory": "1"}}]}
+    await api.made("/api/v1/namespaces/default/limitranges", {"metadata": {"name": "a"}, "spec": ratio})
+    assert (await api.post(PODS, pod(containers=containers))).status in (201, 403, 422)
+    assert (await api.post("/api/v1/namespaces/default/persistentvolumeclaims", claim)).status in (201, 403, 422)
+
+
 async def test_a_webhook_url_that_is_none_is_refused(api: InProcess) -> None:
     hook = {"name": "a.b.c", "admissionReviewVersions": ["v1"], "sideEffects": "None"}
     configuration = {

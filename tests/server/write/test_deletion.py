@@ -149,8 +149,10 @@ async def test_a_shortened_grace_period_never_lies_in_the_past() -> None:
         ({"nodeName": "node", "terminationGracePeriodSeconds": 7}, "", 7),
         ({"nodeName": "node"}, "?gracePeriodSeconds=3", 3),
         ({"nodeName": "node"}, "?gracePeriodSeconds=-3", 1),
+        ({"nodeName": "node"}, f"?gracePeriodSeconds={2**63 - 1}", 2**63 - 1),
+        ({"nodeName": "node", "terminationGracePeriodSeconds": 10**12}, "", 10**12),
     ],
-    ids=["of the pod", "of the request", "never negative"],
+    ids=["of the pod", "of the request", "never negative", "beyond the calendar", "of the pod, beyond the calendar"],
 )
 async def test_the_grace_period_is_the_requests_or_the_pods(
     api: InProcess, spec: dict[str, Any], query: str, seconds: int
@@ -158,6 +160,8 @@ async def test_the_grace_period_is_the_requests_or_the_pods(
     await api.made(PODS, pod(**spec))
     reply = await api.delete(f"{PODS}/web{query}")
     assert reply.json["metadata"]["deletionGracePeriodSeconds"] == seconds
+    last = (await api.delete(f"{PODS}/web?gracePeriodSeconds=0")).json
+    assert last["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 async def test_a_pod_that_runs_nowhere_is_gone_at_once(api: InProcess) -> None:

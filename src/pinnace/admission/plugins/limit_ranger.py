@@ -144,8 +144,8 @@ def _too_far_apart(kind: str, name: str, ratio: Quantity, requests: Amounts, lim
         yield f"{bound}, but no request is specified or request is 0"
     elif not limits.get(name):
         yield f"{bound}, but no limit is specified or limit is 0"
-    elif (found := limits[name].amount / requests[name].amount) > ratio.amount:
-        yield f"{bound}, but provided ratio is {float(found):f}"
+    elif (found := limits[name].ratio_to(requests[name])) > ratio:
+        yield f"{bound}, but provided ratio is {float(found.amount):f}"
 
 
 def _of_pod(spec: Object, what: str) -> Amounts:

@@ -6,7 +6,7 @@ An APIService v1beta1.metrics.k8s.io with a service, such as that of metrics-ser
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
@@ -273,7 +273,7 @@ def amount_of(written: str, container: Object, resource: str) -> Quantity:
             return quantity.parse(written) if written else _IDLE[resource]
         request = ((container.get("resources") or {}).get("requests") or {}).get(resource, "0")
         share = quantity.parse(request).amount * Decimal(written.removesuffix("%")) / 100
-    except (quantity.InvalidQuantity, InvalidOperation):
+    except (quantity.InvalidQuantity, ArithmeticError):
         return _IDLE[resource]
     format = Format.BINARY_SI if resource == "memory" else Format.DECIMAL_SI
     return Quantity(share, format).round_up_to(0 if resource == "memory" else -3)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from pinnace.kinds.batch.cron_schedule import CronSchedule
+from pinnace.model.clock import later
 from pinnace.model.objects import Object
 
 MANY = 100
@@ -85,5 +86,5 @@ def _earliest(cron_job: Object, now: datetime, *, within_deadline: bool) -> date
     earliest = datetime.fromisoformat(last or cron_job["metadata"]["creationTimestamp"])
     deadline = cron_job["spec"].get("startingDeadlineSeconds")
     if within_deadline and deadline is not None:
-        earliest = max(earliest, now - timedelta(seconds=deadline))
+        earliest = max(earliest, later(now, -deadline))
     return earliest

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.ownership import Owned, OwnedMetadata, owned_fields
-from pinnace.model.clock import to_rfc3339
+from pinnace.model.clock import later, to_rfc3339
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -157,8 +157,8 @@ def _finish_time(pod: _Pod, ready: _Condition | None) -> str:
     if ready is not None and ready.status == "False" and ready.lastTransitionTime:
         return ready.lastTransitionTime
     if pod.metadata.deletionTimestamp is not None:
-        grace = timedelta(seconds=pod.metadata.deletionGracePeriodSeconds or 0)
-        return to_rfc3339(datetime.fromisoformat(pod.metadata.deletionTimestamp) - grace)
+        grace = pod.metadata.deletionGracePeriodSeconds or 0
+        return to_rfc3339(later(datetime.fromisoformat(pod.metadata.deletionTimestamp), -grace))
     return pod.metadata.creationTimestamp or ""
 
 

@@ -1,4 +1,4 @@
-"""The policies of a Job as pure functions: the effect of a failed pod, and when enough indexes have succeeded."""
+"""The policies of a Job: the effect of a failed pod, and when enough indexes have succeeded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pinnace.controllers.batch.indexes import Indexes
 from pinnace.controllers.batch.job_pods import JobPod
+from pinnace.reconcile.turns import Turns
 
 
 class Judgment(NamedTuple):
@@ -57,18 +58,28 @@ def _condition_reason(patterns: list[Mapping[str, Any]], pod: JobPod) -> str:
     return ""
 
 
-def met_success_rule(policy: Mapping[str, Any] | None, completions: int, succeeded: Indexes) -> str:
-    """Return the message for the first rule of a success policy that is met; empty if none is."""
+async def met_success_rule(policy: Mapping[str, Any] | None, completions: int, succeeded: Indexes) -> str:
+    """Return the message for the first rule of a success policy that is met; empty if none is.
+
+    Each of twenty rules may have 64 KiB of indexes: other work gets its turn in between.
+    """
     if not policy or not len(succeeded):
         return ""
+    turns = Turns()
     for number, rule in enumerate(policy.get("rules") or ()):
-        count = rule.get("succeededCount")
-        if rule.get("succeededIndexes") is not None:
-            required = Indexes.parse(rule["succeededIndexes"], completions)
-            reached = required.overlap(succeeded)
-            is_met = len(required) > 0 and (reached == len(required) or (count is not None and reached >= count))
-        else:
-            is_met = count is not None and len(succeeded) >= count
-        if is_met:
+        if _is_met(rule, completions, succeeded):
             return f"Matched rules at index {number}"
+        await turns.pause()
     return ""
+
+
+def _is_met(rule: Mapping[str, Any], completions: int, succeeded: Indexes) -> bool:
+    count, text = rule.get("succeededCount"), rule.get("succeededIndexes")
+    if text is None:
+        return count is not None and len(succeeded) >= count
+    entries = text.count(",") + 1
+    if len(succeeded) < (entries if count is None else min(count, entries)):
+        return False  # Each entry has indexes of its own: too few have succeeded, whichever they are.
+    required = Indexes.parse(text, completions)
+    reached = required.overlap(succeeded)
+    return len(required) > 0 and (reached == len(required) or (count is not None and reached >= count))

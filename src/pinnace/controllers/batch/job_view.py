@@ -147,9 +147,10 @@ class JobView:
 
     # The end
 
-    def verdict(self, started: str) -> Verdict | None:
+    async def verdict(self, started: str) -> Verdict | None:
         """Return why the Job ends now, completions aside; None if it continues."""
-        return self._standing_verdict() or self._failure(started) or self._index_failure() or self._success_by_policy()
+        known = self._standing_verdict() or self._failure(started) or self._index_failure()
+        return known or await self._success_by_policy()
 
     def _standing_verdict(self) -> Verdict | None:
         """Return the verdict of an earlier reconcile, or of a pod for which the policy fails the Job."""
@@ -200,10 +201,10 @@ class JobView:
             return Verdict("FailureTarget", "FailedIndexes", "Job has failed indexes")
         return None
 
-    def _success_by_policy(self) -> Verdict | None:
+    async def _success_by_policy(self) -> Verdict | None:
         if not self.is_indexed:
             return None
-        message = met_success_rule(self.spec.get("successPolicy"), self.completions or 0, self.succeeded_indexes)
+        message = await met_success_rule(self.spec.get("successPolicy"), self.completions or 0, self.succeeded_indexes)
         return Verdict("SuccessCriteriaMet", "SuccessPolicy", message) if message else None
 
     def is_complete(self, active: int) -> bool:

@@ -194,7 +194,7 @@ class Jobs:
         status = open_status(job)
         if not status.get("startTime") and not view.is_suspended:
             status["startTime"] = to_rfc3339(now)
-        verdict = view.verdict(status.get("startTime", ""))
+        verdict = await view.verdict(status.get("startTime", ""))
         released: set[str] = set()
         wait = 0.0
         if verdict is not None:

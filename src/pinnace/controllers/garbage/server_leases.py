@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.model import errors
+from pinnace.model.clock import later
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
@@ -48,4 +49,4 @@ def _is_new(old: Object | None, new: Object | None) -> bool:
 
 def _has_expired(lease: Object, now: datetime) -> bool:
     renewed, seconds = lease["spec"].get("renewTime"), lease["spec"].get("leaseDurationSeconds")
-    return not renewed or seconds is None or datetime.fromisoformat(renewed) + timedelta(seconds=seconds) < now
+    return not renewed or seconds is None or later(datetime.fromisoformat(renewed), seconds) < now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
@@ -15,6 +15,7 @@ from pinnace.controllers.metric_names import (
 from pinnace.controllers.nodes.pod_disruption import disrupt
 from pinnace.controllers.nodes.taints import NO_EXECUTE
 from pinnace.controllers.pods import POD, pod_or_none
+from pinnace.model.clock import later
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
@@ -129,7 +130,7 @@ def _end_of_toleration(taint: Object, tolerations: Iterable[Object]) -> datetime
             return None
         limit = max(0.0, float(one["tolerationSeconds"]))
         seconds = limit if seconds is None else min(seconds, limit)
-    return added + timedelta(seconds=seconds or 0.0)
+    return later(added, seconds or 0.0)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

@@ -29,6 +29,7 @@ _NAMED = {
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _duration_part = re.compile(r"(\d*\.?\d*)([^\d.]*)")
 _int = re.compile("[+-]?[0-9]+").fullmatch
+_LONGEST_SECONDS = (2**63 - 1) / 1e9  # Of a duration in Go.
 _YEARS_AHEAD = 5
 
 
@@ -237,7 +238,7 @@ def _number(text: str, names: dict[str, int]) -> int:
 def _every(text: str) -> float:
     duration = text.removeprefix("@every ")
     err = f'failed to parse duration {text}: time: invalid duration "{duration}"'
-    unsigned = duration.lstrip("+-") if duration[:1] in ("+", "-") else duration
+    unsigned = duration[1:] if duration[:1] in ("+", "-") else duration
     if unsigned == "0":
         return 1.0
     seconds, position = 0.0, 0
@@ -252,7 +253,7 @@ def _every(text: str) -> float:
             raise InvalidSchedule(f"failed to parse duration {text}: {unit}")
         seconds += float(part[1]) * _UNITS[part[2]]
         position = part.end()
-    if not unsigned:
+    if not unsigned or seconds > _LONGEST_SECONDS:
         raise InvalidSchedule(err)
     return max(float(int(seconds)), 1.0)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from pinnace.kinds.pods.resource_amounts import qos_class, total_of
 from pinnace.kinds.volumes.claims import storage_class_of
+from pinnace.model.clock import later
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity, of, parse
 from pinnace.model.selectors import from_object
@@ -111,7 +112,7 @@ def _is_charged(pod: Object, now: datetime) -> bool:
     if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds") is None:
         return True
     end = datetime.fromisoformat(metadata["deletionTimestamp"].replace("Z", "+00:00")).astimezone(UTC)
-    return now <= end + timedelta(seconds=metadata["deletionGracePeriodSeconds"])
+    return now <= later(end, metadata["deletionGracePeriodSeconds"])
 
 
 def _pod_usage(spec: Object) -> Amounts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from decimal import ROUND_UP, Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +28,7 @@ COUNTED = frozenset(
 )
 """Resources that exist only in whole numbers."""
 
-_MILLI = Decimal("0.001")
+_MILLI = -3
 _MOST_LISTED = 100
 _NO_CLAIMS: frozenset[str] = frozenset()
 _NO_AMOUNTS: Mapping[str, Any] = {}
@@ -68,8 +67,7 @@ def round_up(amounts: dict[str, Any] | None) -> None:
     for name, amount in amounts.items():
         text = str(amount)
         if text[-1:] in "nu" or "." in text:
-            asked = parse(text)
-            amounts[name] = str(Quantity(asked.amount.quantize(_MILLI, rounding=ROUND_UP), asked.format))
+            amounts[name] = str(parse(text).round_up_to(_MILLI))
 
 
 def default_pod_level_requests(spec: Object) -> None:
@@ -175,15 +173,15 @@ def _limits_cpu_and_memory(resources: Object) -> bool:
     return _is_positive(limits.get("cpu")) and _is_positive(limits.get("memory"))
 
 
-def _qos_sum(asked: list[Object], what: str) -> dict[str, Decimal]:
-    total: dict[str, Decimal] = {}
+def _qos_sum(asked: list[Object], what: str) -> dict[str, Quantity]:
+    total: dict[str, Quantity] = {}
     for resources in asked:
         amounts = resources.get(what)
         for name in ("cpu", "memory"):
             if amounts and name in amounts:
-                amount = parse(amounts[name]).amount
-                if amount > 0:
-                    total[name] = total.get(name, Decimal(0)) + amount
+                amount = parse(amounts[name])
+                if amount > ZERO:
+                    total[name] = total[name] + amount if name in total else amount
     return total
 
 

@@ -245,7 +245,7 @@ def claim_spec_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     volumes."""
     for field in ("requests", "limits"):
         amount = (spec.get("resources", {}).get(field) or {}).get("storage")
-        if amount is not None and quantity.parse(amount).amount % 1:
+        if amount is not None and not quantity.parse(amount).is_whole:
             place = f"{path}.resources.{field}[storage]"
             yield f'{place}: fractional byte value "{amount}" is invalid, must be an integer'
 

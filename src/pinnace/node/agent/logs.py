@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
-from pinnace.model.clock import AlarmClock
+from pinnace.model.clock import AlarmClock, later, to_rfc3339_micro
 from pinnace.model.node_connections import ContainerLogOptions
 
 _CHUNK = 1 << 18
@@ -87,7 +87,7 @@ class _Formatter:
         self._left = options.limit_bytes
         self._since = options.since_time
         if options.since_seconds is not None:
-            self._since = (now - timedelta(seconds=options.since_seconds)).isoformat()[:26] + "Z"
+            self._since = to_rfc3339_micro(later(now, -options.since_seconds))
 
     @property
     def is_full(self) -> bool:

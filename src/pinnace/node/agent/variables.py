@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -70,8 +69,8 @@ class PodFields:
         kind, _, resource = str(reference["resource"]).partition(".")
         stated = (container.get("resources") or {}).get(kind) or {}
         text = stated.get(resource) or (self._allocatable.get(resource, "0") if kind == "limits" else "0")
-        divisor = quantity.parse(str(reference.get("divisor") or "0")).amount or 1
-        return str(math.ceil(quantity.parse(str(text)).amount / divisor))
+        amount, divisor = quantity.parse(str(text)), quantity.parse(str(reference.get("divisor") or "0"))
+        return str((amount.ratio_to(divisor) if divisor else amount).value)
 
 
 def all_containers(pod: Object) -> Sequence[Object]:

@@ -12,6 +12,9 @@ Amounts = Mapping[str, int]
 DEFAULT_CPU = 100
 """Thousandths of a cpu that a container without a request counts for when nodes are scored."""
 DEFAULT_MEMORY = 200 * 1024 * 1024
+LARGEST = 2**53
+"""The largest amount of a pod or node: a thousand of them fit into the 64 bits of a node's sum, and one into a float.
+Users may request more, which no node has."""
 _NON_ZERO = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}
 _POD_LEVEL = ("cpu", "memory")
 _NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -156,7 +159,7 @@ def amount_of(name: str, amount: str | int) -> int:
 
 def _amount_of(name: str, amount: str | int) -> int:
     parsed = parse(amount)
-    return parsed.milli_value if name == "cpu" else parsed.value
+    return min(LARGEST, parsed.milli_value if name == "cpu" else parsed.value)
 
 
 _remembered_amount = lru_cache(maxsize=4096)(_amount_of)
@@ -167,7 +170,7 @@ def _sum(parts: Iterable[Amounts]) -> dict[str, int]:
     total: dict[str, int] = {}
     for part in parts:
         for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
+            total[name] = min(LARGEST, total.get(name, 0) + amount)
     return total
 
 

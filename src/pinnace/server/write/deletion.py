@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pinnace.model import errors, field_errors
-from pinnace.model.clock import to_rfc3339
+from pinnace.model.clock import later, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.server.request.call import dry_run_errors
@@ -148,14 +148,14 @@ def _begin_grace(resource: Resource, obj: Object, options: DeleteOptions, now: d
         wanted = options.grace_seconds
         if wanted is None or wanted >= running:
             return None
-        due = datetime.fromisoformat(metadata["deletionTimestamp"]) + timedelta(seconds=wanted - running)
+        due = later(datetime.fromisoformat(metadata["deletionTimestamp"]), wanted - running)
         if due < now:
             due, wanted = now, 1 if wanted else 0
         metadata["deletionTimestamp"] = to_rfc3339(due)
         metadata["deletionGracePeriodSeconds"] = wanted
         return True
     seconds = grace_of(obj, options.grace_seconds)
-    metadata["deletionTimestamp"] = to_rfc3339(now + timedelta(seconds=seconds))
+    metadata["deletionTimestamp"] = to_rfc3339(later(now, seconds))
     metadata["deletionGracePeriodSeconds"] = seconds
     if metadata.get("generation"):
         metadata["generation"] += 1
