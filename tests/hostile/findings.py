@@ -63,6 +63,13 @@ FINDINGS: dict[str, list[str]] = {
     "5 rules of Jobs with 64 KiB of indexes each hold the loop": [
         "tests/controllers/batch/test_jobs.py::test_long_rules_of_a_success_policy_leave_the_loop_to_others",
     ],
+    "5 large objects cut off an informer, which made the caches miss changes and writes go round for ever": [
+        "tests/server/read/test_watch_storms.py::"
+        "test_a_watch_within_the_process_that_is_cut_off_costs_no_other_a_change",
+        "tests/server/read/test_watch_storms.py::test_a_watch_that_fails_ends_and_costs_no_other_a_change",
+        "tests/server/read/test_watch_storms.py::"
+        "test_a_write_does_not_go_round_for_ever_if_the_cache_has_missed_a_change",
+    ],
     "6 selectors with 60,000 terms": [
         f"{_LINEAR}[selector terms]",
         f"{_LINEAR}[selector values]",

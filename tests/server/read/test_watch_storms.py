@@ -14,6 +14,7 @@ from pinnace.cluster.control_plane import SYSTEM
 from pinnace.server.cache import watch_cache
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request, StreamingResponse, split_target
+from pinnace.server.local import LocalApi, LocalWatch
 from pinnace.server.read import watch as watches
 from pinnace.store.store import Change
 
@@ -128,6 +129,57 @@ async def test_a_watcher_that_does_not_read_is_cut_off_and_delays_no_other(
     ]
     for watch in (quick, resumed):
         watch.close()
+
+
+async def test_a_watch_within_the_process_that_is_cut_off_costs_no_other_a_change(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 20_000)
+    local, target = LocalApi(alone.plane.api, SYSTEM), f"{CONFIG_MAPS}?watch=1"
+    slow = [await local.watch(target, {}) for _ in range(3)]
+    quick = await alone.watch(target)
+    names = [f"c{number}" for number in range(30)]
+    await asyncio.gather(*(alone.made(CONFIG_MAPS, config_map(name, data={"a": "x" * 1000})) for name in names))
+    for watch in slow:
+        assert isinstance(watch, LocalWatch)
+        assert watch.closed
+    assert sorted((await alone.get(CONFIG_MAPS)).names) == sorted(names)
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 1 << 20)
+    for name in names:  # A cache that had missed a change would let these go round for ever.
+        assert (await alone.patch(f"{CONFIG_MAPS}/{name}", {"data": {"a": "y"}})).status == 200
+    quick.close()
+
+
+async def test_a_watch_that_fails_ends_and_costs_no_other_a_change(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = await alone.watch(f"{CONFIG_MAPS}?watch=1&labelSelector=a=b")
+    (watcher,) = [one for prefix, one in alone.plane.fanout.watchers() if one.matches is not None]
+    good = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+
+    def fail(key: str, entry: object) -> bool:
+        raise LookupError("odd")
+
+    watcher.matches = fail
+    await alone.made(CONFIG_MAPS, config_map("one"))
+    assert short(await good.next()) == ("ADDED", "one")
+    assert broken.stream.closed
+    assert "a watch failed" in caplog.text
+    good.close()
+
+
+async def test_a_write_does_not_go_round_for_ever_if_the_cache_has_missed_a_change(alone: InProcess) -> None:
+    await alone.made(CONFIG_MAPS, config_map("one"))
+    cache = alone.plane.fanout.cache("/registry/core/configmaps/")
+    missed = cache.entries["default/one"]
+    assert (await alone.patch(f"{CONFIG_MAPS}/one", {"data": {"a": "b"}})).status == 200
+    cache.entries["default/one"] = missed
+    for answer in (
+        await alone.patch(f"{CONFIG_MAPS}/one", {"data": {"a": "c"}}),
+        await alone.delete(f"{CONFIG_MAPS}/one"),
+    ):
+        assert answer.status == 500
+        assert "the watch cache has missed a change" in answer.message
 
 
 async def test_a_large_beginning_is_not_held_against_a_watcher(

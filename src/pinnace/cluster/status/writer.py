@@ -43,6 +43,7 @@ class ObjectWriter:
                     await self._write(key)
                 except stores.Conflict:
                     self._stale.add(key)  # Another write came first: look again at the newer object.
+                    await asyncio.sleep(0)
                 except BaseException:
                     self._stale.add(key)
                     raise

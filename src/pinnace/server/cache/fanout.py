@@ -350,15 +350,25 @@ def _deliver(touched: list[CacheWatcher]) -> None:
 
 def _queue(interested: set[CacheWatcher], event: CacheEvent, touched: list[CacheWatcher]) -> None:
     plain: dict[object, bytes | None] = {}  # By representation: most watchers of a resource need no call of their own.
-    for watcher in interested:
-        if watcher.is_plain:
-            name = watcher.representation.name
-            framed = plain.get(name)
-            if framed is None:
-                framed = plain[name] = watcher.frame_of(event)
-        else:
-            framed = watcher.frame_of(event)
+    for watcher in tuple(interested):  # A watcher within the process may leave while it takes the event.
+        try:
+            if watcher.is_plain:
+                name = watcher.representation.name
+                framed = plain.get(name)
+                if framed is None:
+                    framed = plain[name] = watcher.frame_of(event)
+            else:
+                framed = watcher.frame_of(event)
+        except Exception:  # The other watchers, and the caches, must not miss changes.
+            _end_failed(watcher, event.revision)
+            continue
         if framed is not None:
             if not watcher.queued:
                 touched.append(watcher)
             watcher.queued.append(framed)
+
+
+def _end_failed(watcher: CacheWatcher, revision: int) -> None:
+    """End a watch that has missed an event: its client continues from the last one that it has."""
+    log.exception("a watch failed at revision %d and ends", revision)
+    watcher.finish()

@@ -419,7 +419,8 @@ class Pipeline:
         self._slices.begin_write()
         try:
             revision = await self._store.put(key, value, expected=entry.revision if entry else 0, guard=guard)
-        except stores.Conflict:
+        except stores.Conflict as conflict:
+            self._check_progress(call, entry, conflict)
             return None
         finally:
             self._slices.end_write()
@@ -427,6 +428,11 @@ class Pipeline:
         if written is None or written.revision != revision:  # Changed again already: answer with this write's object.
             written = CachedObject(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
+
+    def _check_progress(self, call: Call, entry: CachedObject | None, conflict: stores.Conflict) -> None:
+        """Raise StoreError if the cache does not have the newer object: the write would go round for ever."""
+        if not self._is_shared and self._find(call) is entry:
+            raise stores.StoreError(f"the watch cache has missed a change: {conflict}; restart the server")
 
     def _remove_last(
         self, call: Call, key: str, entry: CachedObject, old: Object, marked: Object
@@ -464,7 +470,8 @@ class Pipeline:
         self._slices.begin_write()
         try:
             revision = await self._store.delete(key, expected=entry.revision)
-        except stores.Conflict:
+        except stores.Conflict as conflict:
+            self._check_progress(call, entry, conflict)
             return None
         finally:
             self._slices.end_write()
