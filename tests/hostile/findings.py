@@ -12,6 +12,7 @@ _BESIDE = "tests/hostile/test_attacks.py::test_a_client_is_served_beside_eight_h
 _LOST = "tests/store/sqlite/test_lost_writes.py"
 _HEALTH = "tests/cluster/health/test_health.py"
 _WEBHOOKS = "tests/admission/webhooks/test_webhook_errors.py"
+_CERTIFICATES = "tests/admission/webhooks/test_webhook_certificates.py"
 _OPENAPI = "tests/server/discovery/test_openapi.py"
 _REQUESTS = "tests/server/request/test_hostile_requests.py"
 _QUOTA = "tests/admission/plugins/test_resource_quota.py"
@@ -107,9 +108,13 @@ FINDINGS: dict[str, list[str]] = {
         f"{_REQUESTS}::test_a_body_that_cannot_be_an_object_is_refused[a number of 5,000 digits in YAML]",
         "tests/model/test_quantity.py::test_more_digits_than_python_reads_are_no_error",
     ],
-    "10 a webhook URL https://[::1": [f"{_REQUESTS}::test_a_webhook_url_that_is_none_is_refused"],
+    "10 a webhook URL https://[::1": [
+        f"{_REQUESTS}::test_a_webhook_url_that_is_none_is_refused",
+        f"{_WEBHOOKS}::test_an_address_that_cannot_be_dialled_is_reported",
+    ],
     "10 a webhook answers with code 99999999999": [
-        f"{_WEBHOOKS}::test_a_webhook_that_fails_closes_or_opens_the_door[a huge code]"
+        f"{_WEBHOOKS}::test_an_answer_that_cannot_be_read_is_reported_in_the_words_of_kubernetes",
+        f"{_WEBHOOKS}::test_a_webhook_that_fails_closes_or_opens_the_door[a huge code]",
     ],
     "10 a CRD pattern of 2.8 MB": [
         f"{_NO_STALL}[pattern]",
@@ -147,7 +152,12 @@ FINDINGS: dict[str, list[str]] = {
         "tests/cluster/health/test_component_statuses.py::test_the_list_names_the_three_components"
     ],
     "11 post-start hooks in /healthz?verbose": [f"{_HEALTH}::test_the_checks_that_kubernetes_tests_look_for_are_there"],
-    "11 a caBundle with a leaf or an intermediate": [f"{_WEBHOOKS}::test_a_bundle_is_trusted_as_go_trusts_it"],
+    "11 a caBundle with a leaf or an intermediate": [
+        f"{_WEBHOOKS}::test_a_bundle_is_trusted_as_go_trusts_it",
+        f"{_CERTIFICATES}::test_a_certificate_is_found_in_a_bundle_as_go_finds_it",
+        f"{_CERTIFICATES}::test_a_bundle_that_cannot_be_used_fails_before_the_call",
+        f"{_CERTIFICATES}::test_a_refused_certificate_is_explained_as_go_explains_it",
+    ],
     "11 // in the path of a webhook": [f"{_WEBHOOKS}::test_a_path_is_cleaned_as_kubernetes_cleans_it"],
     "12 cluster addresses are dialled from the host": [
         "tests/cluster/nodes/test_service_addresses.py::"

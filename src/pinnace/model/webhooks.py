@@ -15,6 +15,10 @@ class WebhookCallError(Exception):
     """A webhook gave no answer that can be read. The message is for the user."""
 
 
+class UnusableWebhook(WebhookCallError):
+    """A webhook cannot be called as it is configured."""
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookEndpoint:
     """A `clientConfig`: the address of a webhook, and the CA bundle that its certificate must chain to."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import socket
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 from tests.admission.webhook_server import Answer, allowed, denied, patched, webhook
@@ -46,6 +48,173 @@ async def test_a_refusal_is_reported_in_the_webhooks_words(
     assert (reply.status, reply.message) == (code, said)
 
 
+REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+ENVELOPE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "in my words"}
+
+
+def page(status: int, body: bytes | Object, content_type: str = "application/json", **headers: str) -> Answer:
+    """Answer with this, whatever the request is."""
+    raw = body if isinstance(body, bytes) else orjson.dumps(body)
+    return lambda request: web.Response(status=status, body=raw, headers={"content-type": content_type, **headers})
+
+
+def mistyped(**fields: Any) -> Answer:
+    return lambda request: allowed(request, **fields)
+
+
+UNREADABLE: dict[str, tuple[Answer, str]] = {
+    "no body": (page(200, b""), "0-length response with status code: 200 and content type: application/json"),
+    "no content": (page(204, b""), "0-length response with status code: 204 and content type: application/json"),
+    "a list": (
+        page(200, b"[]"),
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type {ENVELOPE}",
+    ),
+    "half": (page(200, b'{"kind":'), "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+    "another kind": (
+        page(200, {"apiVersion": "v1", "kind": "Pod"}),
+        'no kind "Pod" is registered for version "v1" in scheme "pkg/util/webhook/client.go:71"',
+    ),
+    "another version": (
+        page(200, REVIEW | {"apiVersion": "admission.k8s.io/v1beta1"}),
+        "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+    ),
+    "a status": (page(200, STATUS), "converting (v1.Status) to (v1.AdmissionReview): unknown conversion"),
+    "400": (page(400, b"x"), "the server rejected our request for an unknown reason"),
+    "403": (page(403, b"x"), "unknown"),
+    "403 in text": (page(403, b"go away\n", "text/plain"), "go away"),
+    "405": (page(405, b"x"), "the server does not allow this method on the requested resource"),
+    "409": (page(409, b"x"), "the server reported a conflict"),
+    "422": (page(422, b"x"), "the server rejected our request due to an error in our request"),
+    "429": (page(429, b"x"), "the server has received too many requests and has asked us to try again later"),
+    "500": (page(500, b"x"), 'an error on the server ("unknown") has prevented the request from succeeding'),
+    "500 in text": (
+        page(500, b'a\n"b"', "text/plain"),
+        'an error on the server ("a\\n\\"b\\"") has prevented the request from succeeding',
+    ),
+    "503": (page(503, b"x"), "the server is currently unable to handle the request"),
+    "a failure with a status": (page(500, STATUS), "in my words"),
+    "a redirect": (
+        page(302, b"", location="https://127.0.0.1/"),
+        "the server responded with the status code 302 but did not return more information",
+    ),
+    "allowed in quotes": (
+        mistyped(allowed="true"),
+        "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
+    ),
+    "one warning": (
+        mistyped(warnings="x"),
+        "json: cannot unmarshal string into Go struct field AdmissionResponse.response.warnings of type []string",
+    ),
+    "a number as an annotation": (
+        mistyped(auditAnnotations={"a": 1}),
+        "json: cannot unmarshal number into Go struct field AdmissionResponse.response.auditAnnotations of type string",
+    ),
+    "a text as a status": (
+        mistyped(status="x"),
+        "json: cannot unmarshal string into Go struct field AdmissionResponse.response.status of type v1.Status",
+    ),
+    "a cause that is a text": (
+        mistyped(status={"details": {"causes": ["x"]}}),
+        "json: cannot unmarshal string into Go struct field StatusDetails.response.status.details.causes of type "
+        "v1.StatusCause",
+    ),
+    "a code with a point": (
+        mistyped(status={"code": 400.5}),
+        "json: cannot unmarshal number 400.5 into Go struct field Status.response.status.code of type int32",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "said"), UNREADABLE.values(), ids=UNREADABLE)
+async def test_an_answer_that_cannot_be_read_is_reported_in_the_words_of_kubernetes(
+    api: InProcess, tmp_path: Path, answer: Answer, said: str
+) -> None:
+    async with webhook(tmp_path, answer) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        reply = await api.post(CONFIG_MAPS, config_map())
+    lead = f'Internal error occurred: failed calling webhook "{NAME}": failed to call webhook: '
+    assert (reply.status, reply.message) == (500, lead + said)
+
+
+@pytest.mark.parametrize("status", [201, 202, 206])
+async def test_every_success_is_one(api: InProcess, tmp_path: Path, status: int) -> None:
+    async with webhook(tmp_path, lambda request: web.json_response(allowed(request), status=status)) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+
+
+async def test_an_answer_may_be_yaml(api: InProcess, tmp_path: Path) -> None:
+    text = "apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\nresponse: {uid: %s, allowed: true}"
+    async with webhook(tmp_path, lambda request: web.Response(text=text % request["uid"])) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+
+
+async def test_a_webhook_that_asks_for_another_call_is_called_again(api: InProcess, tmp_path: Path) -> None:
+    answers = iter([web.Response(status=503, headers={"retry-after": "0"})])
+    async with webhook(tmp_path, lambda request: next(answers, None) or allowed(request)) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+    assert len(server.asked) == 2
+
+
+async def test_warnings_with_control_characters_are_dropped(api: InProcess, tmp_path: Path) -> None:
+    warnings = ["plain", "two\nlines", "", "\x1b[31mred", "a\r\nSet-Cookie: b=c"]
+    async with webhook(tmp_path, lambda request: allowed(request, warnings=warnings)) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        reply = await api.post(CONFIG_MAPS, config_map())
+    assert reply.header("warning") == ['299 - "plain"']
+
+
+async def test_a_denial_may_ask_for_patience(api: InProcess, tmp_path: Path) -> None:
+    async with webhook(tmp_path, lambda request: denied(request, code=429, details={"retryAfterSeconds": 3})) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        reply = await api.post(CONFIG_MAPS, config_map())
+    assert (reply.status, reply.header("retry-after")) == (429, ["3"])
+
+
+PATCHES: dict[str, tuple[bytes, str, str]] = {
+    "no list": (
+        b"{}",
+        "JSONPatch",
+        "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type "
+        "jsonpatch.Patch",
+    ),
+    "no JSON": (
+        b"x",
+        "JSONPatch",
+        "received undecodable patch in webhook response: invalid character 'x' looking for beginning of value",
+    ),
+    "another type": (b'[{"op": "remove", "path": "/data"}]', "Merge", 'unsupported patch type "Merge"'),
+}
+
+
+@pytest.mark.parametrize(("patch", "patch_type", "said"), PATCHES.values(), ids=PATCHES)
+async def test_a_patch_that_is_none_is_refused(
+    api: InProcess, tmp_path: Path, patch: bytes, patch_type: str, said: str
+) -> None:
+    encoded = base64.b64encode(patch).decode()
+    async with webhook(tmp_path, lambda request: allowed(request, patchType=patch_type, patch=encoded)) as server:
+        await configure(api, MUTATING, hook(server.client_config))
+        reply = await api.post(CONFIG_MAPS, config_map())
+    lead = f'Internal error occurred: failed calling webhook "{NAME}": '
+    assert (reply.status, reply.message) == (500, lead + said)
+
+
+ADDRESSES: dict[str, tuple[str, str]] = {
+    "a port beyond the last": ("https://127.0.0.1:99999/", "dial tcp: address 99999: invalid port"),
+    "half an address": ("https://127.1:443/", "dial tcp: lookup 127.1: no such host"),
+}
+
+
+@pytest.mark.parametrize(("url", "said"), ADDRESSES.values(), ids=ADDRESSES)
+async def test_an_address_that_cannot_be_dialled_is_reported(api: InProcess, url: str, said: str) -> None:
+    await configure(api, VALIDATING, hook({"url": url}))
+    reply = await api.post(CONFIG_MAPS, config_map())
+    assert reply.message.endswith(f'failed to call webhook: Post "{url}?timeout=10s": {said}')
+
+
 def late(request: Object) -> Any:
     async def wait() -> Object:
         await asyncio.sleep(30)
@@ -68,7 +237,7 @@ def late(request: Object) -> Any:
         ),
         (
             lambda request: allowed(request, patchType="JSONPatch", patch="!"),
-            "received invalid webhook response: received undecodable patch in webhook response",
+            "failed to call webhook: illegal base64 data at input byte 0",
         ),
         (
             lambda request: denied(request, code=99999999999),

@@ -172,7 +172,7 @@ class MutatingPolicies:
                 return changed
             self._read(target, changed)
         except json_and_merge.PatchRefused as err:
-            raise NotMutated(f"JSON Patch: {_at(err.why, value)}{err.why}") from None
+            raise NotMutated(f"JSON Patch: {err.why}") from None
         except (errors.ApiError, DecodeError, ValueError) as err:
             raise NotMutated(str(err)) from None
         metadata, before = changed.get("metadata"), shown["metadata"]
@@ -233,12 +233,3 @@ def _atomics(node: MergeNode, value: Any, path: str) -> Iterator[str]:
     else:
         for index, inner in enumerate(value):
             yield from _atomics(node.item, inner, f"{path}[{index}]")
-
-
-def _at(why: str, operations: Any) -> str:
-    """Describe a removal with its path."""
-    if not why.startswith("Unable to remove nonexistent key: "):
-        return ""
-    key = why.removeprefix("Unable to remove nonexistent key: ").partition(":")[0]
-    removed = (one.get("path", "") for one in operations if one.get("op") == "remove")
-    return next((f"error in remove for path: '{path}': " for path in removed if path.endswith(f"/{key}")), "")

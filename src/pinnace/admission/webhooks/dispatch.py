@@ -30,6 +30,7 @@ from pinnace.admission.webhooks.reviews import (
     Denied,
     InvalidAnswer,
     UnreadableAnswer,
+    UnusablePatch,
     WebhookAnswer,
     read_answer,
     request_of,
@@ -39,7 +40,7 @@ from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
 from pinnace.model.watched_objects import WatchedObjects
-from pinnace.model.webhooks import WebhookCallError, WebhookClient, WebhookEndpoint
+from pinnace.model.webhooks import UnusableWebhook, WebhookCallError, WebhookClient, WebhookEndpoint
 from pinnace.schema.golang.decode import DecodeError
 
 MUTATION_NOTE = "mutation.webhook.admission.k8s.io/"
@@ -213,12 +214,16 @@ class _Webhooks:
         try:
             try:
                 said = await self._client.post(hook.endpoint, body, seconds=hook.seconds, agent=USER_AGENT)
+            except UnusableWebhook as error:
+                raise InvalidAnswer(f"could not get REST client: {error}") from None
             except WebhookCallError as error:
                 raise InvalidAnswer(f"failed to call webhook: {error}") from None
             try:
                 answer = read_answer(said, uid=request["uid"], version=version, may_patch=may_patch)
             except UnreadableAnswer as error:
                 raise InvalidAnswer(f"failed to call webhook: {error}") from None
+            except UnusablePatch:
+                raise
             except InvalidAnswer as error:
                 raise InvalidAnswer(f"received invalid webhook response: {error}") from None
         except InvalidAnswer as error:
@@ -300,11 +305,9 @@ class MutatingWebhooks(_Webhooks):
             patched = json_and_merge.json_patch(shown, patch)
             if not isinstance(patched, dict):
                 raise DecodeError("the patch leaves something that is no object")
-            if (patched.get("apiVersion"), patched.get("kind")) != (shown.get("apiVersion"), shown.get("kind")):
-                raise DecodeError("the patch makes another kind of the object")
+            _check_kind(shown, patched)
             if not is_message(shown, target):
-                if not isinstance(patched.get("metadata"), dict):
-                    raise DecodeError("the patch leaves no metadata")
+                patched.setdefault("metadata", {})
                 self._read(target, patched)
         except json_and_merge.PatchRefused as error:
             raise errors.InternalError(error.why) from None
@@ -359,15 +362,29 @@ def _encode_sorted(obj: Object | None) -> bytes:
     return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
 
 
+def _check_kind(shown: Object, patched: Object) -> None:
+    """Raise DecodeError if the patch makes another kind of the object; restore a kind that it removes."""
+    for name in ("apiVersion", "kind"):
+        if not patched.get(name):
+            patched[name] = shown[name]
+    version, kind = str(patched["apiVersion"]), str(patched["kind"])
+    if (version, kind) == (shown["apiVersion"], shown["kind"]):
+        return
+    raise DecodeError(
+        f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+    )
+
+
 def _keep_identity(review: Review, patched: Object) -> None:
     """Restore the identity fields of the object: a webhook may not change them."""
     metadata, before = patched["metadata"], review.changed["metadata"]
-    for name in ("name", "namespace"):
-        if metadata.get(name) != before.get(name):
-            raise errors.BadRequest(
-                f'a webhook may not change metadata.{name} from "{before.get(name, "")}" to "{metadata.get(name, "")}"'
-            )
-    for name in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
+    if metadata.get("namespace") and metadata["namespace"] != before.get("namespace"):
+        raise errors.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if metadata.get("name") != before.get("name"):
+        raise errors.BadRequest(
+            f'a webhook may not change metadata.name from "{before.get("name", "")}" to "{metadata.get("name", "")}"'
+        )
+    for name in ("namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
         if name in before:
             metadata[name] = before[name]
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,13 @@ import orjson
 
 from pinnace.admission.chain import Review
 from pinnace.admission.rules import request_namespace
+from pinnace.admission.webhooks.answer_types import RESPONSE, UnreadableValue, check_types, go_word
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.schema.golang.json_errors import error_for
 
 GROUP = "admission.k8s.io"
-
-
-_INT32 = 2**31
 
 
 class InvalidAnswer(ValueError):
@@ -28,6 +28,10 @@ class InvalidAnswer(ValueError):
 
 class UnreadableAnswer(InvalidAnswer):
     """The answer does not fit the types of a review, which Go notices while it reads the answer."""
+
+
+class UnusablePatch(InvalidAnswer):
+    """The answer is valid, but its patch is none."""
 
 
 class Denied(errors.ApiError):
@@ -41,8 +45,8 @@ class Denied(errors.ApiError):
         # The webhook chooses the code, which is a property of the class elsewhere.
         self.__dict__["code"] = _http_code(code) if isinstance(code, int) else 400
         self.__dict__["reason"] = str(result.get("reason") or "")
-        if isinstance(result.get("details"), dict):
-            self.details.update(result["details"])
+        self.details.update(result.get("details") or {})
+        self.retry_after = int(self.details.get("retryAfterSeconds") or 0)
 
 
 def _http_code(code: int) -> int:
@@ -114,34 +118,50 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
     """Parse a webhook's answer. Raise InvalidAnswer, in Kubernetes' words."""
     if not isinstance(body, dict):
         raise InvalidAnswer("webhook response was absent")
+    _check_kind(body, version)
     response = body.get("response")
+    try:
+        check_types(response, RESPONSE, "AdmissionReview", ("response",))
+    except UnreadableValue as error:
+        raise UnreadableAnswer(str(error)) from None
     if not isinstance(response, dict):
         raise InvalidAnswer("webhook response was absent")
-    patch, patch_type = response.get("patch"), response.get("patchType")
+    patch, patch_type = _decode_patch(response.get("patch")), response.get("patchType")
     if version == "v1":
         if response.get("uid") != uid:
-            raise InvalidAnswer(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
-        found = (body.get("apiVersion", ""), body.get("kind", ""))
+            raise InvalidAnswer(f'expected response.uid="{uid}", got "{response.get("uid") or ""}"')
+        found = (body.get("apiVersion") or "", body.get("kind") or "")
         if found != (f"{GROUP}/v1", "AdmissionReview"):
             raise InvalidAnswer(
                 f"expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {found[0]}, Kind={found[1]}"
             )
         _check_patch(patch, patch_type, may_patch=may_patch)
-    result = response.get("status")
-    if isinstance(result, dict) and isinstance(code := result.get("code"), int) and not -_INT32 <= code < _INT32:
-        raise UnreadableAnswer(
-            f"json: cannot unmarshal number {code} into Go struct field Status.response.status.code of type int32"
-        )
     return WebhookAnswer(
         allowed=response.get("allowed") is True,
-        result=result if isinstance(result, dict) else {},
-        patch=_operations(patch) if patch and may_patch else None,
-        warnings=tuple(str(one) for one in response.get("warnings") or ()),
-        audit={str(key): str(value) for key, value in (response.get("auditAnnotations") or {}).items()},
+        result=response.get("status") or {},
+        patch=_operations(patch, patch_type) if patch and may_patch and response.get("allowed") is True else None,
+        warnings=tuple(one for one in response.get("warnings") or () if one and not _CONTROL.search(one)),
+        audit=response.get("auditAnnotations") or {},
     )
 
 
-def _check_patch(patch: Any, patch_type: Any, *, may_patch: bool) -> None:
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+def _check_kind(body: Mapping[str, Any], version: str) -> None:
+    """Raise UnreadableAnswer for an answer of another kind. One without a kind is taken for a review."""
+    found = (body.get("apiVersion") or "", body.get("kind") or "")
+    if "" in found or found == (f"{GROUP}/{version}", "AdmissionReview"):
+        return
+    if found in ((f"{GROUP}/v1", "AdmissionReview"), (f"{GROUP}/v1beta1", "AdmissionReview"), ("v1", "Status")):
+        was = f"{found[0].rpartition('/')[2]}.{found[1]}"
+        raise UnreadableAnswer(f"converting ({was}) to ({version}.AdmissionReview): unknown conversion")
+    raise UnreadableAnswer(
+        f'no kind "{found[1]}" is registered for version "{found[0]}" in scheme "pkg/util/webhook/client.go:71"'
+    )
+
+
+def _check_patch(patch: bytes, patch_type: Any, *, may_patch: bool) -> None:
     if not may_patch:
         if patch:
             raise InvalidAnswer("validating webhook may not return response.patch")
@@ -154,12 +174,34 @@ def _check_patch(patch: Any, patch_type: Any, *, may_patch: bool) -> None:
         raise InvalidAnswer("webhook returned response.patchType but not response.patch")
     if patch_type == "":
         raise InvalidAnswer('webhook returned invalid response.patchType of ""')
-    if patch_type not in (None, "JSONPatch"):
-        raise InvalidAnswer(f'unsupported patch type "{patch_type}"')
 
 
-def _operations(patch: Any) -> Any:
+def _decode_patch(patch: str | None) -> bytes:
+    """Decode base64, which Go does while it reads the answer."""
     try:
-        return orjson.loads(base64.b64decode(patch, validate=True))
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise InvalidAnswer(f"received undecodable patch in webhook response: {error}") from None
+        return base64.b64decode(patch or "", validate=True)
+    except (binascii.Error, ValueError):
+        raise UnreadableAnswer(f"illegal base64 data at input byte {_first_bad_byte(patch or '')}") from None
+
+
+def _first_bad_byte(text: str) -> int:
+    found = _NO_BASE64.search(text)
+    return found.start() if found else len(text) - len(text) % 4
+
+
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
+
+
+def _operations(patch: bytes, patch_type: Any) -> Any:
+    """Return the operations of a patch. Raise UnusablePatch."""
+    try:
+        operations = orjson.loads(patch)
+    except orjson.JSONDecodeError:
+        error = error_for(patch.decode("utf-8", "surrogateescape")) or "invalid number"
+        raise UnusablePatch(f"received undecodable patch in webhook response: {error}") from None
+    if operations is not None and not isinstance(operations, list):
+        error = f"json: cannot unmarshal {go_word(operations)} into Go value of type jsonpatch.Patch"
+        raise UnusablePatch(f"received undecodable patch in webhook response: {error}")
+    if operations and patch_type not in (None, "JSONPatch"):
+        raise UnusablePatch(f'unsupported patch type "{patch_type}"')
+    return operations

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import binascii
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
 
+from pinnace.cluster.extensions.webhook_answers import read_webhook_answer, wait_before_retry
+from pinnace.extensions.connection_errors import explain_connection_error
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
-from pinnace.model.tls import client_tls
+from pinnace.model.tls import UnusableBundle, client_tls, readable_certificates
 from pinnace.model.tracing import trace_headers
-from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
+from pinnace.model.webhooks import UnusableWebhook, WebhookCallError, WebhookEndpoint
 
 if TYPE_CHECKING:
     import aiohttp
 
 _LARGEST_ANSWER = 64 << 20
+_LARGEST_HEADERS = 10 << 20
+_MOST_RETRIES = 10
+
+
+class _Target(NamedTuple):
+    """Where a webhook is called."""
+
+    url: str
+    shown: str
+    """The call in messages."""
+    name: str
+    """The name that the certificate of a Service must have; empty for a URL, which names it."""
 
 
 class HttpsWebhookClient:
@@ -36,45 +52,63 @@ class HttpsWebhookClient:
         """As `WebhookClient.post`."""
         if self.check_call is not None:
             await self.check_call(endpoint)
+        trust = _trust(endpoint.bundle)
+        target = self._target(endpoint, seconds)
+        body = orjson.dumps(review)
+        headers = _HEADERS | {"user-agent": agent} | ({"host": target.name} if target.name else {}) | trace_headers()
+        try:
+            async with asyncio.timeout(seconds):
+                for _ in range(_MOST_RETRIES):
+                    answer, raw = await self._call(target, body, headers, trust)
+                    wait = wait_before_retry(answer.status, answer.headers)
+                    if wait is None:
+                        break
+                    await asyncio.sleep(wait)
+        except TimeoutError:
+            raise WebhookCallError(f"{target.shown}: context deadline exceeded") from None
+        return read_webhook_answer(answer.status, answer.headers.get("Content-Type", ""), raw)
+
+    async def _call(
+        self, target: _Target, body: bytes, headers: dict[str, str], trust: _Trust
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
         import aiohttp  # noqa: PLC0415 - most clusters have no webhook, and it takes long to load.
         from yarl import URL  # noqa: PLC0415 - as above.
 
-        url, shown, host = self._address(endpoint, seconds)
         if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90))
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
+                timeout=aiohttp.ClientTimeout(total=None),
+                max_line_size=_LARGEST_HEADERS,
+                max_field_size=_LARGEST_HEADERS,
+            )
         try:
             async with self._session.post(
-                URL(f"{url}?timeout={seconds:g}s", encoded=True),
-                data=orjson.dumps(review),
-                headers=_HEADERS | {"user-agent": agent} | ({"host": host} if host else {}) | trace_headers(),
-                ssl=_trust(endpoint.bundle),
-                server_hostname=host or None,
+                URL(target.url, encoded=True),
+                data=body,
+                headers=headers,
+                ssl=trust.context,
+                server_hostname=target.name or None,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=seconds),
             ) as answer:
-                raw = await answer.content.read(_LARGEST_ANSWER)
-                while len(raw) < _LARGEST_ANSWER and (more := await answer.content.read(_LARGEST_ANSWER)):
-                    raw += more
-                status = answer.status
-        except TimeoutError:
-            raise WebhookCallError(f"{shown}: context deadline exceeded") from None
+                return answer, await _read_body(answer)
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            raise WebhookCallError(f"{shown}: {_describe_failure(error, url)}") from None
-        if status != 200:
-            raise WebhookCallError(_describe_status(status, raw))
-        try:
-            return orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise WebhookCallError(f"couldn't get version/kind; json parse error: {error}") from None
+            if isinstance(error, TimeoutError):
+                raise
+            parts = urlsplit(target.url)
+            host, port = parts.hostname or "", 443 if parts.port is None else parts.port
+            why = await explain_connection_error(error, host, port, name=target.name or host, bundle=trust.certificates)
+            raise WebhookCallError(f"{target.shown}: {why}") from None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    def _address(self, endpoint: WebhookEndpoint, seconds: float) -> tuple[str, str, str]:
-        """Return the URL to call, its name in messages, and the host name that the certificate must have."""
+    def _target(self, endpoint: WebhookEndpoint, seconds: float) -> _Target:
         if endpoint.service is None:
-            return endpoint.url, f'Post "{endpoint.url}?timeout={seconds:g}s"', ""
+            url = f"{endpoint.url}?timeout={seconds:g}s"
+            shown = f'Post "{url}"'
+            _check_address(url, shown)
+            return _Target(url, shown, "")
         namespace, name, port = endpoint.service
         host = f"{name}.{namespace}.svc"
         shown = f'Post "https://{host}:{port}{endpoint.path}?timeout={seconds:g}s"'
@@ -83,49 +117,49 @@ class HttpsWebhookClient:
         except LookupError as error:
             raise WebhookCallError(f"{shown}: {error.args[0] if error.args else error}") from None
         at_host = f"[{address}]" if ":" in address else address
-        return f"https://{at_host}:{at}{endpoint.path}", shown, host
+        return _Target(f"https://{at_host}:{at}{endpoint.path}?timeout={seconds:g}s", shown, host)
 
 
-_HEADERS = {"content-type": "application/json", "accept": "application/json"}
+_HEADERS = {"content-type": "application/json", "accept": "application/json, */*", "accept-encoding": "gzip"}
+
+
+async def _read_body(answer: aiohttp.ClientResponse) -> bytes:
+    import aiohttp  # noqa: PLC0415 - as above.
+
+    lead = "unexpected error when reading response body. Please retry. Original error: "
+    try:
+        raw = await answer.content.read(_LARGEST_ANSWER)
+        while len(raw) < _LARGEST_ANSWER and (more := await answer.content.read(_LARGEST_ANSWER)):
+            raw += more
+    except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
+        raise WebhookCallError(f"{lead}unexpected EOF") from None
+    return raw
+
+
+class _Trust(NamedTuple):
+    """The certificates that a webhook may have."""
+
+    context: ssl.SSLContext
+    certificates: str
+    """Those of the bundle, as PEM."""
 
 
 @lru_cache(maxsize=256)
-def _trust(bundle: str) -> ssl.SSLContext:
+def _trust(bundle: str) -> _Trust:
     try:
-        trusted = base64.b64decode(bundle).decode("ascii").strip() if bundle else ""
-        return client_tls(ca=trusted)
-    except (ValueError, ssl.SSLError) as error:
-        raise WebhookCallError(f"unable to load root certificates: {error}") from None
+        certificates = readable_certificates(base64.b64decode(bundle)) if bundle else ""
+        return _Trust(client_tls(ca=certificates), certificates)
+    except (UnusableBundle, binascii.Error, ssl.SSLError) as error:
+        raise UnusableWebhook(f"unable to load root certificates: {error}") from None
 
 
-def _describe_failure(error: Exception, url: str) -> str:
-    """Return the reason in Go's words, which people search for."""
-    parts = urlsplit(url)
-    where = f"{parts.hostname}:{parts.port or 443}"
-    inner = getattr(error, "os_error", None) or error.__cause__ or error
-    if isinstance(inner, ssl.SSLCertVerificationError):
-        return f"tls: failed to verify certificate: x509: {_describe_verification(inner)}"
-    if isinstance(inner, ConnectionRefusedError):
-        return f"dial tcp {where}: connect: connection refused"
-    if "ServerDisconnected" in type(error).__name__:
-        return "EOF"
-    return str(error)
-
-
-def _describe_verification(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (7, 18, 19, 20, 21):
-        return "certificate signed by unknown authority"
-    return error.verify_message
-
-
-def _describe_status(status: int, raw: bytes) -> str:
-    if status == 404:
-        return "the server could not find the requested resource"
-    if status == 401:
-        return "the server has asked for the client to provide credentials"
-    if status == 403:
-        return "forbidden: unknown"
-    shown = raw[:1024].decode(errors="replace").strip()
-    if status >= 500:
-        return f'an error on the server ("{shown or "unknown"}") has prevented the request from succeeding'
-    return f"the server responded with the status code {status} but did not return more information"
+def _check_address(url: str, shown: str) -> None:
+    """Raise WebhookCallError for a port or a host that cannot be dialled."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:  # The port is beyond the last one.
+        port = url.split("/")[2].rpartition(":")[2]
+        raise WebhookCallError(f"{shown}: dial tcp: address {port}: invalid port") from None
+    if host.replace(".", "").isdigit() and host.count(".") != 3:
+        raise WebhookCallError(f"{shown}: dial tcp: lookup {host}: no such host")

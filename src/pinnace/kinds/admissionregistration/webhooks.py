@@ -16,6 +16,7 @@ from pinnace.model.field_errors import FieldError, duplicate, invalid, required,
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label_selector
+from pinnace.schema.golang.text import quote
 
 FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
@@ -185,7 +186,7 @@ def validate_endpoint(client_config: Mapping[str, Any], path: str) -> Iterator[F
 
 def _validate_url(url: str, path: str) -> Iterator[FieldError]:
     if reason := _why_no_url(url):
-        yield required(path, f'url must be a valid URL: parse "{url}": {reason}{URL_FORM}')
+        yield required(path, f"url must be a valid URL: parse {quote(url)}: {reason}{URL_FORM}")
         return
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")

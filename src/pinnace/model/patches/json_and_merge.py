@@ -166,7 +166,9 @@ class _Patched:
         if isinstance(container, list):
             return container.pop(_index(key, len(container)))
         if key not in container:
-            raise PatchRefused(f"Unable to remove nonexistent key: {key}: missing value")
+            where = path if verb == "remove" else key
+            why = f"Unable to remove nonexistent key: {key}: missing value"
+            raise PatchRefused(f"error in {verb} for path: '{where}': {why}")
         return container.pop(key)
 
     def _replace(self, operation: Object) -> None:

@@ -15,8 +15,8 @@ from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 from pinnace.schema.golang import protobuf
 from pinnace.schema.golang.decode import DecodeError, Decoder
+from pinnace.schema.golang.json_errors import MAX_DEPTH, error_for
 from pinnace.schema.text_cache import cache_short_texts
-from pinnace.server.request.json_errors import MAX_DEPTH, error_for
 from pinnace.server.request.yaml_body import YamlError, read_yaml
 
 JSON = "application/json"
@@ -86,7 +86,7 @@ def read(
         else:
             value, keys = read_yaml(body)
             read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
-        _check_envelope(value)
+        check_envelope(value)
     except MalformedBody as err:
         raise _unrecognized_error(kind, f"couldn't get version/kind; json parse error: {err}", body) from None
     except YamlError as err:
@@ -297,7 +297,8 @@ def _check_depth(value: Any) -> None:
         raise MalformedBody("exceeded max depth") from None
 
 
-def _check_envelope(value: Any) -> None:
+def check_envelope(value: Any) -> None:
+    """Raise MalformedBody for a value that is no object, or whose apiVersion or kind is no text."""
     if value is None:
         return
     if not isinstance(value, dict):
@@ -387,7 +388,7 @@ def read_untyped(body: bytes, content_type: str) -> Object:
         return _read_delete_options(body)
     try:
         value = parse_json(body) if media_type == JSON else read_yaml(body).value
-        _check_envelope(value)
+        check_envelope(value)
     except MalformedBody as err:
         raise errors.BadRequest(f"couldn't get version/kind; json parse error: {err}") from None
     except YamlError as err:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pinnace.server.request.json_errors import MAX_DEPTH
+from pinnace.schema.golang.json_errors import MAX_DEPTH
 
 MAX_ALIASED = 100_000
 """How many values aliases may add to a document."""

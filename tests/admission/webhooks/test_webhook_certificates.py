@@ -1,0 +1,174 @@
+"""The certificate of a webhook is judged as Go judges it, and a refusal is worded as Go words it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from tests.admission.webhook_server import allowed
+from tests.admission.webhooks.configurations import NAME, VALIDATING, configure, hook
+from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
+
+from pinnace.auth.certificates.authority import KeyPair, new_ca
+from pinnace.model.certificates import alternative_names, common_name
+from pinnace.model.tls import UnusableBundle, readable_certificates
+
+FAILED = f'Internal error occurred: failed calling webhook "{NAME}": '
+DAY = timedelta(days=1)
+CA = new_ca()
+ONE_CALLED_LIKE_IT = new_ca()
+
+
+def certificate(subject: str, *names: str, first: int = -1, last: int = 1, usage: str = "SERVER_AUTH") -> KeyPair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder(CA.certificate.subject)
+        .subject_name(common_name(subject))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + first * DAY)
+        .not_valid_after(now + last * DAY)
+        .add_extension(x509.ExtendedKeyUsage([getattr(ExtendedKeyUsageOID, usage)]), critical=False)
+    )
+    if names:
+        builder = builder.add_extension(alternative_names(names), critical=False)
+    return KeyPair(builder.sign(CA.key, hashes.SHA256()), key)
+
+
+@asynccontextmanager
+async def serving(directory: Path, pair: KeyPair) -> AsyncIterator[int]:
+    """Serve a webhook that allows all, with this certificate; yield its port."""
+    (directory / "pair.pem").write_bytes(pair.certificate_pem + pair.key_pem)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(directory / "pair.pem")
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.json_response(allowed((await request.json())["request"]))
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def message(api: InProcess, directory: Path, pair: KeyPair, *, host: str = "127.0.0.1", bundle: bytes) -> str:
+    """Return the error of a create that such a webhook must allow, with T for each time; empty if there is none."""
+    async with serving(directory, pair) as port:
+        url = f"https://{host}:{port}/"
+        await configure(api, VALIDATING, hook({"url": url, "caBundle": base64.b64encode(bundle).decode()}))
+        reply = await api.post(CONFIG_MAPS, config_map())
+    if reply.status == 201:
+        return ""
+    text = reply.message.removeprefix(f'{FAILED}failed to call webhook: Post "{url}?timeout=10s": ')
+    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "T", text)
+
+
+EXPIRED = "certificate has expired or is not yet valid: current time T is"
+REFUSED: dict[str, tuple[str, KeyPair, str]] = {
+    "expired": ("127.0.0.1", certificate("a", "127.0.0.1", first=-3, last=-2), f"{EXPIRED} after T"),
+    "not yet valid": ("127.0.0.1", certificate("a", "127.0.0.1", first=2, last=3), f"{EXPIRED} before T"),
+    "another address": (
+        "127.0.0.1",
+        certificate("a", "192.0.2.1", "192.0.2.2", "a.example.com"),
+        "certificate is valid for 192.0.2.1, 192.0.2.2, not 127.0.0.1",
+    ),
+    "names instead of an address": (
+        "127.0.0.1",
+        certificate("a", "localhost"),
+        "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs",
+    ),
+    "other names": (
+        "localhost",
+        certificate("a", "a.example.com", "*.b.example.com", "127.0.0.1"),
+        "certificate is valid for a.example.com, *.b.example.com, not localhost",
+    ),
+    "a common name alone": (
+        "localhost",
+        certificate("localhost"),
+        "certificate relies on legacy Common Name field, use SANs instead",
+    ),
+    "no name": (
+        "localhost",
+        certificate("a"),
+        "certificate is not valid for any names, but wanted to match localhost",
+    ),
+    "that of a client": (
+        "127.0.0.1",
+        certificate("a", "127.0.0.1", usage="CLIENT_AUTH"),
+        "certificate specifies an incompatible key usage",
+    ),
+}
+
+
+@pytest.mark.parametrize(("host", "pair", "reason"), REFUSED.values(), ids=REFUSED)
+async def test_a_refused_certificate_is_explained_as_go_explains_it(
+    api: InProcess, tmp_path: Path, host: str, pair: KeyPair, reason: str
+) -> None:
+    found = await message(api, tmp_path, pair, host=host, bundle=CA.certificate_pem)
+    assert found == f"tls: failed to verify certificate: x509: {reason}"
+
+
+async def test_a_bundle_with_another_ca_of_the_same_name_is_named(api: InProcess, tmp_path: Path) -> None:
+    found = await message(api, tmp_path, certificate("a", "127.0.0.1"), bundle=ONE_CALLED_LIKE_IT.certificate_pem)
+    assert found == (
+        "tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of "
+        '"x509: ECDSA verification failure" while trying to verify candidate authority certificate "pinnace")'
+    )
+
+
+JUNK = b"-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"
+NO_BASE64 = b"-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+ROOT = CA.certificate_pem
+READABLE: dict[str, bytes] = {
+    "text around it": b"hello\n" + ROOT + b"between\n" + new_ca().certificate_pem + b"bye",
+    "junk before it": JUNK + ROOT,
+    "junk after it": ROOT + JUNK,
+    "no base64 before it": NO_BASE64 + ROOT,
+    "no base64 after it": ROOT + NO_BASE64,
+    "the key before it": CA.key_pem + ROOT,
+    "twice": ROOT + ROOT,
+    "lines that end as on Windows": ROOT.replace(b"\n", b"\r\n"),
+    "no end of its last line": ROOT.strip(),
+}
+UNREADABLE: dict[str, tuple[bytes, str]] = {
+    "text": (b"hello", "unable to parse bytes as PEM block"),
+    "DER": (ssl.PEM_cert_to_DER_cert(ROOT.decode()), "unable to parse bytes as PEM block"),
+    "indented lines": (ROOT.replace(b"\n", b"\n  "), "unable to parse bytes as PEM block"),
+    "no last line": (ROOT[:-20], "unable to parse bytes as PEM block"),
+    "a key": (CA.key_pem, "no valid certificate authority data seen"),
+    "another type": (ROOT.replace(b"CERTIFICATE", b"X509 CERTIFICATE"), "no valid certificate authority data seen"),
+    "headers": (ROOT.replace(b"-----\n", b"-----\nX-A: b\n\n", 1), "no valid certificate authority data seen"),
+    "junk": (JUNK, "failed to parse certificate: x509: malformed certificate"),
+}
+
+
+@pytest.mark.parametrize("bundle", READABLE.values(), ids=READABLE)
+def test_a_certificate_is_found_in_a_bundle_as_go_finds_it(bundle: bytes) -> None:
+    assert ROOT.decode() in readable_certificates(bundle)
+
+
+@pytest.mark.parametrize(("bundle", "reason"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_bundle_without_a_certificate_is_refused_in_the_words_of_kubernetes(bundle: bytes, reason: str) -> None:
+    with pytest.raises(UnusableBundle, match=f"^{re.escape(reason)}$"):
+        readable_certificates(bundle)
+
+
+async def test_a_bundle_that_cannot_be_used_fails_before_the_call(api: InProcess, tmp_path: Path) -> None:
+    found = await message(api, tmp_path, certificate("a", "127.0.0.1"), bundle=b"hello")
+    why = "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
+    assert found == f"{FAILED}{why}"
