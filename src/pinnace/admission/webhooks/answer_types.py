@@ -21,7 +21,7 @@ class Struct(NamedTuple):
     """A list of structs is a tuple. Every other type is a name."""
 
     @property
-    def shown(self) -> str:
+    def go_type(self) -> str:
         return f"v1.{self.name}"
 
 
@@ -68,7 +68,7 @@ def check_types(value: Any, wanted: Struct, owner: str, path: tuple[str, ...]) -
     if value is None:
         return
     if not isinstance(value, dict):
-        raise _mismatch(value, wanted.shown, owner, path)
+        raise _mismatch(value, wanted.go_type, owner, path)
     for name, found in value.items():
         kind = wanted.fields.get(name)
         if kind is None or found is None:
@@ -79,7 +79,7 @@ def check_types(value: Any, wanted: Struct, owner: str, path: tuple[str, ...]) -
         elif isinstance(kind, Struct):
             check_types(found, kind, wanted.name, below)
         elif not isinstance(found, list):
-            raise _mismatch(found, f"[]{kind[0].shown}", wanted.name, below)
+            raise _mismatch(found, f"[]{kind[0].go_type}", wanted.name, below)
         else:
             for one in found:
                 check_types(one, kind[0], wanted.name, below)
