@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +47,7 @@ from pinnace.cluster.request.admission import needs_service_accounts
 from pinnace.cluster.servers.identity_lease import IdentityLease
 from pinnace.cluster.servers.master_leases import MasterLeases
 from pinnace.cluster.settings import Settings
+from pinnace.model.late_imports import import_beside_loop
 from pinnace.model.tracing import is_loaded
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
@@ -304,8 +304,8 @@ async def _register(nodes: SimulatedNodes, *, needs_ranges: bool) -> None:
 
 async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager:
     if settings.controllers:
-        # In a thread: the server is ready, and eighty modules take a while to load.
-        await asyncio.to_thread(import_module, "pinnace.cluster.background.controllers")
+        # The server is ready, and eighty modules take a while to load.
+        await import_beside_loop("pinnace.cluster.background.controllers")
         from pinnace.cluster.background.controllers import controllers_of  # noqa: PLC0415
 
         manager = controllers_of(plane, files, leads=plane.store.is_shared, service_ranges=settings.service_ranges)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from typing import Protocol
 
 from pinnace.auth.users import AUTHENTICATED, User
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
 from pinnace.cluster.in_process import InProcessTransport
+from pinnace.model.late_imports import import_beside_loop
 from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
@@ -39,6 +39,6 @@ async def run_scheduler(plane: SchedulerPlane, manager: Manager) -> None:
     leave = manager.informer("v1/Pod").on_change(lambda old, new: has_pod.set())
     await has_pod.wait()
     leave()
-    await asyncio.to_thread(importlib.import_module, _MODULE)
+    await import_beside_loop(_MODULE)
     add_scheduler(plane, manager)
     await asyncio.get_running_loop().create_future()

@@ -15,6 +15,7 @@ import orjson
 
 from pinnace.cluster.extensions.webhook_answers import read_webhook_answer, wait_before_retry
 from pinnace.extensions.connection_errors import explain_connection_error
+from pinnace.model.late_imports import import_beside_loop
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
 from pinnace.model.tls import UnusableBundle, client_tls, readable_certificates
@@ -52,6 +53,7 @@ class HttpsWebhookClient:
         """As `WebhookClient.post`."""
         if self.check_call is not None:
             await self.check_call(endpoint)
+        await import_beside_loop("aiohttp")
         trust = _trust(endpoint.bundle)
         target = self._target(endpoint, seconds)
         body = orjson.dumps(review)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pinnace.cluster.health.supervisor import Supervisor
 from pinnace.extensions.connection_errors import describe_connection_error
+from pinnace.model.late_imports import import_beside_loop
 from pinnace.model.objects import Object
 from pinnace.store.store import Store, StoreError
 
@@ -57,6 +58,7 @@ class ComponentStatuses:
 
 
 async def _probe(port: int) -> Object:
+    await import_beside_loop("aiohttp")
     import aiohttp  # noqa: PLC0415 - slow to load, and few clients list ComponentStatuses.
 
     where = f"127.0.0.1:{port}"

@@ -17,6 +17,7 @@ import orjson
 
 from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model.byte_streams import Duplex
+from pinnace.model.late_imports import import_beside_loop
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
 from pinnace.model.tls import client_tls
@@ -251,6 +252,7 @@ class HttpBackend:
         seconds: float,
         is_long: bool,
     ) -> HttpAnswer:
+        await import_beside_loop("aiohttp")
         import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
         from multidict import CIMultiDict  # noqa: PLC0415 - as aiohttp, which needs it.
         from yarl import URL  # noqa: PLC0415 - as aiohttp, which needs it.
