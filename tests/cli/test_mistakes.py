@@ -22,6 +22,7 @@ BROKEN = 'from pinnace.sdk import Operator\noperator = Operator("x"\n'
     ("command", "said"),
     [
         ("timeline nofile", "nofile: No such file or directory"),
+        ("snapshot save x --data-dir nothing", "does not exist; name the data directory of a cluster with --data-dir"),
         ("snapshot restore nofile --data-dir new", "there is no snapshot nofile; pinnace snapshot save writes one"),
         ("image load empty --directory node", "empty is not a tar archive with an image (file could not be opened"),
         ("perturb nofile.py", "there is no file nofile.py; expected a Python file with Scenarios"),
@@ -44,6 +45,14 @@ def test_a_mistake_is_answered_in_one_line(
     assert done.returncode != 0
     assert said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_recording_without_changes_says_so(tmp_path: Path) -> None:
+    recording = tmp_path / "quiet.jsonl"
+    recording.write_text('{"format":"pinnace-recording/1"}\n')
+    done = CliRunner().invoke(app, ["timeline", str(recording)])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"pinnace: nothing changed while {recording} was recorded\n"
 
 
 @pytest.fixture(scope="module")

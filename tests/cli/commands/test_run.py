@@ -195,7 +195,7 @@ def test_why_says_whose_change_which_fields_and_who(run: Run) -> None:
 def test_why_says_who_can_be_asked(run: Run) -> None:
     assert run.pinnace("why", "pod/x") == "error: no operator here reconciles pod; they reconcile: Site\n"
     assert "no operator answers" in run.pinnace("why", "site/x", "--operator", "other")
-    assert "  not reconciled yet" in run.pinnace("why", "site/nope")
+    assert "  no reconcile is remembered: does the object exist?" in run.pinnace("why", "site/nope")
 
 
 def test_the_socket_is_for_its_user_alone(run: Run) -> None:

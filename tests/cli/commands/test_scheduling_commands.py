@@ -61,6 +61,16 @@ def test_a_simulation_decides_for_every_replica_and_writes_nothing(kubeconfig: P
     assert run(kubeconfig, "get", "pods").stdout == ""
 
 
+def test_a_simulation_leaves_out_objects_without_pods(kubeconfig: Path) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"clusterIP": "None"}}
+    found = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump_all([service, deployment(2, "1")]))
+    assert (found.returncode, found.stderr) == (0, "left out: Service/web\n")
+    assert found.stdout.endswith("2 of 2 pods would run\n")
+    refused = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump(service))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error: found Service/web; expected one of Pod, Deployment,")
+
+
 def test_a_pod_that_fits_nowhere_is_explained_with_the_smallest_change(kubeconfig: Path) -> None:
     run(kubeconfig, "apply", "-f", "-", given=yaml.safe_dump(pod("large", "33")))
     found = run(kubeconfig, "explain-schedule", "pod/large")

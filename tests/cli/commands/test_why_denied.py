@@ -69,6 +69,12 @@ def test_a_resource_that_is_not_served_is_named(kubeconfig: Path) -> None:
     assert (code, 'no resource "podz"' in complaint) == (2, True)
 
 
+def test_a_verb_that_is_nearly_one_of_kubernetes_is_suggested(kubeconfig: Path) -> None:
+    code, _, complaint = why_denied(kubeconfig, "bob", "delte", "pods")
+    assert (code, complaint) == (1, 'pinnace: "delte" is no verb of Kubernetes; did you mean delete?\n')
+    assert why_denied(kubeconfig, "bob", "anchor", "pods")[2] == "", "any word may be a verb of some API server"
+
+
 def test_a_user_without_a_name_is_no_user(kubeconfig: Path) -> None:
     code, told, complaint = why_denied(kubeconfig, "", "get", "pods")
     assert (code, told, "name is empty" in complaint) == (2, "", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -115,6 +116,16 @@ async def test_a_bomb_is_refused(registry: LocalRegistry, tmp_path: Path) -> Non
 async def test_offline_refuses_every_registry_but_loopback(images: Images, name: str) -> None:
     with pytest.raises(ImageFailure, match="PINNACE_OFFLINE=1 or --offline allows pulls from loopback alone"):
         await images.pull(name)
+
+
+async def test_a_failed_pull_names_the_program_with_which_this_machine_stands_for_the_image(
+    images: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *args, **options: None)
+    with pytest.raises(ImageFailure, match=r"; or install nginx: this machine then stands for the image$"):
+        await images.pull("nginx:1.25")
+    with pytest.raises(ImageFailure, match=r"`pinnace image load FILE`$"):
+        await images.pull("luksa/website-controller")
 
 
 async def test_the_environment_switches_pulls_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

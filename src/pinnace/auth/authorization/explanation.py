@@ -21,7 +21,7 @@ class Explanation:
     held: tuple[Grant, ...]
     """The user's roles there, none of which is sufficient."""
     joinable: tuple[Grant, ...]
-    """Bindings that allow it to others."""
+    """Bindings that allow it for other users."""
     bindable: tuple[tuple[str, str], ...]
     """Kind and name of the roles that allow it, narrowest first."""
     rule: Rule

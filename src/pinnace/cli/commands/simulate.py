@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from pinnace.scheduler.what_if.simulation import NoProfile, simulate
 
 WAITING = 1
 _MOST_REPLICAS = 100_000
-_TEMPLATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job")
+_SIMULATED = ("Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job")
 
 
 def simulate_pods(
@@ -41,9 +42,9 @@ def simulate_pods(
 ) -> None:
     """Print where the pods in files would run, without writing anything.
 
-    Deployments, ReplicaSets, StatefulSets and Jobs count with all their pods. The server completes each pod as it would
-    a new one (dry run); the decisions are made here, one after the other, on a copy of the cluster. The exit code is 1
-    if a pod would have to wait.
+    Deployments, ReplicaSets, StatefulSets and Jobs count with all their pods; other kinds in the files are left out.
+    The server completes each pod as it would a new one (dry run); the decisions are made here, one after the other, on
+    a copy of the cluster. The exit code is 1 if a pod would have to wait.
 
     \b
     Examples:
@@ -55,9 +56,9 @@ def simulate_pods(
 
     async def talk(client: Client) -> int:
         profiles = find_profiles(config, scheduler or ())
-        pods = []
-        for document in read_documents(filename or (), recursive=recursive):
-            pods += await _complete(client, document.object)
+        objects = [document.object for document in read_documents(filename or (), recursive=recursive)]
+        simulated = _simulated(objects)
+        pods = [pod for obj in simulated for pod in await _complete(client, obj)]
         waiting = 0
         state = await copy_cluster(client)
         try:
@@ -73,6 +74,21 @@ def simulate_pods(
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
+def _simulated(objects: list[Object]) -> list[Object]:
+    """Return the objects that have pods, and report the others. Raise CommandError if there are none."""
+    found, others = [], []
+    for obj in objects:
+        if obj.get("kind") in _SIMULATED:
+            found.append(obj)
+        else:
+            others.append(f"{obj.get('kind')}/{(obj.get('metadata') or {}).get('name')}")
+    if not found:
+        raise CommandError(f"found {', '.join(others) or 'no object'}; expected one of {', '.join(_SIMULATED)}")
+    if others:
+        print(f"left out: {', '.join(others)}", file=sys.stderr)
+    return found
+
+
 async def _complete(client: Client, obj: Object) -> list[Object]:
     """Return the pods of an object as the server would store them: with defaults, priority and admission."""
     template, count = pods_of(obj)
@@ -82,12 +98,10 @@ async def _complete(client: Client, obj: Object) -> list[Object]:
 
 
 def pods_of(obj: Object) -> tuple[Object, int]:
-    """Return one pod of an object, and how many of them there are. Raise CommandError for other kinds."""
-    kind, metadata = obj.get("kind"), obj.get("metadata") or {}
+    """Return one pod of an object, and how many of them there are. Raise CommandError for a bad number."""
+    kind, metadata = obj["kind"], obj.get("metadata") or {}
     if kind == "Pod":
         return copy.deepcopy(obj), 1
-    if kind not in _TEMPLATED:
-        raise CommandError(f"{kind}: expected Pod, {', '.join(_TEMPLATED)}")
     spec = obj.get("spec") or {}
     template = copy.deepcopy(spec.get("template") or {})
     count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)

@@ -31,4 +31,7 @@ def timeline(
     if recording.is_cut_off:
         print(f"pinnace: {file} is cut off: its last line is left out", file=sys.stderr)
     entries = [version.entry() for version in versions_of(recording)]
-    print(render_html(entries, file.name) if html else render_text(entries))
+    if not entries:
+        print(f"pinnace: nothing changed while {file} was recorded", file=sys.stderr)
+    if entries or html:
+        print(render_html(entries, file.name) if html else render_text(entries))

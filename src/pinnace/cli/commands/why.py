@@ -162,7 +162,7 @@ def _format_answer(answer: Object, namespace: str, name: str) -> Iterator[str]:
         about = f"{controller['kind']} {namespace}/{name}" if name else f"{controller['kind']}, the last reconciles"
         yield f"{answer['operator']} ({controller['controller']}, process {answer['process']}): {about}"
         if not controller["runs"]:
-            yield "  not reconciled yet" if name else "  nothing was reconciled yet"
+            yield "  no reconcile is remembered: does the object exist?" if name else "  nothing was reconciled yet"
         for repeated in list(_group_repeated(controller["runs"]))[:_SHOWN]:
             yield from _format_run(repeated[0], with_name=not name)
             if len(repeated) > 1:

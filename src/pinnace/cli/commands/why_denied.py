@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,10 @@ from pinnace.model import errors
 
 RBAC = "rbac.authorization.k8s.io/v1"
 DENIED = 1
+_VERBS = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head"),
+    *("use", "bind", "escalate", "impersonate", "approve", "sign", "attest", "proxy", "*"),
+)
 
 
 def why_denied(
@@ -76,7 +82,14 @@ async def _answer(user: User, question: _Question, kubeconfig: Path | None) -> i
     explanation = explain(rbac, user, action)
     for line in format_explanation(user, action, explanation):
         print(line)
+    if (meant := _nearest_verb(question.verb)) and not explanation.allowed_by:
+        print(f'pinnace: "{question.verb}" is no verb of Kubernetes; did you mean {meant}?', file=sys.stderr)
     return 0 if explanation.allowed_by else DENIED
+
+
+def _nearest_verb(verb: str) -> str:
+    """Return the known verb that a misspelt one resembles; empty if it is known, or resembles none."""
+    return "" if verb in _VERBS else next(iter(difflib.get_close_matches(verb, _VERBS, 1)), "")
 
 
 def format_explanation(user: User, action: Action, explanation: Explanation) -> Iterator[str]:
@@ -90,7 +103,7 @@ def format_explanation(user: User, action: Action, explanation: Explanation) -> 
         yield "Bound to the user there, and not enough:"
         yield from (f"  {grant}" for grant in explanation.held)
     if explanation.joinable:
-        yield "These bindings allow it to others; add the user to one of them, or to its group:"
+        yield "These bindings allow it for other users; add the user to one of them, or to its group:"
         yield from (f"  {grant}" for grant in explanation.joinable)
     if explanation.bindable:
         yield "These roles allow it; bind the narrowest that fits:"

@@ -66,6 +66,11 @@ class HostImages:
                 return Image(id=HOST_ID, tags=[str(reference)], config=config)
         return None
 
+    def missing_program(self, reference: Reference) -> str:
+        """The program that this machine lacks to stand for an image of the table; empty if the table has no line."""
+        rows = (*self._user_rows(), *DEFAULT_TABLE)
+        return next((row.program for row in rows if row.repository == reference.name and not reference.digest), "")
+
     def programs(self) -> Path | None:
         """The directory of programs that this machine lacks. The first call makes it: run it in a thread."""
         if self._programs is None:

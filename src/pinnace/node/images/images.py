@@ -74,7 +74,9 @@ class Images:
             try:
                 return _image(await self._pull(reference, credentials, observer))
             except ImageFailure as error:
-                error.args = (f'failed to pull and unpack image "{reference}": {error}',)
+                program = self._host.missing_program(reference)
+                hint = f"; or install {program}: this machine then stands for the image" if program else ""
+                error.args = (f'failed to pull and unpack image "{reference}": {error}{hint}',)
                 raise
 
     async def remove(self, name: str) -> None:

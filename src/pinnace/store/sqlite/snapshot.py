@@ -15,7 +15,7 @@ from pinnace.store.store import StoreError
 def read_file(path: Path) -> StoreSnapshot:
     """Read all records at one moment, also while a server has the file open. Raise a StoreError."""
     if not path.exists():
-        raise StoreError(f"{path} does not exist; name the data directory of a cluster")
+        raise StoreError(f"{path} does not exist; name the data directory of a cluster with --data-dir")
     try:
         if beside(path, "-shm").exists():  # A server has it open, or was killed.
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
