@@ -276,6 +276,11 @@ async def _listen(
         await server.start(settings.host, settings.port, context, plane.api, shares_port=settings.shares_port)
     except OSError as error:
         raise CannotListen(settings.host, settings.port, error) from error
+    plane.metrics.gauge(
+        "pinnace_slow_clients_closed_total",
+        "Connections that were closed because the client read nothing for 30 s.",
+        lambda: [((), float(server.cut_off))],
+    )
     return server
 
 

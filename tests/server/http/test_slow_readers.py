@@ -78,6 +78,7 @@ async def test_a_client_that_reads_nothing_is_cut_off() -> None:
     assert not transport.is_cut
     connection.check(now + LIMITS.stall_time)
     assert transport.is_cut
+    assert connection._context.cut_off == 1
 
 
 async def test_a_slow_reader_is_waited_for_and_cut_off_when_it_stops() -> None:

@@ -119,6 +119,8 @@ async def test_a_watcher_that_does_not_read_is_cut_off_and_delays_no_other(
         await alone.made(CONFIG_MAPS, config_map(f"c{number}", data={"a": "x" * 1000}))
         assert short(await quick.next()) == ("ADDED", f"c{number}")
     assert slow.stream.closed
+    assert list(alone.plane.fanout.terminated.values()) == [1]
+    assert 'apiserver_terminated_watchers_total{group="",resource="configmaps"} 1\n' in alone.plane.metrics.text()
     received = await slow.rest()
     assert 0 < len(received) < 30, "it gets what was buffered, then the end"
     assert [short(event)[1] for event in received] == [f"c{number}" for number in range(len(received))]

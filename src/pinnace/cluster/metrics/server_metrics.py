@@ -58,6 +58,11 @@ def add_server_metrics(
     _add_storage(metrics, fanout, foundation.store)
     metrics.gauge("apiserver_registered_watchers", "Open watches.", lambda: [((), float(len(fanout.watchers())))])
     metrics.gauge(
+        "apiserver_terminated_watchers_total",
+        "Watches that were ended because their client read too slowly, by group and resource.",
+        lambda: [(_group_and_resource(prefix), float(count)) for prefix, count in fanout.terminated.items()],
+    )
+    metrics.gauge(
         "apiserver_longrunning_requests",
         "Open watches, by resource and scope.",
         lambda: _read_watches(fanout, registry),

@@ -159,7 +159,8 @@ class RegistryClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             name = self._reference.registry
             raise RegistryUnavailable(
-                f"the registry {name} does not answer: {error or type(error).__name__}"
+                f"the registry {name} does not answer: {error or type(error).__name__}; "
+                "without it, load the image with `pinnace image load FILE`"
             ) from error
 
     @contextlib.asynccontextmanager

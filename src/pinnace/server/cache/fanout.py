@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
@@ -182,6 +183,8 @@ class Fanout:
         self.revision = 0
         self._loaded = 0
         self.is_loaded = False
+        self.terminated: Counter[str] = Counter()
+        """Watches that were ended because their client read too slowly, by prefix."""
 
     def on_progress(self, callback: Callable[[int], None]) -> None:
         """Call back with the newest revision after every commit."""

@@ -60,6 +60,8 @@ class ServerContext:
     slices: SliceQueue = field(default_factory=SliceQueue.of_loop)
     is_draining: bool = False  # Each answer closes its connection.
     stopping: bool = False
+    cut_off: int = 0
+    """Connections that were closed because the client read nothing for `Limits.stall_time`."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine that removes itself from `tasks` at its end; the server waits for it when it stops."""
@@ -419,6 +421,7 @@ class Connection(asyncio.Protocol):
             if self._discarding and not self._closing and not self._output.is_paused:
                 self._close_idle()
             elif self._closing or self._left == (left := self._output.left):
+                self._context.cut_off += 1
                 self.abort()
             else:  # Slow, but it reads.
                 self._left = left

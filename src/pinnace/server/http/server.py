@@ -81,6 +81,11 @@ class HttpServer:
         """The number of open connections."""
         return len(self._context.connections) if self._context is not None else 0
 
+    @property
+    def cut_off(self) -> int:
+        """How many connections were closed because their client read nothing for `Limits.stall_time`."""
+        return self._context.cut_off if self._context is not None else 0
+
     async def start(
         self, host: str, port: int, tls: Context | None, handler: RequestHandler, *, shares_port: bool = False
     ) -> None:

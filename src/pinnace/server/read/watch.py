@@ -292,14 +292,19 @@ class Watch:
     def _deliver_object(self, write: Callable[[ObjectEvent], None], event: ObjectEvent) -> None:
         write(event)
         if self._stream.buffered > self._allowed:
-            self._stream.finish()
-            self._end()
+            self._terminate()
 
     def _deliver(self, chunk: bytes) -> None:
         self._stream.write(chunk)
         if self._stream.buffered > self._allowed:
-            self._stream.finish()
-            self._end()
+            self._terminate()
+
+    def _terminate(self) -> None:
+        """End the watch of a client that reads too slowly."""
+        if not self._stream.closed:
+            self._fanout.terminated[self._cache.prefix] += 1
+        self._stream.finish()
+        self._end()
 
     def _schedule_bookmark(self) -> None:
         loop = asyncio.get_running_loop()
