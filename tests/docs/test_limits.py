@@ -13,10 +13,10 @@ from pinnace.model.metadata import MOST_ANNOTATION_BYTES
 from pinnace.model.patches.json_and_merge import MOST_COPIED_BYTES, MOST_OPERATIONS
 from pinnace.model.work_slices import SLICE_SECONDS
 from pinnace.schema.golang.decode import MAX_UNKNOWN
+from pinnace.schema.golang.json_errors import MAX_DEPTH
 from pinnace.schema.golang.patterns import MAX_LENGTH
 from pinnace.server.http.limits import Limits
 from pinnace.server.read.watch import MAX_BUFFERED
-from pinnace.server.request.json_errors import MAX_DEPTH
 from pinnace.server.request.yaml_body import MAX_ALIASED
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()

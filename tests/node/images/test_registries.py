@@ -251,7 +251,7 @@ async def test_a_registry_that_does_not_listen_is_unavailable(images: Images) ->
     async with _serving(_answer) as address:
         pass
     with pytest.raises(
-        RegistryUnavailable, match="does not answer: .*; without it, load the image with `pinnace image load FILE`"
+        RegistryUnavailable, match=r"does not answer: .*; without it, load the image with `pinnace image load FILE`"
     ):
         await images.pull(f"{address}/web:v1")
 
@@ -265,7 +265,7 @@ async def test_a_registry_that_hangs_is_unavailable(images: Images, monkeypatch:
         return web.Response()
 
     async with _serving(hang) as address:
-        with pytest.raises(RegistryUnavailable, match="does not answer"):
+        with pytest.raises(RegistryUnavailable, match=r"does not answer"):
             await images.pull(f"{address}/web:v1")
         hanging.set()
 
