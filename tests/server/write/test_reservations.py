@@ -154,3 +154,66 @@ async def test_addresses_allocated_before_a_restart_stay_allocated() -> None:
         await first.made(SERVICES, service(clusterIP="10.96.7.7"))
         async with control_plane(store) as second:
             assert (await second.post(SERVICES, service("other", clusterIP="10.96.7.7"))).status == 422
+
+
+OUTSIDE = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+LOCAL: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+REFUSED_PORTS: dict[str, tuple[dict[str, Any], str]] = {
+    "health check outside of the range": (
+        {**LOCAL, "healthCheckNodePort": 1234},
+        f"Internal error occurred: failed to allocate requested HealthCheck NodePort 1234: {OUTSIDE}",
+    ),
+    "health check on the port of another service": (
+        {**LOCAL, "healthCheckNodePort": 30555},
+        "Internal error occurred: failed to allocate requested HealthCheck NodePort 30555:"
+        " provided port is already allocated",
+    ),
+    "health check on its own node port": (
+        {**LOCAL, "healthCheckNodePort": 30334, "ports": [{"port": 80, "nodePort": 30334}]},
+        "Internal error occurred: failed to allocate requested HealthCheck NodePort 30334:"
+        " provided port is already allocated",
+    ),
+    "two ports with one node port": (
+        {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30777, "name": "a"}, {"port": 81, "nodePort": 30777}]},
+        'Service "s" is invalid: spec.ports[1].nodePort: Invalid value: 30777: provided port is already allocated',
+    ),
+    "a node port without allocation": (
+        {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False, "ports": [{"port": 80, "nodePort": 30555}]},
+        'Service "s" is invalid: spec.ports[0].nodePort: Invalid value: 30555: provided port is already allocated',
+    ),
+    "the address of the network": (
+        {"clusterIP": "10.96.0.0"},
+        'Service "s" is invalid: spec.clusterIPs: Invalid value: ["10.96.0.0"]: failed to allocate IP 10.96.0.0:'
+        " the provided network does not match the current range",
+    ),
+    "the broadcast address": (
+        {"clusterIP": "10.96.255.255"},
+        'Service "s" is invalid: spec.clusterIPs: Invalid value: ["10.96.255.255"]: failed to allocate IP'
+        " 10.96.255.255: the provided network does not match the current range",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), REFUSED_PORTS.values(), ids=REFUSED_PORTS)
+async def test_a_value_that_no_service_may_have_is_refused_as_kubernetes_does(
+    api: InProcess, spec: dict[str, Any], message: str
+) -> None:
+    held = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30555}]}
+    await api.made(SERVICES, service("held", **held))
+    reply = await api.post(SERVICES, service("s", **spec))
+    assert reply.json["message"] == message
+    assert (await api.post(SERVICES, service("other", **held))).status == 422, "the refusal freed nothing"
+
+
+async def test_ports_with_one_number_share_the_node_port_that_one_of_them_names(api: InProcess) -> None:
+    pair = [{"port": 53, "name": "tcp"}, {"port": 53, "name": "udp", "protocol": "UDP", "nodePort": 30053}]
+    assert ports(await api.made(SERVICES, service("s", type="NodePort", ports=pair))) == [30053, 30053]
+
+
+async def test_a_load_balancer_that_no_longer_allocates_node_ports_loses_those_it_does_not_name(api: InProcess) -> None:
+    held = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30555}]}
+    await api.made(SERVICES, service("s", **held))
+    changed = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False, "ports": [{"port": 80}]}
+    reply = await api.patch(f"{SERVICES}/s", {"spec": changed})
+    assert "nodePort" not in reply.json["spec"]["ports"][0]
+    await api.made(SERVICES, service("other", **held))

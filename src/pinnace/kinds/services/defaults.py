@@ -73,7 +73,7 @@ def _keep_allocated(spec: Object, before: Object) -> None:
             spec["clusterIP"] = before["clusterIP"]
         if not spec.get("clusterIPs") and before.get("clusterIPs"):
             spec["clusterIPs"] = list(before["clusterIPs"])
-    if needs_node_ports(before) and needs_node_ports(spec):
+    if _has_allocated_ports(before) and _has_allocated_ports(spec):
         given = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports") or ()}
         taken = _node_ports(before) & _node_ports(spec)
         for port in spec.get("ports") or ():
@@ -82,6 +82,12 @@ def _keep_allocated(spec: Object, before: Object) -> None:
                 port["nodePort"] = kept
     if needs_health_check(before) and needs_health_check(spec) and before.get("healthCheckNodePort"):
         spec.setdefault("healthCheckNodePort", before["healthCheckNodePort"])
+
+
+def _has_allocated_ports(spec: Object) -> bool:
+    return needs_node_ports(spec) and (
+        spec["type"] == "NodePort" or spec.get("allocateLoadBalancerNodePorts") is not False
+    )
 
 
 def _link_addresses(spec: Object, old: Object | None) -> None:

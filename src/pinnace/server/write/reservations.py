@@ -5,16 +5,25 @@ from __future__ import annotations
 import ipaddress
 import random
 from collections.abc import Collection, Sequence
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Protocol
 
 from pinnace.kinds.services.addresses import find_address_errors
-from pinnace.kinds.services.types import NONE, family_of, has_addresses, keeps_preferred_families, spec_of
+from pinnace.kinds.services.types import (
+    NONE,
+    family_of,
+    has_addresses,
+    keeps_preferred_families,
+    needs_health_check,
+    needs_node_ports,
+    spec_of,
+)
 from pinnace.model import errors, field_errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
 NODE_PORTS = range(30000, 32768)
+Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
@@ -128,14 +137,14 @@ class ServiceReservations:
         if resource.plural != "services" or resource.group:
             return self._nothing
         reservation = ServiceReservation(self._addresses, self._ports)
-        spec = new.setdefault("spec", {})
+        new.setdefault("spec", {})
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()
         try:
             if self._needs_addresses(new, old):
                 self._take_addresses(new, held_addresses, reservation.taken_addresses)
-            self._take_ports(new, held_ports, reservation.taken_ports)
-            self._take_health_check_port(spec, held_ports, reservation.taken_ports)
+            self._take_ports(new, old, reservation.taken_ports)
+            self._take_health_check_port(new, old, reservation.taken_ports)
         except errors.ApiError:
             reservation.give_back()
             raise
@@ -202,11 +211,11 @@ class ServiceReservations:
     def _free_address(self, service: Object, family: str) -> str:
         for network in self._ranges(family):
             size = network.num_addresses
-            for _ in range(200):
-                candidate = str(network[random.randrange(min(256, size // 16), max(1, size - 1))])
+            for _ in range(200 if size > 2 else 0):
+                candidate = str(network[random.randrange(max(1, min(256, size // 16)), size - 1)])
                 if not self._is_taken(candidate):
                     return candidate
-            for candidate in map(str, network.hosts()):
+            for candidate in map(str, network.hosts() if size > 2 else ()):
                 if not self._is_taken(candidate):
                     return candidate
         name = service["metadata"].get("name", "")
@@ -218,7 +227,7 @@ class ServiceReservations:
             address = ipaddress.ip_address(wanted)
         except ValueError:  # With leading zeros, as in stored services of old clusters.
             return
-        if not any(address in network for network in self._ranges(family)):
+        if not any(_is_usable(address, network) for network in self._ranges(family)):
             why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
         elif self._is_taken(str(address)):
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"
@@ -226,33 +235,50 @@ class ServiceReservations:
             err = field_errors.invalid("spec.clusterIPs", list(addresses), why)
             raise errors.Invalid([err], group="", kind="Service", name=service["metadata"].get("name", ""))
 
-    def _take_ports(self, service: Object, held: set[int], taken: list[int]) -> None:
-        spec = service["spec"]
-        if spec.get("type", "ClusterIP") not in ("NodePort", "LoadBalancer"):
+    def _take_ports(self, service: Object, old: Object | None, taken: list[int]) -> None:
+        if not needs_node_ports(service["spec"]):
             return
-        if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
-            return
-        by_number: dict[int, int] = {}
-        for index, port in enumerate(spec.get("ports") or []):
-            wanted = port.get("nodePort", 0)
-            if not wanted:
-                wanted = by_number.get(port.get("port", 0)) or self._free_port()
-                port["nodePort"] = wanted
-            elif wanted not in held and wanted not in by_number.values():
-                self._refuse_port(service, index, wanted)
-            by_number[port.get("port", 0)] = wanted
-            if wanted not in held and wanted not in taken:
-                self._ports.add(wanted)
-                taken.append(wanted)
+        if old is None:
+            self._take_ports_of_new(service, taken)
+        else:
+            self._take_ports_of_changed(service, set(_node_ports_of(old)), taken)
 
-    def _take_health_check_port(self, spec: Object, held: set[int], taken: list[int]) -> None:
-        """Whether a service needs a health-check node port: its load balancer probes nodes for local endpoints."""
-        if spec.get("type") != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local":
+    def _take_ports_of_new(self, service: Object, taken: list[int]) -> None:
+        """Take the node ports of a new service. Ports with one number, such as TCP and UDP 53, share a node port."""
+        allocates, by_number = _allocates_node_ports(service["spec"]), dict[int, int]()
+        ports = service["spec"].get("ports") or []
+        for index, port in enumerate(ports):
+            number, wanted = port.get("port", 0), port.get("nodePort", 0)
+            if not wanted and not allocates:
+                continue
+            shared = by_number.get(number, 0)
+            if not shared:
+                same = (other.get("nodePort", 0) for other in ports if other.get("port", 0) == number)
+                wanted = next(filter(None, same), 0) or self._free_port()
+                by_number[number] = wanted
+            elif wanted in (0, shared):
+                port["nodePort"] = shared
+                continue
+            self._require_port(service, index, wanted, taken)
+            port["nodePort"] = wanted
+
+    def _take_ports_of_changed(self, service: Object, held: set[int], taken: list[int]) -> None:
+        allocates = _allocates_node_ports(service["spec"])
+        for index, port in enumerate(service["spec"].get("ports") or []):
+            wanted = port.get("nodePort", 0)
+            if wanted in held or wanted in taken or not (wanted or allocates):
+                continue
+            port["nodePort"] = wanted or self._free_port()
+            self._require_port(service, index, port["nodePort"], taken)
+
+    def _take_health_check_port(self, service: Object, old: Object | None, taken: list[int]) -> None:
+        """Take the port at which a load balancer asks nodes for local endpoints. It never changes once taken."""
+        spec = service["spec"]
+        if not needs_health_check(spec) or needs_health_check(spec_of(old)):
             return
         wanted = spec.get("healthCheckNodePort") or self._free_port()
-        if wanted not in held and wanted not in taken:
-            self._ports.add(wanted)
-            taken.append(wanted)
+        if why := self._take_port(wanted, taken):
+            raise errors.InternalError(f"failed to allocate requested HealthCheck NodePort {wanted}: {why}")
         spec["healthCheckNodePort"] = wanted
 
     def _free_port(self) -> int:
@@ -262,15 +288,31 @@ class ServiceReservations:
             pass
         return candidate
 
-    def _refuse_port(self, service: Object, index: int, wanted: int) -> None:
-        why = ""
+    def _take_port(self, wanted: int, taken: list[int]) -> str:
+        """Take a port. Return the reason if it cannot be had."""
         if wanted not in NODE_PORTS:
-            why = "provided port is not in the valid range. The range of valid ports is 30000-32767"
-        elif self._is_port_taken(wanted):
-            why = "provided port is already allocated"
-        if why:
+            return "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        if self._is_port_taken(wanted):
+            return "provided port is already allocated"
+        self._ports.add(wanted)
+        taken.append(wanted)
+        return ""
+
+    def _require_port(self, service: Object, index: int, wanted: int, taken: list[int]) -> None:
+        if why := self._take_port(wanted, taken):
             err = field_errors.invalid(f"spec.ports[{index}].nodePort", wanted, why)
             raise errors.Invalid([err], group="", kind="Service", name=service["metadata"].get("name", ""))
+
+
+def _allocates_node_ports(spec: Object) -> bool:
+    return spec["type"] == "NodePort" or spec.get("allocateLoadBalancerNodePorts") is not False
+
+
+def _is_usable(address: Address, network: Network) -> bool:
+    """Whether services may have an address: neither that of the network nor the IPv4 broadcast address."""
+    if address not in network or address == network.network_address:
+        return False
+    return network.version == 6 or address != network.broadcast_address
 
 
 def _changes_address(spec: Object, old: Object | None) -> bool:
@@ -299,5 +341,8 @@ def _canonical(address: str) -> str:
 
 def _ports_of(service: Object) -> list[int]:
     spec: dict[str, Any] = service.get("spec") or {}
-    ports = [port.get("nodePort") for port in spec.get("ports") or []]
-    return [port for port in (*ports, spec.get("healthCheckNodePort")) if port]
+    return [port for port in (*_node_ports_of(service), spec.get("healthCheckNodePort")) if port]
+
+
+def _node_ports_of(service: Object) -> list[int]:
+    return [port["nodePort"] for port in spec_of(service).get("ports") or [] if port.get("nodePort")]
