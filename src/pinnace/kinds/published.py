@@ -24,6 +24,10 @@ _SAID: dict[str, Object] = {
     "io.k8s.api.core.v1.SecretKeySelector": {"name": ""},
     "io.k8s.api.core.v1.SecretProjection": {"name": ""},
     "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList": {"groupVersion": ""},
+    "io.k8s.apimachinery.pkg.version.Info": dict.fromkeys(
+        ("buildDate", "compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "major", "minor", "platform"),
+        "",
+    ),
 }
 """Defaults that Kubernetes publishes, but that are neither in the schemas nor implied by Go."""
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}

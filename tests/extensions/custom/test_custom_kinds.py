@@ -342,6 +342,34 @@ async def test_discovery_and_openapi_follow_a_definition(cluster: Cluster) -> No
     assert "com.example.v1.Boat" not in (await cluster.get("/openapi/v2")).json["definitions"]
 
 
+async def test_the_document_of_a_custom_kind_is_as_in_kubernetes(cluster: Cluster) -> None:
+    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
+    schema = shape(size=NUMBER, port={"x-kubernetes-int-or-string": True}, name={**TEXT, "default": "x"})
+    await cluster.define(boats(version(schema=schema, subresources={"status": {}, "scale": scale})))
+    document = (await cluster.get("/openapi/v3/apis/example.com/v1")).json
+    assert (document["info"], list(document["components"])) == (
+        {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
+        ["schemas"],
+    )
+    item = "/apis/example.com/v1/namespaces/{namespace}/boats/{name}"
+    assert sorted(document["paths"]) == [
+        "/apis/example.com/v1/boats", item.removesuffix("/{name}"), item, f"{item}/scale", f"{item}/status",
+    ]  # fmt: skip
+    boat_kind = {"group": "example.com", "version": "v1", "kind": "Boat"}
+    assert document["paths"][f"{item}/scale"]["get"]["x-kubernetes-group-version-kind"] == boat_kind
+    single, collection = document["paths"][item], document["paths"][item.removesuffix("/{name}")]
+    assert [one["name"] for one in single["get"]["parameters"]] == ["resourceVersion"]
+    assert sorted(single["patch"]["responses"]) == ["200", "401"]
+    assert sorted(single["put"]["requestBody"]["content"]) == ["application/json", "application/yaml"]
+    assert sorted(collection["get"]["responses"]["200"]["content"]) == ["application/json", "application/yaml"]
+    assert "requestBody" not in collection["delete"]
+    spec = document["components"]["schemas"]["com.example.v1.Boat"]["properties"]["spec"]["properties"]
+    assert spec["port"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    older = (await cluster.get("/openapi/v2")).json["definitions"]["com.example.v1.Boat"]
+    assert (spec["name"]["default"], older["properties"]["spec"]["properties"]["name"]) == ("x", TEXT)
+    assert "apis/example.com" not in (await cluster.get("/openapi/v3")).json["paths"]
+
+
 async def test_a_version_that_is_no_longer_served_is_gone(cluster: Cluster) -> None:
     await cluster.define(boats(version("v1beta1"), version("v1")))
     assert (await cluster.get("/apis/example.com/v1beta1/boats")).status == 200

@@ -20,6 +20,7 @@ from pinnace.server.discovery.openapi import OpenApi
 DEFINITIONS = Definitions.load("1.36")
 BOAT = Kind("boats.example.com", "v1", "Boat")
 CHANGE = ("get", "patch", "update")
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 
 def _boats(**spec: Any) -> Resource:
@@ -88,7 +89,7 @@ def test_go_reads_every_document_without_loss(openapi: OpenApi) -> None:
     for path in _read(openapi.index())["paths"]:
         document = _read(openapi.v3(path))
         assert (path, _empty_lists(document)) == (path, [])
-        defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+        defined = {f"#/components/schemas/{name}" for name in document["components"].get("schemas", ())}
         assert (path, _references(document) - defined) == (path, set())
     assert _empty_lists(_read(openapi.v2())) == []
 
@@ -154,13 +155,81 @@ def test_streams_have_their_query_parameters(openapi: OpenApi) -> None:
     paths = _read(openapi.v3("api/v1"))["paths"]
     pod = "/api/v1/namespaces/{namespace}/pods/{name}"
     for subresource, names in {
-        "exec": ["name", "namespace", "command", "container", "stderr", "stdin", "stdout", "tty"],
+        "exec": ["command", "container", "name", "namespace", "stderr", "stdin", "stdout", "tty"],
         "portforward": ["name", "namespace", "ports"],
         "proxy": ["name", "namespace", "path"],
+        "proxy/{path}": ["name", "namespace", "path", "path"],
+        "binding": ["dryRun", "fieldManager", "fieldValidation", "name", "namespace", "pretty"],
     }.items():
         assert [parameter["name"] for parameter in paths[f"{pod}/{subresource}"]["parameters"]] == names
     assert "tailLines" in [parameter["name"] for parameter in paths[f"{pod}/log"]["parameters"]]
     assert paths[f"{pod}/binding"]["post"]["responses"].keys() == {"200", "201", "202", "401"}
+    assert paths[f"{pod}/log"]["get"]["responses"]["200"]["content"]["text/plain"] == {"schema": {"type": "string"}}
+    assert paths[f"{pod}/exec"]["get"]["responses"]["200"]["content"] == {"*/*": {"schema": {"type": "string"}}}
+    proxies = {"get", "put", "post", "delete", "patch", "head", "options", "parameters"}
+    assert paths[f"{pod}/proxy"].keys() == paths[f"{pod}/proxy/{{path}}"].keys() == proxies
+
+
+def test_pages_that_are_no_resources_have_documents_too(registry: Registry, openapi: OpenApi) -> None:
+    pages = [".well-known/openid-configuration", "api", "apis", "apis/apps", "openid/v1/jwks", "version"]
+    whole = _read(openapi.v2())["paths"]
+    operations = []
+    for path in pages:
+        (item,) = _read(openapi.v3(path))["paths"].values()
+        assert whole[f"/{path}/"]["get"]["operationId"] == item["get"]["operationId"]
+        operations.append(item["get"]["operationId"])
+    assert operations == [
+        "getServiceAccountIssuerOpenIDConfiguration",
+        "getCoreAPIVersions",
+        "getAPIVersions",
+        "getAppsAPIGroup",
+        "getServiceAccountIssuerOpenIDKeyset",
+        "getCodeVersion",
+    ]
+    assert list(_read(openapi.v3("version"))["components"]["schemas"]) == ["io.k8s.apimachinery.pkg.version.Info"]
+
+
+def test_the_deprecated_watch_paths_are_described(openapi: OpenApi) -> None:
+    paths = _read(openapi.v3("api/v1"))["paths"]
+    found = {path: item["get"]["operationId"] for path, item in paths.items() if "/watch/" in path}
+    assert found["/api/v1/watch/pods"] == "watchCoreV1PodListForAllNamespaces"
+    assert found["/api/v1/watch/namespaces/{namespace}/pods"] == "watchCoreV1NamespacedPodList"
+    assert found["/api/v1/watch/namespaces/{namespace}/pods/{name}"] == "watchCoreV1NamespacedPod"
+    assert found["/api/v1/watch/nodes"] == "watchCoreV1NodeList"
+    assert "/api/v1/watch/componentstatuses" not in found
+
+
+def test_a_document_has_only_schemas_that_it_refers_to(openapi: OpenApi) -> None:
+    reviews = _read(openapi.v3("apis/authentication.k8s.io/v1"))["components"]["schemas"]
+    assert "io.k8s.apimachinery.pkg.apis.meta.v1.Status" not in reviews
+    options = _read(openapi.v3("apis/apps/v1"))["components"]["schemas"][f"{META}DeleteOptions"]
+    kinds = [(kind["group"], kind["version"]) for kind in options["x-kubernetes-group-version-kind"]]
+    assert kinds == [("", "v1"), ("apps", "v1")]
+
+
+@pytest.mark.parametrize(
+    ("minor", "unsafe", "shards"), [("1.31", False, False), ("1.35", True, False), ("1.36", True, True)]
+)
+def test_parameters_are_those_of_the_minor_version(minor: str, unsafe: bool, shards: bool) -> None:
+    definitions = Definitions.load(minor)
+    document = _read(OpenApi(Registry(resources(definitions)), definitions).v3("apis/apps/v1"))
+    delete = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments"]["delete"]
+    names = [parameter["name"] for parameter in delete["parameters"]]
+    assert ("ignoreStoreReadErrorWithClusterBreakingPotential" in names, "shardSelector" in names) == (unsafe, shards)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/api/v1/namespaces/{namespace}/pods/{name}", "io.k8s.api.core.v1.Pod"),
+        ("/api/v1/namespaces/{namespace}/configmaps/{name}", f"{META}Status"),
+        ("/api/v1/namespaces/{name}", f"{META}Status"),
+    ],
+    ids=["an object", "a status", "a namespace"],
+)
+def test_a_deletion_says_what_it_shows(openapi: OpenApi, path: str, shown: str) -> None:
+    answer = _read(openapi.v3("api/v1"))["paths"][path]["delete"]["responses"]["200"]
+    assert answer["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{shown}"}
 
 
 def test_schemas_keep_what_merging_needs(openapi: OpenApi) -> None:

@@ -119,3 +119,19 @@ async def test_the_root_says_where_the_server_is() -> None:
         told = (await InProcess(cluster.plane).get("/api")).json["serverAddressByClientCIDRs"]
         where = cluster.url.removeprefix("https://")
     assert told == [{"clientCIDR": "0.0.0.0/0", "serverAddress": where}]
+
+
+@pytest.mark.parametrize("path", ["/healthz/", "/livez/", "/readyz/", "/readyz/nothing"])
+async def test_a_check_without_a_name_or_with_an_unknown_one_is_not_found(api: InProcess, path: str) -> None:
+    reply = await api.get(path)
+    assert (reply.status, reply.body) == (404, b"404 page not found\n")
+
+
+@pytest.mark.parametrize("path", ["/openapi/v3/", "/openapi/v3/nothing", "/openapi/v3/apis/apps/v9"])
+async def test_a_document_that_does_not_exist_is_an_empty_404(api: InProcess, path: str) -> None:
+    reply = await api.get(path)
+    assert (reply.status, reply.body, reply.header("content-type")) == (404, b"", [])
+
+
+async def test_the_index_page_is_the_root(api: InProcess) -> None:
+    assert (await api.get("/index.html")).json == (await api.get("/")).json

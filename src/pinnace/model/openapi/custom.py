@@ -41,7 +41,7 @@ def published(
     if schema is None or (is_v2 and (schema.get(_OPEN) or keeps_unknown)):
         # If any field is named, kubectl reports all others as unknown.
         return {"type": "object", **own_kind}
-    raw = _for_kubectl(schema) if is_v2 else dict(schema)
+    raw = _for_kubectl(schema) if is_v2 else _with_alternatives(schema)
     raw["properties"] = {
         **{name: below for name, below in (raw.get("properties") or {}).items()},
         **envelope.type_fields,
@@ -72,7 +72,7 @@ def publish_list(resource: Resource, item: str, envelope: Envelope) -> Object:
 
 def _for_kubectl(schema: Raw) -> Object:
     """Remove keywords that Swagger 2 lacks, or that kubectl misunderstands."""
-    raw = {word: value for word, value in schema.items() if word not in _JUNCTORS}
+    raw = {word: value for word, value in schema.items() if word not in (*_JUNCTORS, "default")}
     fields = raw.get("properties") or {}
     if any(below.get("nullable") for below in fields.values()) and "required" in raw:
         raw["required"] = [name for name in raw["required"] if not (fields.get(name) or {}).get("nullable")]
@@ -95,6 +95,19 @@ def _for_kubectl(schema: Raw) -> Object:
         raw["items"] = _for_kubectl(raw["items"])
     if raw.get("properties"):
         raw["properties"] = {name: _for_kubectl(below) for name, below in raw["properties"].items()}
+    return raw
+
+
+def _with_alternatives(schema: Raw) -> Object:
+    """Write out the types that a value may have with x-kubernetes-int-or-string."""
+    raw = dict(schema)
+    if raw.get("x-kubernetes-int-or-string") and "anyOf" not in raw:
+        raw["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    for word in ("items", "additionalProperties"):
+        if isinstance(raw.get(word), Mapping):
+            raw[word] = _with_alternatives(raw[word])
+    if raw.get("properties"):
+        raw["properties"] = {name: _with_alternatives(below) for name, below in raw["properties"].items()}
     return raw
 
 

@@ -7,15 +7,12 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pinnace.model.objects import Kind
-from pinnace.model.openapi.paths import META
 
 REFERENCE = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
 OPENNESS = b',"x-kubernetes-preserve-unknown-fields":true'
 """Missing in the definitions of Kubernetes' own kinds."""
 
-IN_EVERY_DOCUMENT = tuple(
-    f"{META}{name}" for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent")
-)
+_OF_PATHS = re.compile(rb'"\$ref":"#/(?:components/schemas|definitions)/([^"]+)"')
 
 
 class DefinitionBodies(Protocol):
@@ -31,6 +28,11 @@ def schema_name(kind: Kind) -> str:
     if "." not in kind.group:
         return f"io.k8s.api.{kind.group or 'core'}.{kind.version}.{kind.name}"
     return ".".join((*reversed(kind.group.split(".")), kind.version, kind.name))
+
+
+def names_in(paths: bytes) -> list[str]:
+    """Return the names of the schemas to which the paths of a document refer."""
+    return sorted({name.decode() for name in _OF_PATHS.findall(paths)})
 
 
 def with_references(found: dict[str, bytes], others: Iterable[str], definitions: DefinitionBodies) -> dict[str, bytes]:

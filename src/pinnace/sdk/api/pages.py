@@ -12,8 +12,9 @@ import orjson
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi.custom import Envelope, publish_list, published
-from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
-from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
+from pinnace.model.openapi.dialects import Dialect, OpenApiV2, OpenApiV3
+from pinnace.model.openapi.paths import Paths
+from pinnace.model.openapi.schemas import OPENNESS, names_in, schema_name, with_references
 from pinnace.model.resources import Resource
 from pinnace.model.version_order import version_rank
 from pinnace.sdk.api.computed import ComputedApi
@@ -113,27 +114,26 @@ class Pages:
         return {place: self._write_v3(*place) for place in self._versions}
 
     def _write_v3(self, group: str, version: str) -> bytes:
-        kinds = self._versions[group, version]
-        resources = [kind.resource for kind in kinds]
-        head = {
-            "openapi": "3.0.0",
-            "info": {"title": self._title, "version": version},
-            "paths": Paths(OpenApiV3(), group, version, self._names(resources), is_typed=lambda kind: "").of(resources),
-        }
-        schemas = _join(self._schemas(kinds, is_v2=False), _in_v3)
-        return b'%b,"components":{"schemas":{%b}}}' % (orjson.dumps(head)[:-1], schemas)
+        paths = self._paths(OpenApiV3(), group, version)
+        information = {"title": self._title, "version": version}
+        head = orjson.dumps({"openapi": "3.0.0", "info": information, "paths": paths})
+        schemas = _join(self._schemas(self._versions[group, version], head, is_v2=False), _in_v3)
+        return b'%b,"components":{"schemas":{%b}}}' % (head[:-1], schemas)
 
     @cached_property
     def _v2(self) -> bytes:
         paths: Object = {}
-        for (group, version), kinds in self._versions.items():
-            resources = [kind.resource for kind in kinds]
-            written = Paths(OpenApiV2(), group, version, self._names(resources), is_typed=lambda kind: "")
-            paths |= written.of(resources)
+        for group, version in self._versions:
+            paths |= self._paths(OpenApiV2(), group, version)
         every = [kind for kinds in self._versions.values() for kind in kinds]
-        head = {"swagger": "2.0", "info": {"title": self._title, "version": "unversioned"}, "paths": paths}
-        schemas = _join(self._schemas(every, is_v2=True), _in_v2)
-        return b'%b,"definitions":{%b}}' % (orjson.dumps(head)[:-1], schemas)
+        information = {"title": self._title, "version": "unversioned"}
+        head = orjson.dumps({"swagger": "2.0", "info": information, "paths": paths})
+        schemas = _join(self._schemas(every, head, is_v2=True), _in_v2)
+        return b'%b,"definitions":{%b}}' % (head[:-1], schemas)
+
+    def _paths(self, dialect: Dialect, group: str, version: str) -> Object:
+        resources = [kind.resource for kind in self._versions[group, version]]
+        return Paths(dialect, (group, version), self._names(resources), is_typed=lambda kind: "").of(resources)
 
     def _names(self, resources: Iterable[Resource]) -> Callable[[Kind], str]:
         own: dict[Kind, str] = {}
@@ -142,8 +142,8 @@ class Pages:
             own |= {resource.kind: schema_name(resource.kind), listed: schema_name(listed)}
         return lambda kind: own.get(kind) or self._definitions.name_of_kind(kind) or ""
 
-    def _schemas(self, kinds: Iterable[ApiKind], *, is_v2: bool) -> dict[str, bytes]:
-        """Return the schemas of these kinds and all schemas that they refer to."""
+    def _schemas(self, kinds: Iterable[ApiKind], paths: bytes, *, is_v2: bool) -> dict[str, bytes]:
+        """Return the schemas of these kinds and all schemas that they or the paths refer to."""
         found: dict[str, bytes] = {}
         for kind in kinds:
             resource, name = kind.resource, schema_name(kind.kind)
@@ -151,7 +151,7 @@ class Pages:
             found[name] = orjson.dumps(shape)
             listed = schema_name(kind.kind._replace(name=resource.list_kind))
             found[listed] = orjson.dumps(publish_list(resource, name, self._envelope))
-        return with_references(found, IN_EVERY_DOCUMENT, self._definitions)
+        return with_references(found, names_in(paths), self._definitions)
 
     @cached_property
     def _envelope(self) -> Envelope:

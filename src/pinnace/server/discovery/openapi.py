@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -13,11 +13,14 @@ import orjson
 from pinnace.kinds import published as built_in
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi.custom import Envelope, publish_list, published
-from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
-from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, REFERENCE, schema_name, with_references
+from pinnace.model.openapi.dialects import Dialect, OpenApiV2, OpenApiV3
+from pinnace.model.openapi.parameters import query_of_minor
+from pinnace.model.openapi.paths import META, Paths
+from pinnace.model.openapi.schemas import OPENNESS, REFERENCE, names_in, schema_name, with_references
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.discovery.discovery import Groups, group_resources
 from pinnace.server.discovery.documents import ServedDocument
+from pinnace.server.discovery.openapi_pages import DescribedPage, described_pages
 from pinnace.server.discovery.openapi_protobuf import encode_document
 from pinnace.server.request.negotiation import clauses
 
@@ -27,10 +30,11 @@ PROTOBUF_V2 = (
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 )
 
-_EDITION = b"4"  # Part of every hash: raise it when documents change although the resources do not.
+_EDITION = b"5"  # Part of every hash: raise it when documents change although the resources do not.
 _FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
 _FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
 
+_KINDS = "x-kubernetes-group-version-kind"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _BARE_REFERENCE = re.compile(rb'\{"\$ref":"#/\$defs/([^"]+)"\}')
@@ -58,6 +62,7 @@ class OpenApi:
         self._minor = definitions.minor
         self._revision = -1
         self._groups: Groups = {}
+        self._pages: dict[str, DescribedPage] = {}
         self._hashes: dict[str, str] = {}
         self._written: dict[str, ServedDocument] = {}
 
@@ -68,7 +73,7 @@ class OpenApi:
         return ServedDocument(orjson.dumps({"paths": paths}), "text/plain; charset=utf-8")
 
     def v3(self, path: str, *, hash: str = "") -> ServedDocument | None:
-        """Return /openapi/v3/<path>: the document of `api/v1` or `apis/<group>/<version>`; None if it is not served.
+        """Return /openapi/v3/<path>: the document of `apis/<group>/<version>` or of a page; None if it is not served.
 
         A document that is requested with its hash may be cached forever. With another hash, `location` is set.
         """
@@ -103,13 +108,15 @@ class OpenApi:
             for group, versions in self._groups.items()
             for version, resources in versions.items()
         }
+        self._pages = described_pages(group for group, versions in self._groups.items() if _is_built_in(versions))
+        self._hashes |= {path: self._hash([], path) for path in self._pages}
         for name in list(self._written):
             path = name.partition(" ")[0]
             if path != "v2" and path not in self._hashes:
                 del self._written[name]
 
-    def _hash(self, resources: Iterable[Resource]) -> str:
-        digest = hashlib.sha512(_EDITION + self._minor.encode())
+    def _hash(self, resources: Iterable[Resource], page: str = "") -> str:
+        digest = hashlib.sha512(_EDITION + self._minor.encode() + page.encode())
         for resource in resources:
             described = (resource.kind, resource.plural, resource.namespaced, resource.verbs, resource.subresources)
             digest.update(repr(described).encode())
@@ -134,45 +141,49 @@ class OpenApi:
         return document
 
     def _write_v3(self, path: str) -> bytes:
-        group, version = _group_version(path)
-        resources = self._groups[group][version]
-        paths = Paths(OpenApiV3(), group, version, self._schemas.names(resources), is_typed=self._schemas.typed_name)
-        head = {
-            "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": self._minor},
-            "paths": paths.of(resources),
-        }
-        schemas = self._schemas.of(resources)
-        return b"".join(
-            (
-                orjson.dumps(head)[:-1],
-                b',"components":{"schemas":{',
-                _join(schemas, _in_v3),
-                b'},"securitySchemes":',
-                _SECURITY,
-                b"}}",
-            )
-        )
+        page = self._pages.get(path)
+        group, version = _group_version(path) if page is None else ("", "")
+        resources = self._groups[group][version] if page is None else []
+        is_custom = page is None and not _is_built_in({version: resources})
+        title = {"title": "Kubernetes", "version": self._minor}
+        if page is not None:
+            paths: Object = {f"/{path}/": page.path(OpenApiV3())}
+        else:
+            paths = self._paths(OpenApiV3(), group, version, self._schemas.names(resources))
+        if is_custom:
+            title = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
+        head = orjson.dumps({"openapi": "3.0.0", "info": title, "paths": paths})
+        schemas = self._schemas.of(resources, head)
+        if not is_custom:
+            _narrow(schemas, {("", "v1"), (group, version)})
+        parts = [b'"schemas":{' + _join(schemas, _in_v3) + b"}"] if schemas else []
+        parts += [b'"securitySchemes":' + _SECURITY] if not is_custom else []
+        return b'%b,"components":{%b}}' % (head[:-1], b",".join(parts))
 
     def _write_v2(self) -> bytes:
         every = [resource for versions in self._groups.values() for found in versions.values() for resource in found]
         names = self._schemas.names(every)
-        paths: Object = {}
+        paths: Object = {f"/{path}/": page.path(OpenApiV2()) for path, page in self._pages.items()}
         for group, versions in self._groups.items():
-            for version, resources in versions.items():
-                form = Paths(OpenApiV2(), group, version, names, is_typed=self._schemas.typed_name)
-                paths.update(form.of(resources))
-        head = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": self._minor}, "paths": paths}
+            for version in versions:
+                paths.update(self._paths(OpenApiV2(), group, version, names))
+        head = orjson.dumps({"swagger": "2.0", "info": {"title": "Kubernetes", "version": self._minor}, "paths": paths})
         return b"".join(
             (
-                orjson.dumps(head)[:-1],
+                head[:-1],
                 b',"definitions":{',
-                _join(self._schemas.of(every, is_v2=True), _in_v2),
+                _join(self._schemas.of(every, head, is_v2=True), _in_v2),
                 b'},"securityDefinitions":',
                 _SECURITY,
                 b',"security":[{"BearerToken":[]}]}',
             )
         )
+
+    def _paths(self, dialect: Dialect, group: str, version: str, names: Callable[[Kind], str]) -> Object:
+        query = query_of_minor(self._minor, self._schemas.definition(f"{META}DeleteOptions"))
+        is_typed = self._schemas.typed_name
+        paths = Paths(dialect, (group, version), names, is_typed=is_typed, query=query, has_watches=True)
+        return paths.of(self._groups[group][version])
 
     def _write_v2_protobuf(self) -> bytes:
         return encode_document(orjson.loads(self._write_v2()))
@@ -215,17 +226,17 @@ class Schemas:
     def raw(self, resource: Resource) -> bytes:
         return orjson.dumps(resource.schema.raw, default=dict)
 
-    def of(self, resources: Iterable[Resource], *, is_v2: bool = False) -> dict[str, bytes]:
-        """Return every schema that these resources refer to, directly or not, by name."""
+    def definition(self, name: str) -> Object:
+        found: Object = orjson.loads(self._definitions.raw_bytes(name))
+        return found
+
+    def of(self, resources: Iterable[Resource], paths: bytes, *, is_v2: bool = False) -> dict[str, bytes]:
+        """Return every schema that the paths of these resources refer to, directly or not, by name."""
         found: dict[str, bytes] = {}
-        wanted = [*IN_EVERY_DOCUMENT]
         for resource in resources:
-            kinds = [resource.kind, *(below.kind for below in resource.subresources)]
-            for kind in kinds:
-                wanted += filter(None, map(self.typed_name, (kind, kind._replace(name=f"{kind.name}List"))))
             if not self.is_built_in(resource.kind):
                 found |= self._custom(resource, is_v2=is_v2)
-        return with_references(found, wanted, self._definitions)
+        return with_references(found, names_in(paths), self._definitions)
 
     def _custom(self, resource: Resource, *, is_v2: bool) -> dict[str, bytes]:
         name = schema_name(resource.kind)
@@ -239,7 +250,21 @@ class Schemas:
 
     @cached_property
     def _envelope(self) -> Envelope:
-        return Envelope(lambda name: orjson.loads(self._definitions.raw_bytes(name)))
+        return Envelope(self.definition)
+
+
+def _is_built_in(versions: Mapping[str, Sequence[Resource]]) -> bool:
+    return any(resource.custom is None for resources in versions.values() for resource in resources)
+
+
+def _narrow(schemas: dict[str, bytes], versions: set[tuple[str, str]]) -> None:
+    """Keep of the kinds that DeleteOptions and WatchEvent have, one in each version, those of these versions."""
+    for name in (f"{META}DeleteOptions", f"{META}WatchEvent"):
+        if name in schemas:
+            definition = orjson.loads(schemas[name])
+            kinds = definition.get(_KINDS) or ()
+            definition[_KINDS] = [kind for kind in kinds if (kind["group"], kind["version"]) in versions]
+            schemas[name] = orjson.dumps(definition)
 
 
 def _join(schemas: dict[str, bytes], form: Callable[[str, bytes], bytes]) -> bytes:

@@ -21,7 +21,8 @@ from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAM
 from pinnace.server.request.pretty import indent_json, wants_pretty
 from pinnace.server.request.yaml_output import as_yaml
 
-_PLAIN = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"text/plain; charset=utf-8"))
+_EMPTY = ((b"Cache-Control", b"no-cache, private"),)
+_PLAIN = (*_EMPTY, (b"Content-Type", b"text/plain; charset=utf-8"))
 _TEXT = (*_PLAIN, (b"X-Content-Type-Options", b"nosniff"))
 _NO_VIEWS: frozenset[str] = frozenset()
 _JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
@@ -117,7 +118,7 @@ class NonResourcePages:
             return Response(200, _JWKS, orjson.dumps(self._issuer.jwks))
         if first == "openapi":
             return self._openapi_page(request, segments, accept)
-        if request.path == "/":
+        if request.path in ("/", "/index.html"):
             return Response(200, _JSON, self._paths(accept))
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
         return _respond(request, _negotiate_format(document, request)) if document is not None else None
@@ -144,7 +145,7 @@ class NonResourcePages:
                 if self._aggregated.revision:
                     return self._merge_later(request, accept)
                 return _respond_if_accepted(request, self._openapi.v2(accept))
-            case ["openapi", "v3"] | ["openapi", "v3", ""]:
+            case ["openapi", "v3"]:
                 document = self._openapi.index()
                 if self._aggregated.revision:
                     document = merge_index(document, self._aggregated)
@@ -152,6 +153,8 @@ class NonResourcePages:
                 return _respond_later(request, backend)
             case ["openapi", "v3", *rest]:
                 document = self._openapi.v3("/".join(rest), hash=request.parameter("hash") or "")
+                if document is None:
+                    return Response(404, _EMPTY, b"")
             case _:
                 return None
         return _respond(request, document) if document is not None else None
@@ -198,7 +201,7 @@ class NonResourcePages:
 
     def _health(self, request: Request, page: str, rest: list[str]) -> Awaitable[Answer] | None:
         checks = self._checks.checks(page)
-        if not rest or not rest[0]:
+        if not rest:
             return _run_all_checks(request, page, checks, self._results)
         check = checks.get("/".join(rest))
         return _run_check(check) if check is not None else None
