@@ -56,6 +56,11 @@ FINDINGS: dict[str, list[str]] = {
         "tests/scheduler/test_bad_input.py::test_a_request_beyond_64_bits_fits_nowhere_and_the_pod_says_so",
         "tests/scheduler/test_bad_input.py::test_pods_on_a_node_with_vast_requests_leave_no_room",
     ],
+    "5 thousands of scheduling terms hold the loop, and their labels stay in memory": [
+        "tests/scheduler/test_bad_input.py::"
+        "test_a_pod_with_more_terms_than_a_decision_has_time_for_is_refused_and_says_so",
+        "tests/scheduler/test_bad_input.py::test_labels_that_no_node_has_are_not_kept",
+    ],
     "5 seconds beyond the calendar end a reconcile or a request": [
         "tests/controllers/batch/test_cron_jobs.py::test_a_deadline_beyond_the_calendar_is_none",
         "tests/kinds/batch/test_cron_schedule.py::test_a_duration_that_go_cannot_hold_is_refused",

@@ -174,9 +174,18 @@ async def test_an_error_is_retried_logged_and_counted_and_stops_no_other_object(
         assert outcomes[-1][0] == "error"
 
 
-async def test_a_conflict_is_tried_again_without_a_word(client: Client, clock: ManualClock) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(errors.Conflict("changed", group="", plural="configmaps", name="a"), id="a conflict"),
+        pytest.param(errors.NotFound(group="", plural="configmaps", name="a"), id="deleted meanwhile"),
+    ],
+)
+async def test_a_lost_race_is_tried_again_without_a_word(
+    client: Client, clock: ManualClock, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     seen, manager = Seen(), Manager(client)
-    seen.error = errors.Conflict("changed", group="", plural="configmaps", name="a")
+    seen.error = error
     controller_of(seen, manager)
     async with manager.running():
         await client.create(config_map("a"))
@@ -186,6 +195,17 @@ async def test_a_conflict_is_tried_again_without_a_word(client: Client, clock: M
         await manager.settle()
         assert seen.keys == ["a", "a"]
         assert await client.list("v1/Event") == []
+    assert "failed at" not in caplog.text
+
+
+async def test_that_another_object_is_missing_is_reported(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    seen, manager = Seen(), Manager(client)
+    seen.error = errors.NotFound(group="", plural="services", name="a")
+    controller_of(seen, manager)
+    async with manager.running():
+        await client.create(config_map("a"))
+        await manager.settle()
+    assert "test failed at default/a" in caplog.text
 
 
 async def test_where_it_fails_is_reported_once_and_that_it_does_each_time(

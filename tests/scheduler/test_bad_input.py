@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from pinnace.scheduler.state.arrays import At, Codes, Integers, slots_of
 from pinnace.testing.cluster import Cluster
 
 CUSTOM = "custom"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 class Filter:
@@ -265,3 +267,56 @@ async def test_pods_on_a_node_with_vast_requests_leave_no_room(cluster: Cluster)
     await cluster.client.create(pod("good", cpu="1"))
     await cluster.settle()
     assert (await condition_of(cluster, "good"))[0] == "Unschedulable"
+
+
+def _affinity(count: int) -> Object:
+    terms = [
+        {"topologyKey": HOSTNAME, "namespaceSelector": {}, "labelSelector": {"matchLabels": {f"a{number}": "b"}}}
+        for number in range(count)
+    ]
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def _constraints(count: int) -> Object:
+    one = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    return {"topologySpreadConstraints": [one | {"topologyKey": f"a{number}"} for number in range(count)]}
+
+
+def _node_requirements(count: int) -> Object:
+    terms = [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": f"a{number}", "operator": "Exists"}]}}
+        for number in range(count)
+    ]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "most", "message"),
+    [
+        pytest.param(_affinity, 128, "pod has 129 pod affinity terms, this scheduler takes at most 128", id="affinity"),
+        pytest.param(_constraints, 128, "pod has 129 topology spread constraints", id="spread"),
+        pytest.param(_node_requirements, 1_000, "pod has 1001 requirements on nodes", id="nodes"),
+    ],
+)
+async def test_a_pod_with_more_terms_than_a_decision_has_time_for_is_refused_and_says_so(
+    cluster: Cluster, spec: Callable[[int], Object], most: int, message: str
+) -> None:
+    await cluster.add_nodes(1)
+    await cluster.client.create(pod("many", **spec(most + 1)))
+    await cluster.client.create(pod("most", **spec(most)))
+    await cluster.settle()
+    assert await node_of(cluster, "most")
+    reason, found = await condition_of(cluster, "many")
+    assert reason == "Unschedulable"
+    assert message in found
+
+
+async def test_labels_that_no_node_has_are_not_kept(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    scheduler = await run_custom(cluster)
+    for number in range(20):
+        await cluster.client.create(pod(f"picky-{number}", schedulerName=CUSTOM, nodeSelector={f"key-{number}": "a"}))
+    await cluster.settle()
+    labels = scheduler.state.nodes.labels
+    kept = [f"key-{number}" for number in range(20) if labels.column(f"key-{number}") is labels.column(f"key-{number}")]
+    assert kept == []

@@ -77,6 +77,8 @@ class FailureReports:
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Another client has written meanwhile. That is no error: retry.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", name, key, seconds, error, extra=fields)
+        elif self._is_gone(key, error):
+            _log.debug("%s found %s deleted, again in %.3f s: %s", name, key, seconds, error, extra=fields)
         elif isinstance(error, Reported):
             _log.info("%s failed at %s, again in %.3f s: %s", name, key, seconds, error, extra=fields)
         elif is_namespace_terminating(error):
@@ -99,6 +101,14 @@ class FailureReports:
         """Return the fields of a log record about an object, with the handler that raised the error if it is known."""
         fields, handler = {"object": str(key), "controller": self._controller}, handler_of(error)
         return fields | {"handler": handler} if handler else fields
+
+    def _is_gone(self, key: Key, error: Exception) -> bool:
+        """Whether the reconciled object itself was deleted meanwhile: the next call finds that out."""
+        if not isinstance(error, errors.NotFound) or error.details.get("name") != key.name:
+            return False
+        kinds = [informer.scope.kind for informer in self._own]
+        found = error.details.get("group", ""), str(error.details.get("kind", ""))
+        return any(found[0] == kind.group and found[1].startswith(kind.name.lower()) for kind in kinds)
 
     def _log_terminating(self, key: Key, error: Exception) -> None:
         # The object is deleted next, which ends the retries. An Event would be denied as well.

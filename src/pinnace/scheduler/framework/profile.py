@@ -14,6 +14,7 @@ from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.evaluation import Evaluation, LocalFilters, WeightedScore
 from pinnace.scheduler.framework.events import EventRegistration
 from pinnace.scheduler.framework.guard import call, filter_codes
+from pinnace.scheduler.framework.limits import refuse_excess
 from pinnace.scheduler.framework.plugin import Depends, FilterPlugin, Plugin
 from pinnace.scheduler.framework.status import Code, OnlyNodes, Refusal, Skip, unresolvable
 from pinnace.scheduler.state.arrays import ALL, Slots
@@ -105,7 +106,8 @@ class Profile:
     def prepare(self, cycle: Cycle) -> Preparation:
         """Run PreFilter."""
         preparation = Preparation()
-        for plugin in self.pre_filter:
+        preparation.refusal = refuse_excess(cycle.template)
+        for plugin in self.pre_filter if preparation.refusal is None else ():
             result = call(plugin.name, "prefilter", plugin.pre_filter, cycle)
             if result is None:
                 continue

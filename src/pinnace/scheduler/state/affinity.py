@@ -56,7 +56,9 @@ class TermIndex:
     """The terms of all pods on nodes."""
 
     def __init__(self) -> None:
-        self._uses: dict[tuple[TermKind, AffinityTerm], TermUse] = {}
+        self._uses: dict[str, dict[tuple[TermKind, AffinityTerm], TermUse]] = {}
+        """By the only namespace of their pods, so that the terms of one namespace cost the pods of others nothing; by
+        "" where a term has several."""
         self.version = 0
         """Grows when a distinct term comes or goes."""
 
@@ -75,19 +77,34 @@ class TermIndex:
                 self._add(kind, term, slot, by)
 
     def _add(self, kind: TermKind, term: AffinityTerm, slot: int, by: int) -> None:
-        use = self._uses.get((kind, term))
+        namespace = _only_namespace(term)
+        uses = self._uses.setdefault(namespace, {})
+        use = uses.get((kind, term))
         if use is None:
-            use = self._uses[kind, term] = TermUse(kind, term)
+            use = uses[kind, term] = TermUse(kind, term)
             self.version += 1
         use.add(slot, by)
         if not use.total:
-            del self._uses[kind, term]
+            del uses[kind, term]
             self.version += 1
+            if not uses:
+                del self._uses[namespace]
 
     def matching(self, template: Template, namespace_labels: Labels) -> list[TermUse]:
         """Return the terms that match the pods of a template."""
         return [
             use
-            for use in self._uses.values()
+            for namespace in (template.namespace, "")
+            for use in self._uses.get(namespace, _NO_USES).values()
             if use.term.matches(template.namespace, template.labels, namespace_labels)
         ]
+
+
+_NO_USES: dict[tuple[TermKind, AffinityTerm], TermUse] = {}
+
+
+def _only_namespace(term: AffinityTerm) -> str:
+    """Return the only namespace whose pods a term can match; empty if there may be several."""
+    if len(term.namespaces) != 1 or not term.namespace_selector.matches_nothing:
+        return ""
+    return next(iter(term.namespaces))

@@ -78,16 +78,21 @@ class LabelColumn:
 
 
 class LabelColumns:
-    """The labels of all nodes. A column is built when its key is used first, and kept up to date from then on."""
+    """The labels of all nodes. A column is built when its key is used first, and kept up to date from then on.
+
+    Pods may name any number of keys: only those that a node has had are kept.
+    """
 
     def __init__(self) -> None:
         self._labels: list[Mapping[str, str]] = []
+        self._keys: set[str] = set()
         self._columns: dict[str, LabelColumn] = {}
 
     def put(self, slot: int, labels: Mapping[str, str]) -> None:
         while len(self._labels) <= slot:
             self._labels.append({})
         self._labels[slot] = labels
+        self._keys.update(labels)
         for key, column in self._columns.items():
             column.put(slot, labels.get(key))
 
@@ -97,7 +102,10 @@ class LabelColumns:
     def column(self, key: str) -> LabelColumn:
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = LabelColumn(max(16, len(self._labels)))
+            column = LabelColumn(max(16, len(self._labels)))
+            if key not in self._keys:
+                return column
+            self._columns[key] = column
             for slot, labels in enumerate(self._labels):
                 value = labels.get(key)
                 if value is not None:

@@ -12,6 +12,9 @@ from pinnace.model.selectors import LabelSelector, Requirement
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 Labels = Mapping[str, str]
+MOST_TERMS = 128
+"""The terms of one pod: each is compared with the labels of all pods, and those of pods on nodes with all pods that
+wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class PodTerms:
     required_anti_affinity: tuple[AffinityTerm, ...] = ()
     preferred_affinity: tuple[AffinityTerm, ...] = ()
     preferred_anti_affinity: tuple[AffinityTerm, ...] = ()
+    count: int = 0
+    """The number of terms. The terms of a pod that has more than `MOST_TERMS` are left out."""
 
     @property
     def is_empty(self) -> bool:
@@ -57,11 +62,15 @@ def terms_of(namespace: str, labels: Labels, affinity: Object | None) -> PodTerm
     if not affinity:
         return NO_TERMS
     together, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+    count = sum(len(some.get(when) or ()) for some in (together, apart) for when in (REQUIRED, PREFERRED))
+    if count > MOST_TERMS:
+        return PodTerms(count=count)
     return PodTerms(
         tuple(_term(namespace, labels, one) for one in together.get(REQUIRED) or ()),
         tuple(_term(namespace, labels, one) for one in apart.get(REQUIRED) or ()),
         tuple(_weighted(namespace, labels, together.get(PREFERRED) or ())),
         tuple(_weighted(namespace, labels, apart.get(PREFERRED) or ())),
+        count,
     )
 
 
