@@ -13,6 +13,7 @@ _LOST = "tests/store/sqlite/test_lost_writes.py"
 _HEALTH = "tests/cluster/health/test_health.py"
 _WEBHOOKS = "tests/admission/webhooks/test_webhook_errors.py"
 _CERTIFICATES = "tests/admission/webhooks/test_webhook_certificates.py"
+_CONVERSION = "tests/extensions/custom/test_conversion_errors.py"
 _OPENAPI = "tests/server/discovery/test_openapi.py"
 _REQUESTS = "tests/server/request/test_hostile_requests.py"
 _QUOTA = "tests/admission/plugins/test_resource_quota.py"
@@ -162,6 +163,9 @@ FINDINGS: dict[str, list[str]] = {
         f"{_CERTIFICATES}::test_a_certificate_is_found_in_a_bundle_as_go_finds_it",
         f"{_CERTIFICATES}::test_a_bundle_that_cannot_be_used_fails_before_the_call",
         f"{_CERTIFICATES}::test_a_refused_certificate_is_explained_as_go_explains_it",
+        f"{_CONVERSION}::test_an_established_definition_takes_no_bundle_without_a_certificate",
+        f"{_CONVERSION}::test_a_definition_is_established_once_its_bundle_can_be_used",
+        "tests/extensions/aggregation/test_availability.py::test_why_a_server_cannot_be_asked_is_reported",
     ],
     "11 // in the path of a webhook": [f"{_WEBHOOKS}::test_a_path_is_cleaned_as_kubernetes_cleans_it"],
     "12 cluster addresses are dialled from the host": [

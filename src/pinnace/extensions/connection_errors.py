@@ -30,7 +30,7 @@ def describe_connection_error(error: Exception, where: str) -> str:
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         found = error.certificate_error
-        return f"tls: failed to verify certificate: {getattr(found, 'verify_message', '') or found}"
+        return f"tls: failed to verify certificate: x509: {getattr(found, 'verify_message', '') or found}"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"net/http: HTTP/1.x transport connection broken: {_describe_response(error.message)}"
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):

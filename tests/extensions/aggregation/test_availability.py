@@ -47,7 +47,16 @@ async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Agg
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        pytest.param({"caBundle": None}, "tls: failed to verify certificate: ", id="a certificate of an unknown CA"),
+        pytest.param(
+            {"caBundle": None},
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+            id="a certificate of an unknown CA",
+        ),
+        pytest.param(
+            {"caBundle": "aGVsbG8="},
+            "spec.caBundle cannot be used: unable to parse bytes as PEM block",
+            id="a bundle without a certificate",
+        ),
         pytest.param(
             {"service": {"namespace": "default", "name": "kitchen", "port": 1}},
             "connect: connection refused",

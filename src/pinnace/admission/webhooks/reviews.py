@@ -13,10 +13,10 @@ import orjson
 
 from pinnace.admission.chain import Review
 from pinnace.admission.rules import request_namespace
-from pinnace.admission.webhooks.answer_types import RESPONSE, UnreadableValue, check_types, go_word
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.model.webhook_types import ADMISSION_RESPONSE, UnreadableValue, check_review, go_word
 from pinnace.schema.golang.json_errors import error_for
 
 GROUP = "admission.k8s.io"
@@ -118,12 +118,11 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
     """Parse a webhook's answer. Raise InvalidAnswer, in Kubernetes' words."""
     if not isinstance(body, dict):
         raise InvalidAnswer("webhook response was absent")
-    _check_kind(body, version)
-    response = body.get("response")
     try:
-        check_types(response, RESPONSE, "AdmissionReview", ("response",))
+        check_review(body, GROUP, version, "AdmissionReview", ADMISSION_RESPONSE)
     except UnreadableValue as error:
         raise UnreadableAnswer(str(error)) from None
+    response = body.get("response")
     if not isinstance(response, dict):
         raise InvalidAnswer("webhook response was absent")
     patch, patch_type = _decode_patch(response.get("patch")), response.get("patchType")
@@ -146,19 +145,6 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-
-
-def _check_kind(body: Mapping[str, Any], version: str) -> None:
-    """Raise UnreadableAnswer for an answer of another kind. One without a kind is taken for a review."""
-    found = (body.get("apiVersion") or "", body.get("kind") or "")
-    if "" in found or found == (f"{GROUP}/{version}", "AdmissionReview"):
-        return
-    if found in ((f"{GROUP}/v1", "AdmissionReview"), (f"{GROUP}/v1beta1", "AdmissionReview"), ("v1", "Status")):
-        was = f"{found[0].rpartition('/')[2]}.{found[1]}"
-        raise UnreadableAnswer(f"converting ({was}) to ({version}.AdmissionReview): unknown conversion")
-    raise UnreadableAnswer(
-        f'no kind "{found[1]}" is registered for version "{found[0]}" in scheme "pkg/util/webhook/client.go:71"'
-    )
 
 
 def _check_patch(patch: bytes, patch_type: Any, *, may_patch: bool) -> None:

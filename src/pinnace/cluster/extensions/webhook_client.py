@@ -38,6 +38,8 @@ class _Target(NamedTuple):
     """The call in messages."""
     name: str
     """The name that the certificate of a Service must have; empty for a URL, which names it."""
+    host: str = ""
+    """The header Host of a call to a Service."""
 
 
 class HttpsWebhookClient:
@@ -57,7 +59,7 @@ class HttpsWebhookClient:
         trust = _trust(endpoint.bundle)
         target = self._target(endpoint, seconds)
         body = orjson.dumps(review)
-        headers = _HEADERS | {"user-agent": agent} | ({"host": target.name} if target.name else {}) | trace_headers()
+        headers = _HEADERS | {"user-agent": agent} | ({"host": target.host} if target.host else {}) | trace_headers()
         try:
             async with asyncio.timeout(seconds):
                 for _ in range(_MOST_RETRIES):
@@ -119,7 +121,7 @@ class HttpsWebhookClient:
         except LookupError as error:
             raise WebhookCallError(f"{shown}: {error.args[0] if error.args else error}") from None
         at_host = f"[{address}]" if ":" in address else address
-        return _Target(f"https://{at_host}:{at}{endpoint.path}?timeout={seconds:g}s", shown, host)
+        return _Target(f"https://{at_host}:{at}{endpoint.path}?timeout={seconds:g}s", shown, host, f"{host}:{port}")
 
 
 _HEADERS = {"content-type": "application/json", "accept": "application/json, */*", "accept-encoding": "gzip"}

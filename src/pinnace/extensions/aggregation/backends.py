@@ -15,12 +15,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from pinnace.extensions.connection_errors import describe_connection_error
+from pinnace.extensions.connection_errors import explain_connection_error
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.late_imports import import_beside_loop
 from pinnace.model.objects import Object
 from pinnace.model.service_addresses import ServiceAddresses
-from pinnace.model.tls import client_tls
+from pinnace.model.tls import UnusableBundle, client_tls, readable_certificates
 from pinnace.model.tracing import TRACE_HEADERS, client_span
 
 if TYPE_CHECKING:
@@ -281,7 +281,9 @@ class HttpBackend:
         except aiohttp.ConnectionTimeoutError:
             raise ConnectionError(f"{_in_url(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
         except (aiohttp.ClientError, ssl.SSLError) as error:
-            raise ConnectionError(describe_connection_error(error, f"{_in_url(host)}:{port}")) from None
+            bundle = trusted_by(self.spec)
+            why = await explain_connection_error(error, host, port, name=known_as, bundle=bundle)
+            raise ConnectionError(why) from None
         return HttpAnswer(response, None if is_long else until)
 
     def _address(self) -> tuple[str, int]:
@@ -293,12 +295,17 @@ class HttpBackend:
         return self._tls
 
 
+def trusted_by(spec: Object) -> str:
+    """Return the certificates of the caBundle of an APIService; empty without one. Raise UnusableBundle."""
+    bundle = base64.b64decode(spec.get("caBundle") or "")
+    return readable_certificates(bundle) if bundle else ""
+
+
 def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
     """Return the TLS settings of an APIService: its caBundle, the system's CAs, or no check (insecureSkipTLSVerify)."""
     try:
-        bundle = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace").strip()
-        context = client_tls(ca=bundle)
-    except (binascii.Error, ssl.SSLError) as error:
+        context = client_tls(ca=trusted_by(spec))
+    except (UnusableBundle, binascii.Error, ssl.SSLError) as error:
         raise ConnectionError(f"spec.caBundle cannot be used: {error}") from None
     if spec.get("insecureSkipTLSVerify"):
         context.check_hostname = False

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import orjson
 
 from pinnace.model import errors
 from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object, kind_of, new_uid
 from pinnace.model.selectors import validate_label
+from pinnace.model.webhook_types import CONVERSION_RESPONSE, check_review, go_word
 from pinnace.model.webhooks import WebhookCallError, WebhookClient, WebhookEndpoint
+from pinnace.schema.golang.text import type_name
 
 TIMEOUT_SECONDS = 30.0
 REVIEW_GROUP = "apiextensions.k8s.io"
@@ -53,12 +57,7 @@ class ConversionWebhook:
             )
         converted = list(objects)
         for index, (at, original, found) in enumerate(zip(places, originals, answered, strict=True)):
-            try:
-                converted[at] = _check(original, found, api_version)
-            except ValueError as err:
-                raise ConversionFailed(
-                    f"conversion webhook for {what} returned invalid converted object at index {index}: {err}"
-                ) from None
+            converted[at] = _check(original, found, api_version, _Lead(what, index, is_list=len(objects) > 1))
         return converted
 
     async def _ask(self, objects: list[Object], api_version: str, what: str) -> list[Any]:
@@ -93,61 +92,89 @@ def _describe(obj: Object) -> str:
 
 
 def _response(answer: Any, review: Object, uid: str) -> list[Any]:
-    if not isinstance(answer, dict):
-        raise ValueError("the answer is no object")
-    if review["apiVersion"].endswith("/v1"):
-        found = (answer.get("apiVersion"), answer.get("kind"))
+    answer = answer or {}
+    version = review["apiVersion"].rpartition("/")[2]
+    check_review(answer, REVIEW_GROUP, version, "ConversionReview", CONVERSION_RESPONSE)
+    if version == "v1":
+        found = (answer.get("apiVersion") or "", answer.get("kind") or "")
         if found != (review["apiVersion"], "ConversionReview"):
             wanted = f"{review['apiVersion']}, Kind=ConversionReview"
-            raise ValueError(f"expected webhook response of {wanted}, got {found[0] or ''}, Kind={found[1] or ''}")
+            shown = found[0] if "/" in found[0] else f"/{found[0]}"
+            raise ValueError(f"expected webhook response of {wanted}, got {shown}, Kind={found[1]}")
     response = answer.get("response")
     if not isinstance(response, dict):
         raise ValueError("no response provided")
     if review["apiVersion"].endswith("/v1") and response.get("uid") != uid:
         raise ValueError(f'expected response.uid="{uid}", got "{response.get("uid") or ""}"')
-    result = response.get("result")
-    status = result.get("status") if isinstance(result, dict) else ""
+    result = response.get("result") or {}
+    status = result.get("status") or ""
     if status != "Success":
-        message = result.get("message") if isinstance(result, dict) else ""
-        raise ValueError(message or f"response.result.status was '{status or ''}', not 'Success'")
-    converted = response.get("convertedObjects") or []
-    if not isinstance(converted, list):
-        raise ValueError("response.convertedObjects is no list")
-    return converted
+        raise ValueError(result.get("message") or f"response.result.status was '{status}', not 'Success'")
+    return response.get("convertedObjects") or []
 
 
-def _check(original: Object, found: Any, api_version: str) -> Object:
+class _Lead(NamedTuple):
+    """The beginning of a message about a converted object; Kubernetes words it otherwise for one of a list."""
+
+    what: str
+    at: int
+    is_list: bool
+
+    def of_object(self, why: str) -> ConversionFailed:
+        noun = f"converted object at index {self.at}" if self.is_list else "object at index 0"
+        return ConversionFailed(f"conversion webhook for {self.what} returned invalid {noun}: {why}")
+
+    def of_identity(self, why: str) -> ConversionFailed:
+        noun = f"converted object at index {self.at}" if self.is_list else "object"
+        return ConversionFailed(f"conversion webhook for {self.what} returned invalid {noun}: {why}")
+
+    def of_metadata(self, why: str) -> ConversionFailed:
+        noun = f"metadata in object at index {self.at}" if self.is_list else "metadata"
+        return ConversionFailed(f"conversion webhook for {self.what} returned invalid {noun}: {why}")
+
+    def of_decoding(self, why: str) -> ConversionFailed:
+        return self.of_object(why) if self.is_list else ConversionFailed(why)
+
+
+def _check(original: Object, found: Any, api_version: str, lead: _Lead) -> Object:
     """Return the converted object with its original metadata; a webhook may change labels and annotations only."""
+    if found is None:
+        raise lead.of_decoding("unexpected end of JSON input")
     if not isinstance(found, dict):
-        raise ValueError("it is no object")
+        why = f"json: cannot unmarshal {go_word(found)} into Go value of type map[string]interface {{}}"
+        raise lead.of_decoding(why)
+    if not found.get("kind"):
+        raise lead.of_decoding(f"Object 'Kind' is missing in '{orjson.dumps(found).decode()}'")
     if found.get("apiVersion") != api_version:
-        raise ValueError(f"invalid groupVersion (expected {api_version}, received {found.get('apiVersion') or ''})")
-    if found.get("kind") != original["kind"]:
-        raise ValueError(f"invalid kind (expected {original['kind']}, received {found.get('kind') or ''})")
-    metadata = found.get("metadata")
-    if not isinstance(metadata, dict):
-        raise ValueError("missing metadata in converted object")
-    before = original["metadata"]
-    for field, told in _SAME[1:]:
-        if (before.get(field) or "") != (metadata.get(field) or ""):
-            was, now = before.get(field) or "", metadata.get(field) or ""
-            raise ValueError(f"must have the same {told}: {was} != {now}")
+        received = found.get("apiVersion") or ""
+        raise lead.of_object(f"invalid groupVersion (expected {api_version}, received {received})")
+    if found["kind"] != original["kind"]:
+        raise lead.of_object(f"invalid kind (expected {original['kind']}, received {found['kind']})")
+    metadata, before = found.get("metadata"), original["metadata"]
+    named = metadata if isinstance(metadata, dict) else {}
+    for field, noun in _SAME[1:]:
+        was, now = before.get(field) or "", named.get(field) or ""
+        if was != now:
+            raise lead.of_identity(f"must have the same {noun}: {was} != {now}")
     restored = dict(before)
     for field in ("labels", "annotations"):
-        said = metadata.get(field)
-        if said is None:
+        value = named.get(field)
+        if value is None:
             restored.pop(field, None)
             continue
-        restored[field] = _text_map(field, said, before.get(field))
+        try:
+            restored[field] = _text_map(field, value, before.get(field))
+        except ValueError as err:
+            raise lead.of_metadata(str(err)) from None
     return {**found, "metadata": restored}
 
 
 def _text_map(field: str, said: Any, before: Any) -> dict[str, str]:
     if not isinstance(said, dict):
-        raise ValueError(f"invalid metadata.{field} in converted object: it is no map")
+        raise ValueError(f"invalid metadata.{field} of type {type_name(said)} in converted object")
     for key, value in said.items():
         if not isinstance(value, str):
-            raise ValueError(f"metadata.{field}[{key}] must be a string, but is not in converted object")
+            raise ValueError(f"metadata.{field}[{key}] must be a string, but is {type_name(value)} in converted object")
     if said != before:
         errs = (
             validate_label(said, "metadata.labels")

@@ -12,6 +12,7 @@ from pinnace.client.client import Client
 from pinnace.extensions.custom.definitions import DEFINITION
 from pinnace.extensions.custom.kinds import CustomKinds
 from pinnace.extensions.custom.naming import Naming
+from pinnace.kinds.apiextensions.bundles import has_unusable_bundle
 from pinnace.kinds.apiextensions.validation import CLEANUP, approval
 from pinnace.kinds.apiextensions.versions import schema_of
 from pinnace.model import errors
@@ -96,7 +97,10 @@ class DefinitionLifecycle:
     def _status(self, obj: Object, naming: Naming) -> Object:
         conditions = _Conditions(obj, to_rfc3339(self._clock.now()))
         conditions.put(naming.condition())
-        if naming.is_settled:
+        if naming.is_settled and not conditions.is_true("Established") and has_unusable_bundle(obj["spec"]):
+            why = "The conversion webhook CABundle is invalid"
+            conditions.put(_condition("Established", "False", "InvalidCABundle", why))
+        elif naming.is_settled:
             conditions.put(
                 _condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
             )

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pinnace.kinds.admissionregistration import webhooks
 from pinnace.kinds.apiextensions.breaking_changes import breaks_between, compatibility_errors
+from pinnace.kinds.apiextensions.bundles import has_unusable_bundle, validate_bundle
 from pinnace.kinds.apiextensions.versions import Raw, is_old, mentions, schema_of, validate_versions, was_stored
 from pinnace.kinds.validation.fields import validate_choice, validate_immutable
 from pinnace.kinds.validation.review_versions import REVIEW_VERSIONS, validate_review_versions
@@ -93,6 +94,8 @@ def validate_definition(definition: Object, old: Object | None) -> Iterator[Fiel
         yield from validate_immutable(group, before.get("group", ""), "spec.group")
         plural = before.get("names", {}).get("plural", "")
         yield from validate_immutable(said.get("plural", ""), plural, "spec.names.plural")
+        if is_established(old) and not has_unusable_bundle(before):
+            yield from validate_bundle(spec)
     status = definition.get("status", {})
     yield from _validate_resource_name(status.get("acceptedNames") or {}, "status.acceptedNames")
     yield from _validate_stored_version(status.get("storedVersions") or [], spec.get("versions") or [])

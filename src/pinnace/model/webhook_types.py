@@ -1,4 +1,4 @@
-"""The types of an AdmissionReview's response, checked as Go checks them while it decodes JSON."""
+"""The types of the answers of webhooks, checked as Go checks them while it decodes JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ _STATUS = Struct(
         "code": "int32",
     },
 )
-RESPONSE = Struct(
+CONVERSION_RESPONSE = Struct(
+    "ConversionResponse",
+    {"uid": "types.UID", "convertedObjects": "[]runtime.RawExtension", "result": _STATUS},
+)
+ADMISSION_RESPONSE = Struct(
     "AdmissionResponse",
     {
         "uid": "types.UID",
@@ -61,6 +65,19 @@ RESPONSE = Struct(
 def go_word(value: Any) -> str:
     """Return the name of a JSON value in Go's messages."""
     return _WORDS[type(value)]
+
+
+def check_review(answer: Mapping[str, Any], group: str, version: str, kind: str, response: Struct) -> None:
+    """Raise UnreadableValue unless the answer is such a review, or of no kind, and its response can be decoded."""
+    found = (answer.get("apiVersion") or "", answer.get("kind") or "")
+    if "" not in found and found != (f"{group}/{version}", kind):
+        if found in ((f"{group}/v1", kind), (f"{group}/v1beta1", kind), ("v1", "Status")):
+            was = f"{found[0].rpartition('/')[2]}.{found[1]}"
+            raise UnreadableValue(f"converting ({was}) to ({version}.{kind}): unknown conversion")
+        raise UnreadableValue(
+            f'no kind "{found[1]}" is registered for version "{found[0]}" in scheme "pkg/util/webhook/client.go:71"'
+        )
+    check_types(answer.get("response"), response, kind, ("response",))
 
 
 def check_types(value: Any, wanted: Struct, owner: str, path: tuple[str, ...]) -> None:
@@ -92,6 +109,9 @@ def _check_plain(value: Any, kind: str, owner: str, path: tuple[str, ...]) -> No
         for one in value if isinstance(value, list) else value.values():
             if one is not None and not isinstance(one, str):
                 raise _mismatch(one, "string", owner, path)
+    elif kind == "[]runtime.RawExtension":
+        if not isinstance(value, list):
+            raise _mismatch(value, kind, owner, path)
     elif kind == "int32":
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise _mismatch(value, kind, owner, path)
