@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
+from tests.store.etcd.deadlines import short_calls
 from tests.store.etcd.processes import EtcdMember, running_member
 from tests.store.etcd.proxy import Proxy
 
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
-from pinnace.store.etcd import client, transactions
 from pinnace.store.etcd.settings import EtcdSettings
 
 
@@ -66,23 +66,21 @@ async def test_events_have_a_lease_in_etcd(member: EtcdMember, tmp_path: Path) -
 async def test_while_etcd_is_gone_requests_fail_with_the_reason_and_readyz_names_it(
     member: EtcdMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pinnace.cluster.health.supervisor.RECOVERY_SECONDS", 0.5)
     async with running(settings_of(member, tmp_path / "data")) as cluster:
         api = InProcess(cluster.plane)
         made = await api.made(CONFIG_MAPS, config_map("before"))
-        monkeypatch.setattr(transactions, "CALL_SECONDS", 0.5)
-        monkeypatch.setattr("pinnace.store.etcd.store._CHECK_SECONDS", 0.5)
-        monkeypatch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": 0.5})
         member.kill()
-        refused = await api.post(CONFIG_MAPS, config_map("during"))
-        assert refused.status == 500 and "did not answer a write" in refused.message
-        unread = await api.get(f"{CONFIG_MAPS}/before")
-        assert unread.status == 500 and "cannot be read" in unread.message
-        stale = await api.get(f"{CONFIG_MAPS}/before?resourceVersion=0")
-        assert stale.json == made
-        ready = await api.get("/readyz?verbose")
-        assert ready.status == 500 and b"[-]etcd failed" in ready.body
+        with short_calls():
+            refused = await api.post(CONFIG_MAPS, config_map("during"))
+            assert refused.status == 500 and "did not answer a write" in refused.message
+            unread = await api.get(f"{CONFIG_MAPS}/before")
+            assert unread.status == 500 and "cannot be read" in unread.message
+            stale = await api.get(f"{CONFIG_MAPS}/before?resourceVersion=0")
+            assert stale.json == made
+            ready = await api.get("/readyz?verbose")
+            assert ready.status == 500 and b"[-]etcd failed" in ready.body
         member.start()
-        monkeypatch.undo()
         async with asyncio.timeout(60):
             while (await api.get("/readyz")).status != 200:
                 await asyncio.sleep(0.05)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
 from tests.store.etcd.certificates import EtcdCertificates
+from tests.store.etcd.deadlines import SHORT, short_calls
 from tests.store.etcd.processes import EtcdMember, etcd_cluster
 from tests.store.etcd.proxy import Proxy
 
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
-from pinnace.store.etcd import client, transactions
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.store import StoreError
 
-SHORT = 0.5
 OLD, NEW = f"{CONFIG_MAPS}/old", f"{CONFIG_MAPS}/new"
 
 
@@ -46,17 +45,6 @@ def recovers_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let parts count as well soon, and see alarms at once, so that the test need not wait."""
     monkeypatch.setattr("pinnace.cluster.health.supervisor.RECOVERY_SECONDS", SHORT)
     monkeypatch.setattr("pinnace.store.etcd.store._WRITE_CHECK_SECONDS", 0.0)
-
-
-@contextmanager
-def short_calls(seconds: float = SHORT) -> Iterator[None]:
-    """Let calls to etcd fail soon. Only while it has a problem: a busy machine may need longer for a good answer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transactions, "CALL_SECONDS", seconds)
-        patch.setattr("pinnace.store.etcd.store.CALL_SECONDS", seconds)
-        patch.setattr("pinnace.store.etcd.store._CHECK_SECONDS", seconds)
-        patch.setattr(client.EtcdClient.call, "__kwdefaults__", {"seconds": seconds})
-        yield
 
 
 async def wait_until_ready(api: InProcess) -> None:

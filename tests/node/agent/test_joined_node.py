@@ -12,6 +12,7 @@ import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 from tests.node.namespaces import need_namespaces
+from tests.waiting import until
 
 import pinnace
 
@@ -41,13 +42,13 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 
 def _await_node(kubectl: Kubectl, log: Path) -> None:
-    for _ in range(600):
-        if NODE in kubectl("get nodes -o name"):
-            kubectl("wait --for=condition=Ready --timeout=120s node --all")
-            kubectl("run served --image=host -- sh -c 'echo hello; sleep 1000'")
-            kubectl("wait --for=condition=Ready --timeout=120s pod served")
-            return
-    raise AssertionError(f"the node has not registered itself:\n{log.read_text()}")
+    try:
+        until(lambda: NODE in kubectl("get nodes -o name"))
+    except AssertionError:
+        raise AssertionError(f"the node has not registered itself:\n{log.read_text()}") from None
+    kubectl("wait --for=condition=Ready --timeout=120s node --all")
+    kubectl("run served --image=host -- sh -c 'echo hello; sleep 1000'")
+    kubectl("wait --for=condition=Ready --timeout=120s pod served")
 
 
 def test_logs_and_commands_reach_the_pods_of_a_joined_node(kubectl: Kubectl) -> None:

@@ -9,9 +9,15 @@ import pytest
 from tests.node.agent.conftest import NODE, RealNode, is_ready
 
 from pinnace.model.objects import Object
+from pinnace.node.agent import static_pods
 from pinnace.node.agent.static_pods import parse_manifest
 
 NAME = f"web-{NODE}"
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(static_pods, "_CHECK_SECONDS", 0.1)
 
 
 def _write(node: RealNode, command: str, file: str = "web.yaml") -> Path:

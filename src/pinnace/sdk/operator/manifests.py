@@ -207,7 +207,8 @@ def _pod_spec(operator: Declarations, place: DeploymentOptions) -> Object:
         "command": command,
         "ports": ports,
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}},
-        "readinessProbe": {"httpGet": {"path": ready, "port": "metrics"}},
+        # The default period of 10 s is the time that most replicas would need to become ready.
+        "readinessProbe": {"httpGet": {"path": ready, "port": "metrics"}, "periodSeconds": 2},
         "resources": dict(place.resources) or _RESOURCES,
         "securityContext": {
             "allowPrivilegeEscalation": False,
