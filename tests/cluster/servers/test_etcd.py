@@ -70,8 +70,8 @@ async def test_while_etcd_is_gone_requests_fail_with_the_reason_and_readyz_names
     async with running(settings_of(member, tmp_path / "data")) as cluster:
         api = InProcess(cluster.plane)
         made = await api.made(CONFIG_MAPS, config_map("before"))
-        member.kill()
         with short_calls():
+            member.kill()
             refused = await api.post(CONFIG_MAPS, config_map("during"))
             assert refused.status == 500 and "did not answer a write" in refused.message
             unread = await api.get(f"{CONFIG_MAPS}/before")

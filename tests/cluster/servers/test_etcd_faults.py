@@ -121,8 +121,8 @@ async def test_an_expired_certificate_is_named_and_a_renewed_one_is_used(
     request.addfinalizer(member.stop)
     async with cluster_on(certificates.settings(member), tmp_path / "data") as api:
         made = await api.made(CONFIG_MAPS, config_map("old"))
-        member.stop()
         with short_calls(1.0):
+            member.stop()
             issue(certificates, is_expired=True)
             member.start()
             async with asyncio.timeout(60):
@@ -143,8 +143,8 @@ async def test_an_etcd_that_answers_too_late_is_named_until_it_is_faster(member:
     try:
         async with cluster_on(EtcdSettings(endpoints=(("127.0.0.1", proxy.port),)), tmp_path / "data") as api:
             made = await api.made(CONFIG_MAPS, config_map("old"))
-            proxy.delay = 4 * SHORT
             with short_calls():
+                proxy.delay = 4 * SHORT
                 refused = await api.post(CONFIG_MAPS, config_map("late"))
                 assert refused.status == 500 and "did not answer a write in time" in refused.message
                 stale = await api.get(OLD)
@@ -202,9 +202,9 @@ async def test_a_member_that_lost_its_leader_answers_no_read_without_a_revision(
     try:
         async with cluster_on(settings_of(members[0]), tmp_path / "data") as api:
             made = await api.made(CONFIG_MAPS, config_map("old"))
-            for one in members[1:]:
-                one.pause()
             with short_calls():
+                for one in members[1:]:
+                    one.pause()
                 stale = await api.get(OLD)
                 assert stale.status == 500 and "cannot be read" in stale.message
                 assert (await api.get(f"{OLD}?resourceVersion=0")).json == made
