@@ -23,7 +23,7 @@ from tests.free_ports import free_port
 
 from pinnace.store.sqlite.store import SqliteStore
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Follower:

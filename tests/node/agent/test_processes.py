@@ -91,11 +91,8 @@ def _command_lines_with(text: str) -> list[str]:
 
 
 def _await_node(kubectl: Kubectl) -> None:
-    for _ in range(600):
-        if NODE in kubectl("get nodes -o name"):
-            kubectl("wait --for=condition=Ready --timeout=120s node --all")
-            return
-    raise AssertionError("the node has not registered itself")
+    until(lambda: NODE in kubectl("get nodes -o name"))
+    kubectl("wait --for=condition=Ready --timeout=120s node --all")
 
 
 def test_a_deployment_is_scheduled_and_runs(kubectl: Kubectl) -> None:
