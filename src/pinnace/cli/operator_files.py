@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
@@ -37,6 +38,11 @@ def extension_in(target: str) -> Extension:
     return only_in(target, Extension, example="Operator")  # type: ignore[type-abstract]  # It is only compared.
 
 
+def load_balancers_in(target: str) -> LoadBalancerProvider:
+    """Return the provider of load balancers of a file. A name after a colon chooses one of several."""
+    return only_in(target, LoadBalancerProvider, example="Provider")  # type: ignore[type-abstract]  # As above.
+
+
 def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
     """Return the object of a type that a file defines. A name after a colon chooses one of several.
 
@@ -44,7 +50,8 @@ def only_in(target: str, wanted: type[Wanted], *, example: str = "") -> Wanted:
     """
     path, name = _split(target)
     module = _import_module(target, path) if is_module(target) else import_file(path)
-    found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
+    values = vars(module).items()
+    found = {name: value for name, value in values if isinstance(value, wanted) and not isinstance(value, type)}
     kind = example or wanted.__name__
     what = kind.lower()
     if name:

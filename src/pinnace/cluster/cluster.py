@@ -311,9 +311,10 @@ async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Se
     if settings.controllers:
         # The server is ready, and eighty modules take a while to load.
         await import_beside_loop("pinnace.cluster.background.controllers")
-        from pinnace.cluster.background.controllers import controllers_of  # noqa: PLC0415
+        from pinnace.cluster.background.controllers import ServiceOptions, controllers_of  # noqa: PLC0415
 
-        manager = controllers_of(plane, files, leads=plane.store.is_shared, service_ranges=settings.service_ranges)
+        services = ServiceOptions(settings.service_ranges, settings.load_balancers)
+        manager = controllers_of(plane, files, leads=plane.store.is_shared, services=services)
     else:
         client = in_process_client(plane.local(), field_manager="kubelet")
         leader = LeaderElection(client, SCHEDULER, namespace="kube-system") if plane.store.is_shared else None

@@ -9,6 +9,7 @@ from pathlib import Path
 from pinnace.auth.settings import AuthSettings
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
+from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.network.service_range import SERVICE_RANGE
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.read.reader import WATCH_SECONDS
@@ -85,6 +86,8 @@ class Settings:
     key_files: KeyFiles = field(default_factory=KeyFiles)
     service_ranges: tuple[str, ...] = (SERVICE_RANGE,)
     """The addresses of Services, a range for each IP family; the very first one is the Service of the API itself."""
+    load_balancers: LoadBalancerProvider | None = None
+    """Makes the load balancers of Services; None for addresses on loopback."""
     advertise_address: str = ""
     """The address of the API in its own Endpoints; `host` if empty."""
     request_timeout: float = LIMIT_SECONDS

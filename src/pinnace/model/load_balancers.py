@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pinnace.model.objects import Object
 
 
+@runtime_checkable
 class LoadBalancerProvider(Protocol):
     """Makes load balancers for services of type LoadBalancer. Both calls may come again and must not work twice."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +12,14 @@ import typer
 
 from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, ensure_certificates
 from pinnace.cli.failure import fail, fail_unauthorized
+from pinnace.cli.load_balancer_flags import LoadBalancers, find_load_balancers
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.background.controllers import CONTROLLERS
 from pinnace.cluster.processes.controllers import UnknownController, check_names, controllers_at
 from pinnace.model import errors
+from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator.process import run_until_signal
 
 _NAMES = ", ".join(row.name for row in CONTROLLERS)
@@ -52,6 +55,7 @@ def controllers(
             show_default=False,
         ),
     ] = None,
+    load_balancers: LoadBalancers = "",
 ) -> None:
     """Run the built-in controllers against a cluster until Ctrl-C.
 
@@ -60,14 +64,23 @@ def controllers(
       pinnace up --no-controllers               a server without controllers
       pinnace controllers                       all of them, against the current context
       pinnace controllers --only job-controller,cronjob-controller --no-leader-elect
+      pinnace controllers --only service-lb-controller --no-leader-elect --load-balancers cloud.py
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    provider = find_load_balancers(load_balancers)
     names = [name.strip() for name in only.split(",") if name.strip()]
     try:
         check_names(names)
         access = find_access(path=kubeconfig, context=context)
-        files = _files(certificates) if certificates is not None else None
-        asyncio.run(_run(access, names, files, leads=leader_elect, uses_accounts=use_service_account_credentials))
+        manager = controllers_at(
+            access,
+            only=names,
+            leads=leader_elect,
+            uses_accounts=use_service_account_credentials,
+            files=_files(certificates) if certificates is not None else None,
+            load_balancers=provider,
+        )
+        asyncio.run(_run(access, manager))
     except errors.Unauthorized as rejected:
         fail_unauthorized(rejected)
     except (
@@ -81,10 +94,8 @@ def controllers(
         fail(error)
 
 
-async def _run(
-    access: Access, names: list[str], files: CertificateFiles | None, *, leads: bool, uses_accounts: bool
-) -> None:
-    async with controllers_at(access, only=names, leads=leads, uses_accounts=uses_accounts, files=files) as manager:
+async def _run(access: Access, opened: AbstractAsyncContextManager[Manager]) -> None:
+    async with opened as manager:
         print(f"{len(manager.controllers)} controllers run against {access.server}; Ctrl-C stops them", flush=True)
         await run_until_signal(manager.run())
 

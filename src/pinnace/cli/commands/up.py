@@ -23,6 +23,7 @@ from pinnace.cli.flag_values import (
     split_list,
 )
 from pinnace.cli.foreground import run_cluster
+from pinnace.cli.load_balancer_flags import LoadBalancers, find_load_balancers
 from pinnace.cli.oidc_flags import oidc_providers
 from pinnace.cli.own_node import NodeFlag, checked_egress, own_node_name
 from pinnace.cli.sharing_flags import AdvertiseAddress, PortSharing, ShutdownDelay, advertise_address, shutdown_delay
@@ -142,6 +143,7 @@ def up(
     service_cluster_ip_range: Annotated[
         str, typer.Option(help="The addresses of Services; with an IPv4 and an IPv6 range the cluster is dual-stack.")
     ] = SERVICE_RANGE,
+    load_balancers: LoadBalancers = "",
     authorization_mode: Annotated[
         str,
         typer.Option(
@@ -217,6 +219,7 @@ def up(
         admission=build_admission_settings(enable_admission_plugins, disable_admission_plugins),
         key_files=KeyFiles(tls_cert_file, tls_private_key_file, client_ca_file, service_account_signing_key_file),
         service_ranges=parse_ranges(service_cluster_ip_range),
+        load_balancers=find_load_balancers(load_balancers),
         audit=audit,
         request_timeout=parse_seconds("--request-timeout", request_timeout),
         min_request_timeout=min_request_timeout,

@@ -6,6 +6,7 @@ To add a controller, add one row to `CONTROLLERS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from pinnace.auth.authentication.service_accounts import legacy_token
@@ -64,6 +65,7 @@ from pinnace.controllers.workloads.replication_controllers import replicate
 from pinnace.controllers.workloads.stateful_sets import StatefulSets
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.errors import ApiError
+from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry
 from pinnace.reconcile.controller import Controller
@@ -126,6 +128,16 @@ class Unwarned:
         await self._inner.close()
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """The options of controllers that work on Services."""
+
+    ranges: Sequence[str] = ()
+    """The addresses of Services, as far as the process knows them: no pod gets one."""
+    load_balancers: LoadBalancerProvider | None = None
+    """Makes the load balancers; None for addresses on loopback."""
+
+
 class Context:
     """Everything besides its own client that a controller may need."""
 
@@ -136,13 +148,10 @@ class Context:
         clock: AlarmClock,
         files: CertificateFiles | None = None,
         is_in_server: bool = False,
-        service_ranges: Sequence[str] = (),
+        services: ServiceOptions | None = None,
     ) -> None:
-        """`files` are the cluster's certificates and keys; None where the process does not have them.
-
-        `service_ranges` are the addresses of Services, as far as the process knows them: no pod gets one.
-        """
-        self.service_ranges = service_ranges
+        """`files` are the cluster's certificates and keys; None where the process does not have them."""
+        self.services = services or ServiceOptions()
         self.is_in_server = is_in_server
         self.manager = manager
         self.clock = clock
@@ -223,8 +232,9 @@ def _plain(
     return lambda context, client: build(context.manager, client)
 
 
-def _balance_on_loopback(context: Context, client: Client) -> LoadBalancerController:
-    return LoadBalancerController(context.manager, client, provider=LoopbackBalancer())
+def _balance_loads(context: Context, client: Client) -> LoadBalancerController:
+    provider = context.services.load_balancers or LoopbackBalancer()
+    return LoadBalancerController(context.manager, client, provider=provider)
 
 
 CONTROLLERS: tuple[ControllerRow, ...] = (
@@ -279,7 +289,7 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
     ControllerRow("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
     ControllerRow("endpointslice-mirroring-controller", "endpointslicemirroring-controller", _plain(SliceMirroring)),
-    ControllerRow("service-lb-controller", "service-controller", _balance_on_loopback),
+    ControllerRow("service-lb-controller", "service-controller", _balance_loads),
     ControllerRow(
         "service-cidr-controller",
         "service-cidrs-controller",
@@ -311,7 +321,7 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow(
         "node-ipam-controller",
         "node-controller",
-        lambda context, client: NodeIpam(context.manager, client, reserved=context.service_ranges),
+        lambda context, client: NodeIpam(context.manager, client, reserved=context.services.ranges),
     ),
     ControllerRow(
         "resourceclaim-controller",
@@ -381,7 +391,7 @@ def controllers_of(
     transport_of: Callable[[User], Transport] | None = None,
     only: Collection[str] = (),
     leads: bool = False,
-    service_ranges: Sequence[str] = (),
+    services: ServiceOptions | None = None,
 ) -> Manager:
     """Return a manager with the built-in controllers, ready to run.
 
@@ -411,8 +421,6 @@ def controllers_of(
         user = User(service_account_name(SYSTEM_NAMESPACE, account), service_account_groups(SYSTEM_NAMESPACE))
         return client_of(user).telling(manager.informers.note_write)
 
-    context = Context(
-        manager, clock=clock or SystemClock(), files=files, is_in_server=True, service_ranges=service_ranges
-    )
+    context = Context(manager, clock=clock or SystemClock(), files=files, is_in_server=True, services=services)
     add_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager

@@ -21,11 +21,13 @@ from pinnace.cluster.background.controllers import (
     OF_SERVER,
     SYSTEM_NAMESPACE,
     Context,
+    ServiceOptions,
     Unwarned,
     add_controllers,
 )
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.model.objects import Kind
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
@@ -88,6 +90,7 @@ async def controllers_at(
     leads: bool = True,
     uses_accounts: bool = False,
     files: CertificateFiles | None = None,
+    load_balancers: LoadBalancerProvider | None = None,
     clock: AlarmClock | None = None,
 ) -> AsyncIterator[Manager]:
     """Yield a manager with the controllers of the table, ready to run against a server; connections close at the end.
@@ -120,7 +123,8 @@ async def controllers_at(
 
     try:
         served = await _served_kinds(client)
-        context = Context(manager, clock=clock or SystemClock(), files=files)
+        services = ServiceOptions(load_balancers=load_balancers)
+        context = Context(manager, clock=clock or SystemClock(), files=files, services=services)
         add_controllers(context, client_as, serves=served.__contains__, only=only)
         for row in CONTROLLERS:
             if row.needs_files and files is None and (not only or row.name in only):
