@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request, StreamingResponse, split_target
 from pinnace.server.local import LocalApi, LocalWatch
 from pinnace.server.read import watch as watches
-from pinnace.store.store import Change
+from pinnace.store.store import Change, Damaged
 
 
 async def test_a_storm_of_writes_reaches_every_watch_whole_in_order_and_once(
@@ -168,6 +168,24 @@ async def test_a_watch_that_fails_ends_and_costs_no_other_a_change(
     assert broken.stream.closed
     assert "a watch failed" in caplog.text
     good.close()
+
+
+async def test_a_watch_whose_history_is_damaged_is_to_list_again(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
+    since = alone.plane.fanout.revision
+    await fill(alone, 5)
+
+    async def read(prefix: str, *, since: int) -> AsyncIterator[list[Change]]:
+        raise Damaged("the change fails its checksum")
+        yield []
+
+    monkeypatch.setattr(alone.plane.store, "watch", read)
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+    (event,) = await watch.rest()
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+    assert "its history cannot be read: the change fails its checksum" in caplog.text
 
 
 async def test_a_write_does_not_go_round_for_ever_if_the_cache_has_missed_a_change(alone: InProcess) -> None:

@@ -120,6 +120,18 @@ async def test_accepted_loss_starts_after_the_lost_revisions(path: Path, harm: C
         assert store.revision == WRITES + 1
 
 
+async def test_a_damaged_revision_in_the_lock_file_is_reported_and_costs_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await crash(path)
+    lock = path.with_name(path.name + "-lock")
+    lock.write_bytes(lock.read_bytes()[:-8] + b"\xff" * 8)
+    async with opened(path) as store:
+        assert store.revision == WRITES
+        assert await store.put("/new", b"", expected=0) == WRITES + 1
+    assert "is damaged: whether the last acknowledged writes are there cannot be checked" in caplog.text
+
+
 async def test_an_older_copy_of_the_file_is_reported(path: Path) -> None:
     path.parent.mkdir()
     async with opened(path) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -27,6 +28,8 @@ from pinnace.server.http.messages import ResponseStream, frame
 from pinnace.server.read.options import WatchOptions, too_large_revision
 from pinnace.server.read.selection import ListSelection, keys_named
 from pinnace.store import store as stores
+
+log = logging.getLogger(__name__)
 
 MAX_BUFFERED = 8 << 20
 """A watch whose client has more than this unread is ended; the client can resume."""
@@ -230,8 +233,8 @@ class Watch:
                 if since >= self._cache.recent_since:
                     break
                 await self._stream.drain()
-        except stores.Compacted as error:
-            self._fail(errors.Expired(f"too old resource version: {since} ({error.compacted})"))
+        except (stores.Compacted, stores.Damaged) as error:
+            self._fail_without_history(since or 0, error)
             return
         self._send_events(self._recent(since))
         self._join()
@@ -265,8 +268,8 @@ class Watch:
             while not self._stream.closed:
                 events = await watcher.fetch()
                 await self._send_late(watcher, [event for event in events if event.revision > self._seen])
-        except stores.Compacted as error:
-            self._fail(errors.Expired(f"too old resource version: {since} ({error.compacted})"))
+        except (stores.Compacted, stores.Damaged) as error:
+            self._fail_without_history(since or 0, error)
         except errors.ApiError as error:
             self._fail(error)
 
@@ -284,6 +287,13 @@ class Watch:
         for prepare in (self._representation.prepare, self._chosen.prepare):
             if prepare is not None and (waiting := prepare(entries)) is not None:
                 await waiting
+
+    def _fail_without_history(self, since: int, error: stores.Compacted | stores.Damaged) -> None:
+        """End a watch whose history is forgotten or damaged: a client that lists again needs none."""
+        reached = f" ({error.compacted})" if isinstance(error, stores.Compacted) else ""
+        if not reached:
+            log.error("a watch after revision %d ends, its history cannot be read: %s", since, error)
+        self._fail(errors.Expired(f"too old resource version: {since}{reached}"))
 
     def _fail(self, error: errors.ApiError) -> None:
         self._stream.write(frame(event_line("ERROR", orjson.dumps(error.status))))

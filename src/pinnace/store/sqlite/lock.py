@@ -8,6 +8,7 @@ process, costs no system call, and does not give up Python's lock.
 from __future__ import annotations
 
 import fcntl
+import logging
 import mmap
 import os
 import struct
@@ -22,6 +23,9 @@ _PROCESS_BYTES = 24
 _REVISION = struct.Struct("<Q")
 _BYTES = _PROCESS_BYTES + _REVISION.size
 _LONGEST_COMMAND = 200
+_MOST_REVISIONS = 1 << 53
+
+log = logging.getLogger(__name__)
 
 
 class Lock:
@@ -44,8 +48,7 @@ class Lock:
             os.close(self._descriptor)
             owner = content[:_PROCESS_BYTES].decode(errors="replace").strip()
             raise Locked(f"{path} is in use by process {_describe(owner)}; stop it, or choose another file") from None
-        is_complete = len(content) == _BYTES
-        self.acknowledged: int = _REVISION.unpack_from(content, _PROCESS_BYTES)[0] if is_complete else 0
+        self.acknowledged = _read_revision(self._path, content)
         """The last revision that a store acknowledged to a writer of this file; 0 if that is unknown."""
         try:
             self._memory = self._map()
@@ -114,6 +117,17 @@ class Lock:
         content = f"{os.getpid()}\n".encode().ljust(_PROCESS_BYTES) + _REVISION.pack(self.acknowledged)
         os.pwrite(self._descriptor, content, 0)
         return mmap.mmap(self._descriptor, _BYTES)
+
+
+def _read_revision(path: Path, content: bytes) -> int:
+    """Return the revision in a lock file; 0 if it has none, or none that a store has ever reached."""
+    if len(content) != _BYTES:
+        return 0
+    revision: int = _REVISION.unpack_from(content, _PROCESS_BYTES)[0]
+    if revision > _MOST_REVISIONS:
+        log.warning("%s is damaged: whether the last acknowledged writes are there cannot be checked", path)
+        return 0
+    return revision
 
 
 def _describe(owner: str) -> str:
