@@ -120,6 +120,26 @@ async def test_accepted_loss_starts_after_the_lost_revisions(path: Path, harm: C
         assert store.revision == WRITES + 1
 
 
+async def test_a_disk_without_room_for_a_failed_write_is_full_though_small_writes_succeed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.parent.mkdir()
+    async with opened(path) as store:
+        await store.put("/a", b"1", expected=None)
+        room = [50_000]
+        monkeypatch.setattr("pinnace.store.sqlite.store.has_room", lambda path, size: size <= room[0])
+        with monkeypatch.context() as patched:
+            patched.setattr("pinnace.store.sqlite.writer._insertion_of", lambda rows: "SELECT full")
+            patched.setattr("pinnace.store.sqlite.store.is_full", lambda error: True)
+            with pytest.raises(WriteFailed):
+                await store.put("/a", bytes(100_000), expected=None)
+        await store.put("/a", b"2", expected=None)
+        with pytest.raises(WriteFailed, match=f"free space on the disk of {path.parent}"):
+            await store.check_write()
+        room[0] = 10 << 20
+        await store.check_write()
+
+
 async def test_a_damaged_revision_in_the_lock_file_is_reported_and_costs_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

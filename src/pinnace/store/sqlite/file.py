@@ -25,6 +25,8 @@ from pinnace.store.store import Damaged, LostWrites, Record, TooNew
 
 T = TypeVar("T")
 
+ROOM = 1 << 20
+"""A disk with less room is full: the log, its index and the database grow in steps."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MOST_MAPPED = 1 << 40
 _MAGIC = b"SQLite format 3\x00"
@@ -94,6 +96,15 @@ def beside(path: Path, suffix: str) -> Path:
 def is_full(error: Exception) -> bool:
     """Whether this says that the disk has no room, or that the user may use no more of it."""
     return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno in _FULL)
+
+
+def has_room(path: Path, size: int = ROOM) -> bool:
+    """Whether the disk of a directory has room for so many bytes; True if that cannot be known."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return True
+    return disk.f_bavail * disk.f_frsize >= size
 
 
 def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:

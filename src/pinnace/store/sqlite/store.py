@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 from pinnace.store.keys import check_key
-from pinnace.store.sqlite.file import Contents, beside, is_full, load
+from pinnace.store.sqlite.file import ROOM, Contents, beside, has_room, is_full, load
 from pinnace.store.sqlite.history import SqliteHistory
 from pinnace.store.sqlite.lock import Lock
 from pinnace.store.sqlite.removal import watch_directory
@@ -63,6 +63,7 @@ class SqliteStore(ViewedStore):
         self._losers: list[asyncio.Future[None]] = []  # Those who wait to learn who won.
         self._committed_at = -_WRITE_CHECK_SECONDS  # Of the last commit unless a write failed since; the loop's clock.
         self._write_check: asyncio.Future[None] | None = None
+        self._missing_room = 0  # The bytes that the last failed writes needed, where the disk had no room for them.
         self._removed: Removed | None = None
         self._directory_watch = watch_directory(path.parent, self._notice_removal)
         self._closing: asyncio.Task[None] | None = None
@@ -157,6 +158,10 @@ class SqliteStore(ViewedStore):
         """As `Store.check_write`. A commit of the last second is proof enough; concurrent checks share one write."""
         self._check_open()
         self._check_files()
+        if self._missing_room and not has_room(self._path.parent, self._missing_room):
+            # A write of nothing may still find room.
+            raise WriteFailed(f"the disk is full, writes have failed; free space on the disk of {self._path.parent}")
+        self._missing_room = 0
         if self._loop.time() - self._committed_at < _WRITE_CHECK_SECONDS:
             return
         if self._write_check is None or self._write_check.done():
@@ -267,6 +272,8 @@ class SqliteStore(ViewedStore):
         writes += self._gathered
         self._gathered = []
         self._committed_at = -_WRITE_CHECK_SECONDS  # The next check of readiness writes.
+        if isinstance(error.__cause__, Exception) and is_full(error.__cause__):
+            self._missing_room = ROOM + 2 * sum(len(change.value or b"") for change, _, _ in writes)
         self._queued.clear()
         for _, _, future in writes:
             if not future.done():
@@ -281,5 +288,6 @@ class SqliteStore(ViewedStore):
 
 
 def _unopened(path: Path, error: Exception) -> StoreError:
-    hint = f"free space on the disk of {path.parent}" if is_full(error) else "check its permissions and the disk"
+    is_short = is_full(error) or not has_room(path.parent)
+    hint = f"free space on the disk of {path.parent}" if is_short else "check its permissions and the disk"
     return StoreError(f"{path} cannot be opened ({error}); {hint}")

@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 
 import apsw
 
-from pinnace.store.sqlite.file import checksum, is_full
+from pinnace.store.sqlite.file import checksum, has_room, is_full
 from pinnace.store.sqlite.pragmas import OF_WRITER, set_pragmas
 from pinnace.store.store import Change, Record, StoreClosed, WriteFailed
 
@@ -225,7 +225,8 @@ class SqliteWriter:
             self._connection.execute("ROLLBACK")
 
     def _failure(self, error: Exception) -> WriteFailed:
-        hint = f"free space on the disk of {self._path.parent}" if is_full(error) else "check the disk"
+        is_short = is_full(error) or not has_room(self._path.parent)
+        hint = f"free space on the disk of {self._path.parent}" if is_short else "check the disk"
         failure = WriteFailed(f"{self._path} did not take a write ({error}); nothing of it is stored: {hint}")
         failure.__cause__ = error
         return failure
