@@ -22,6 +22,7 @@ LONG_FILES = (
     "consistency/test_consistency.py",
     "network/services/test_ordinary_user.py",
     "embedded/test_ordinary_user.py",
+    "examples/test_ordinary_user.py",
     "network/dns/test_pods.py",
 )
 
