@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 from tests.growth import TRIES, no_collection
-from tests.server.in_process import APPLY, CONFIG_MAPS, JSON, MERGE, OPERATIONS, PODS, InProcess, control_plane
+from tests.server.in_process import (
+    APPLY,
+    CONFIG_MAPS,
+    JSON,
+    MERGE,
+    OPERATIONS,
+    PODS,
+    InProcess,
+    control_plane,
+)
 
 GROWTH = 8.0
 FLOOR_SECONDS = 0.02
@@ -32,6 +41,7 @@ class Input:
     target: str
     body: Any = None
     content_type: str = JSON
+    accept: str = JSON
 
 
 def create(target: str, **fields: Any) -> Input:

@@ -20,6 +20,7 @@ from pinnace.server.audit.events import Auditor
 from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
 from pinnace.server.http.deadlines import Deadlines, requested_timeout
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse, Takeover
+from pinnace.server.long_work import LONG_TEXT_BYTES, run_beside
 from pinnace.server.metrics import TAKEOVER_CODE, CountedRequest, RequestMetrics
 from pinnace.server.outcome import Outcome
 from pinnace.server.read.fast_path import FastReads, ReadVerbs
@@ -201,7 +202,10 @@ class Handler:
                 outcome = await self._run(target)
                 answer = self._respond_at_once(target, outcome) or await self._respond(target, outcome)
         except (errors.ApiError, stores.StoreError) as error:
-            answer = self._answer_error(target, error)
+            if _is_long(error):  # It quotes a large object, or lists thousands of fields.
+                answer = await run_beside(self._answer_error, target, error)
+            else:
+                answer = self._answer_error(target, error)
         except TurnedAway as turned_away:
             answer = turned_away.response
         finally:
@@ -314,3 +318,7 @@ class Handler:
             if isinstance(answer, Response) and counted.verb in ("get", "list"):
                 size = len(answer.body) if isinstance(answer.body, bytes) else sum(map(len, answer.body))
             self._metrics.observe(counted, code, time.perf_counter() - target.started, size)
+
+
+def _is_long(error: errors.ApiError | stores.StoreError) -> bool:
+    return isinstance(error, errors.ApiError) and len(error.message) > LONG_TEXT_BYTES

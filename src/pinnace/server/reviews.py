@@ -22,7 +22,7 @@ from pinnace.model.patches import managed_fields
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.schema.shape import Schema
 from pinnace.server.cache.representations import partial_metadata
-from pinnace.server.long_work import LONG_BYTES, run_beside
+from pinnace.server.long_work import decode_body, is_long_body, run_beside
 from pinnace.server.outcome import Outcome, Representations, check_view
 from pinnace.server.request.call import Call
 from pinnace.server.request.negotiation import WITHOUT_ROWS, negotiate
@@ -96,17 +96,14 @@ class Reviews:
         self._representations.accepted(call)
         accepted = negotiate(call.request.head.accept, views=WITHOUT_ROWS)
         check_view(call, accepted, "")
-        is_long = len(call.request.body) > LONG_BYTES
-        asked = await run_beside(self._decoder.message, call) if is_long else self._decoder.message(call)
-        if call.resource.namespaced:
-            match_namespace(call, metadata_of(asked))
-        if call.subresource:
-            default_lifetime(asked)
-        self._own(call, asked)
+        is_long = is_long_body(call.request.body)
+        asked = await run_beside(self._read, call) if is_long else self._read(call)
         check = partial(self._check, call)
         # A token is handed out: that is a write, whether or not anything is stored.
         if call.subresource or self._pipeline.asks_about(call.resource):
-            await self._pipeline.admit(call, asked, check=check)
+            await self._pipeline.admit(call, asked, check=partial(run_beside, check) if is_long else check)
+        elif is_long:
+            await run_beside(check, asked)
         else:
             check(asked)
         answer = await review(call, asked)
@@ -121,6 +118,15 @@ class Reviews:
         if call.subresource or call.resource.group not in ("authentication.k8s.io", "authorization.k8s.io"):
             return None
         return self._by_kind.get(call.resource.kind.name)
+
+    def _read(self, call: Call) -> Object:
+        asked = self._decoder.message(call)
+        if call.resource.namespaced:
+            match_namespace(call, metadata_of(asked))
+        if call.subresource:
+            default_lifetime(asked)
+        self._own(call, asked)
+        return asked
 
     def _own(self, call: Call, asked: Object) -> None:
         """Set managedFields. Kubernetes does so, though no other manager can ever take a field over."""
@@ -155,13 +161,13 @@ class Reviews:
         return self._answer(call, asked, {"userInfo": user_info(call.user)})
 
     async def _may_i(self, call: Call, asked: Object) -> Object:
-        return self._answer(call, asked, await self._decision(call.user, asked.get("spec") or {}))
+        return self._answer(call, asked, await self._decision(call, call.user, asked.get("spec") or {}))
 
     async def _may_they(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
         extra = {name: tuple(values) for name, values in (spec.get("extra") or {}).items()}
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
-        return self._answer(call, asked, await self._decision(user, spec))
+        return self._answer(call, asked, await self._decision(call, user, spec))
 
     async def _what_may_i(self, call: Call, asked: Object) -> Object:
         rules = self._rules.rules_for(call.user, asked["spec"]["namespace"])
@@ -190,9 +196,11 @@ class Reviews:
         status = {"authenticated": True, "user": user_info(bearer.user), "audiences": list(bearer.audiences)}
         return self._answer(call, asked, status)
 
-    async def _decision(self, user: User, spec: Object) -> Object:
+    async def _decision(self, call: Call, user: User, spec: Object) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        selected = usable_selectors(about) if about is not None else UsableSelectors("", ())
+        selected = UsableSelectors("", ())
+        if about is not None:
+            selected = await decode_body(call.request.body, usable_selectors, about)
         found = self._authorizer.decide(user, _action(about, path, selected.fields))
         decision = found if isinstance(found, Decision) else await found
         status: Object = {"allowed": decision.is_allowed}

@@ -14,7 +14,7 @@ from pinnace.model.eager_coroutines import run_together
 from pinnace.model.objects import Object, new_uid
 from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
-from pinnace.server.long_work import LONG_BYTES, run_beside
+from pinnace.server.long_work import decode_body, is_long_body, run_beside
 from pinnace.server.outcome import WATCH_FORMATS, Outcome, Representations
 from pinnace.server.read.options import check_list_options
 from pinnace.server.read.reader import Body, ObjectReader
@@ -154,7 +154,7 @@ class Verbs:
         if (review := self._reviews.find(call)) is not None:
             return await self._reviews.run(call, review)
         check_options(call)
-        if len(call.request.body) > LONG_BYTES:
+        if is_long_body(call.request.body):
             obj = await run_beside(self._decoder.object, call)
         else:
             obj = self._decoder.object(call)
@@ -173,7 +173,7 @@ class Verbs:
         """Create an object under a generated name; try another name while the name is taken."""
         for attempt in range(_GENERATE_ATTEMPTS):
             if attempt:  # The write that failed has changed the object.
-                obj = self._decoder.object(call)
+                obj = await decode_body(call.request.body, self._decoder.object, call)
                 match_namespace(call, metadata_of(obj))
             metadata = metadata_of(obj)
             if prefix := metadata.get("generateName"):
@@ -230,7 +230,7 @@ class Verbs:
     async def _update(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
         check_options(call)
-        if len(call.request.body) > LONG_BYTES:
+        if is_long_body(call.request.body):
             ready = [await run_beside(self._read_replacement, call)]
         else:
             ready = [self._read_replacement(call)]
@@ -248,7 +248,7 @@ class Verbs:
 
     async def _patch(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
-        if len(call.request.body) > LONG_BYTES:
+        if is_long_body(call.request.body):
             edit = await run_beside(read_existing_patch, call, self._patches.read, self._reader.cached_object)
         else:
             edit = read_existing_patch(call, self._patches.read, self._reader.cached_object)
@@ -258,7 +258,10 @@ class Verbs:
 
     async def _delete(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
-        raw, options = read_delete_options(call, self._decoder)
+        if is_long_body(call.request.body):
+            raw, options = await run_beside(read_delete_options, call, self._decoder)
+        else:
+            raw, options = read_delete_options(call, self._decoder)
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
             shown = self._representations.show(call, accepted, written.entry, 200)
@@ -270,7 +273,7 @@ class Verbs:
         if has_long_query(call):
             await parse_beside(call)
         check_list_options(call)
-        raw, options = read_delete_options(call, self._decoder)
+        raw, options = await decode_body(call.request.body, read_delete_options, call, self._decoder)
         doomed, extent, revision = await self._reader.select_for_deletion(call)
         accepted = self._representations.accepted(call)
         form = self._representations.choose(call, accepted)
@@ -305,11 +308,12 @@ class Verbs:
             case "binding", "create":
                 self._representations.accepted(call)
                 check_options(call)
-                return await self._bind(call, self._decoder.message(call))
+                return await self._bind(call, await decode_body(call.request.body, self._decoder.message, call))
             case "eviction", "create":
                 accepted = self._representations.accepted(call)
                 check_options(call)
-                await self._subresources.evictions.evict(call, self._decoder.message(call))
+                eviction = await decode_body(call.request.body, self._decoder.message, call)
+                await self._subresources.evictions.evict(call, eviction)
                 return Outcome(201, created_status(), accepted)
             case _, "create" if (review := self._reviews.find(call)) is not None:
                 return await self._reviews.run(call, review)

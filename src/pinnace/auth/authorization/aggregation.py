@@ -17,12 +17,13 @@ def aggregate_rules(role: Object, roles: Iterable[Object]) -> list[Object] | Non
     if not chosen_by:
         return None
     by_name = sorted(roles, key=lambda one: str(one["metadata"]["name"]))
-    rules: list[Object] = []
+    rules: dict[tuple[tuple[str, tuple[str, ...]], ...], Object] = {}
     for wanted in chosen_by:
         selector = selectors.from_object(wanted)
         for other in by_name:
             if other["metadata"]["name"] == role["metadata"]["name"]:
                 continue
             if selector.matches(other["metadata"].get("labels") or {}):
-                rules += [rule for rule in other.get("rules") or () if rule not in rules]
-    return rules
+                for rule in other.get("rules") or ():
+                    rules.setdefault(tuple((name, tuple(rule[name] or ())) for name in sorted(rule)), rule)
+    return list(rules.values())

@@ -127,18 +127,16 @@ def _prepare_approval(request: Object, old: Object | None) -> None:
 
 def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> None:
     now = to_rfc3339(server_now())
+    known: dict[tuple[Any, Any], str] = {}
+    for one in before:
+        if one.get("lastTransitionTime"):
+            known.setdefault((one.get("type"), one.get("status")), one["lastTransitionTime"])
     for condition in conditions:
         if not condition.get("lastUpdateTime"):
             condition["lastUpdateTime"] = now
         if not condition.get("lastTransitionTime"):
-            same = (
-                known["lastTransitionTime"]
-                for known in before
-                if known.get("type") == condition.get("type")
-                and known.get("status") == condition.get("status")
-                and known.get("lastTransitionTime")
-            )
-            condition["lastTransitionTime"] = next(same, now)
+            place = (condition.get("type"), condition.get("status"))
+            condition["lastTransitionTime"] = known.get(place, now)
 
 
 def _validate_request(

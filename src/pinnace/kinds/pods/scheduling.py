@@ -81,15 +81,17 @@ def _validate_label_key(term: Object, path: str, errs: list[FieldError]) -> None
                 errs += validate_qualified_name(key, f"{path}.{field}[{index}]")
     if selector is not None and matching:
         selected = set(selector.get("matchLabels") or ())
+        places = {key: index for index, key in reversed(list(enumerate(matching)))}
         for expression in selector.get("matchExpressions") or ():
             key = expression.get("key", "")
-            if key in matching and key in selected:
+            if key in places and key in selected:
                 # The keys were merged into the selector before: a second one is from the client.
                 detail = "exists in both matchLabelKeys and labelSelector"
-                errs.append(invalid(f"{path}[{matching.index(key)}]", key, detail))
+                errs.append(invalid(f"{path}[{places[key]}]", key, detail))
             selected.add(key)
+    excluded = set(mismatching)
     for index, key in enumerate(matching):
-        if key in mismatching:
+        if key in excluded:
             detail = "exists in both matchLabelKeys and mismatchLabelKeys"
             errs.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
 

@@ -169,7 +169,7 @@ def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldErro
 
 def _validate_address(status: Object, before: Object, field: str, errs: list[FieldError]) -> None:
     listed = [entry.get("ip", "") for entry in status.get(field) or ()]
-    old = [entry.get("ip", "") for entry in before.get(field) or ()]
+    old = {entry.get("ip", "") for entry in before.get(field) or ()}
     if field == "hostIPs" and listed and listed[0] != status.get("hostIP", ""):
         errs.append(invalid("status.hostIPs[0].ip", listed[0], "must be equal to `hostIP`"))
     for index, address in enumerate(listed):

@@ -98,16 +98,17 @@ def _validate_deadline(spec: Object, before: Object, errs: list[FieldError]) -> 
 def _validate_toleration_change(now: list[Object], before: list[Object], errs: list[FieldError]) -> None:
     if now == before:
         return
-    kept = [_without_seconds(toleration) for toleration in now]
-    if any(_without_seconds(toleration) not in kept for toleration in before):
+    kept = {_identity_of_toleration(toleration) for toleration in now}
+    if any(_identity_of_toleration(toleration) not in kept for toleration in before):
         detail = "existing toleration can not be modified except its tolerationSeconds"
         errs.append(forbidden("spec.tolerations", detail))
         return
     validate_toleration(now, "spec.tolerations", errs)
 
 
-def _without_seconds(toleration: Object) -> Object:
-    return {key: value for key, value in toleration.items() if value != "" and key != "tolerationSeconds"}
+def _identity_of_toleration(toleration: Object) -> frozenset[tuple[str, Any]]:
+    """Return all fields but tolerationSeconds."""
+    return frozenset((key, value) for key, value in toleration.items() if value != "" and key != "tolerationSeconds")
 
 
 def _validate_gate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:

@@ -260,16 +260,16 @@ def _device_id(device: Mapping[str, Any]) -> dict[str, str]:
     return {name: device.get(field) or "" for name, field in wire}
 
 
-def _allocations(status: Mapping[str, Any]) -> list[dict[str, str]]:
+def _allocations(status: Mapping[str, Any]) -> set[tuple[str, ...]]:
     allocation = status.get("allocation") or {}
-    return [_device_id(result) for result in (allocation.get("devices") or {}).get("results") or []]
+    return {tuple(_device_id(result).values()) for result in (allocation.get("devices") or {}).get("results") or []}
 
 
 def _prepare_claim_status(claim: Object, old: Object | None) -> None:
     """Drop the status of devices that are no longer allocated."""
     status, before = claim.setdefault("status", {}), (old or {}).get("status", {})
-    gone = [device for device in _allocations(before) if device not in _allocations(status)]
-    kept = [device for device in status.get("devices") or [] if _device_id(device) not in gone]
+    gone = _allocations(before) - _allocations(status)
+    kept = [device for device in status.get("devices") or [] if tuple(_device_id(device).values()) not in gone]
     if kept:
         status["devices"] = kept
     else:
@@ -295,7 +295,8 @@ def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldE
     )
     if reservations and allocation is None:
         yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
-    is_new = any(consumer not in (before.get("reservedFor") or []) for consumer in reservations)
+    reserved = {frozenset(consumer.items()) for consumer in before.get("reservedFor") or []}
+    is_new = any(frozenset(consumer.items()) not in reserved for consumer in reservations)
     if allocation is not None and is_new and claim["metadata"].get("deletionTimestamp"):
         detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         yield forbidden("status.reservedFor", detail)
@@ -342,14 +343,14 @@ def _validate_source(config: Mapping[str, Any], path: str, *, known: frozenset[s
 
 
 def _validate_device_status(
-    device: Mapping[str, Any], path: str, *, allocated: list[dict[str, str]]
+    device: Mapping[str, Any], path: str, *, allocated: set[tuple[str, ...]]
 ) -> Iterator[FieldError]:
     yield from driver_name_errors(device.get("driver", ""), f"{path}.driver")
     yield from validate_pool_name(device.get("pool", ""), f"{path}.pool")
     yield from validate_device_name(device.get("device", ""), f"{path}.device")
     if device.get("shareID") is not None:
         yield from validate_share_id(device["shareID"], f"{path}.shareID")
-    if _device_id(device) not in allocated:
+    if tuple(_device_id(device).values()) not in allocated:
         yield invalid(path, _device_id(device), "must be an allocated device in the claim")
     conditions = device.get("conditions") or []
     if len(conditions) > MAX_CONDITIONS:

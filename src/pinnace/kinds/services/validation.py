@@ -138,7 +138,7 @@ def _validate_source_range(service: Object, old: Object | None) -> Iterator[Fiel
         path = "spec.LoadBalancerSourceRanges"  # Kubernetes writes it so.
         if not is_load_balancer:
             yield forbidden(path, ONLY_LOAD_BALANCER)
-        known = [text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or ()]
+        known = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or ()}
         for index, text in enumerate(ranges):
             yield from validate_cidr(text.strip(), f"{path}[{index}]", known)
     elif SOURCE_RANGES in annotations:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -275,11 +275,13 @@ def _validate_node(node: Object, old: Object | None) -> Iterator[FieldError]:
             yield duplicate(f"{path}.name", driver.get("name", ""))
         seen.add(driver.get("name", ""))
         yield from _validate_topology_key(driver.get("topologyKeys") or [], path)
+    by_name: defaultdict[str, list[Object]] = defaultdict(list)
+    for driver in drivers:
+        by_name[driver.get("name", "")].append(driver)
     for before in (old or {}).get("spec", {}).get("drivers") or []:
-        for driver in drivers:
-            if driver.get("name") == before.get("name"):
-                fixed, fixed_before = (_NODE_DRIVER.view(_without_allocatable(item)) for item in (driver, before))
-                yield from validate_immutable(fixed, fixed_before, "spec.drivers")
+        for driver in by_name.get(before.get("name", ""), ()):
+            fixed, fixed_before = (_NODE_DRIVER.view(_without_allocatable(item)) for item in (driver, before))
+            yield from validate_immutable(fixed, fixed_before, "spec.drivers")
 
 
 def _validate_node_id(node_id: str, path: str) -> Iterator[FieldError]:

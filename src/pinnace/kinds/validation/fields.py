@@ -10,6 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from pinnace.model import names
@@ -31,6 +32,10 @@ Errors = Sequence[FieldError]
 _NO_ERRORS: Errors = ()
 _MODE_ERROR = "must be a number between 0 and 0777 (octal), both inclusive"
 _LARGEST_ID = 2**31 - 1
+_CONTEXT = 3
+"""The equal lines around the changes in a diff."""
+_MOST_COMPARED = 2_000
+"""The most different lines that are compared with each other, which takes quadratic time."""
 
 _is_condition_reason = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?").fullmatch
 
@@ -219,8 +224,30 @@ def in_wire_order(condition: Mapping[str, Any]) -> dict[str, Any]:
 def unified_diff(old: Any, new: Any) -> str:
     """Return a unified diff of two indented JSON texts, as Kubernetes prints a change of immutable fields."""
     before, after = (_indented_lines(value) for value in (old, new))
-    headed = list(difflib.unified_diff(before, after, n=3))
+    first = _count_equal(before, after)
+    last = _count_equal(reversed(before[first:]), reversed(after[first:]))
+    if len(before) + len(after) - 2 * (first + last) > _MOST_COMPARED:
+        return "".join(_one_hunk(before, after, first, last))
+    headed = list(difflib.unified_diff(before, after, n=_CONTEXT))
     return "".join(headed[2:])  # The first two lines would name the files.
+
+
+def _count_equal(before: Iterable[str], after: Iterable[str]) -> int:
+    """Return how many lines are equal from the first on."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+
+
+def _one_hunk(before: list[str], after: list[str], first: int, last: int) -> Iterator[str]:
+    """Yield a diff in which all lines between equal ones at the beginning and at the end have changed."""
+    begin = max(first - _CONTEXT, 0)
+    end_before, end_after = len(before) - last, len(after) - last
+    tail = before[end_before : end_before + _CONTEXT]
+    lengths = (end_before - begin + len(tail), end_after - begin + len(tail))
+    yield f"@@ -{begin + 1},{lengths[0]} +{begin + 1},{lengths[1]} @@\n"
+    yield from (f" {line}" for line in before[begin:first])
+    yield from (f"-{line}" for line in before[first:end_before])
+    yield from (f"+{line}" for line in after[first:end_after])
+    yield from (f" {line}" for line in tail)
 
 
 def _indented_lines(value: Any) -> list[str]:

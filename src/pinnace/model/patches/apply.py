@@ -99,9 +99,11 @@ class _Conflicts(Exception):
         if len(causes) == 1:
             return ApplyConflict(f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}", causes)
         lines: list[str] = []
+        headings: set[str] = set()
         for cause in causes:
             heading = f"conflicts{cause.message.removeprefix('conflict')}:"
-            if heading not in lines:
+            if heading not in headings:
+                headings.add(heading)
                 lines.append(heading)
             lines.append(f"- {cause.field}")
         return ApplyConflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)

@@ -57,7 +57,7 @@ def _field_changes(old: Raw, new: Raw, path: str) -> Iterator[Change]:
     for name, now in after.items():
         if name not in before and _keeps_unknown(old):
             yield from _changes({"x-kubernetes-preserve-unknown-fields": True}, now, below(path, name))
-    was_required = old.get("required") or ()
+    was_required = frozenset(old.get("required") or ())
     for name in new.get("required") or ():
         if name not in was_required and (after.get(name) or {}).get("default") is None:
             yield below(path, name), "the field becomes required, and has no default"

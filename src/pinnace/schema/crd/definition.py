@@ -332,11 +332,12 @@ def _validate_key(schema: Raw, path: str) -> Iterator[FieldError]:
     if list_type == "set":
         return
     properties: Raw = items.get("properties") or {}
+    is_required = frozenset(items.get("required") or ())
     for key in schema.get("x-kubernetes-list-map-keys") or ():
         if key not in properties:
             continue
         here, known = f"{path}.items.properties[{key}]", "this property is in x-kubernetes-list-map-keys, so it"
-        if key not in (items.get("required") or ()) and properties[key].get("default") is None:
+        if key not in is_required and properties[key].get("default") is None:
             yield field_errors.required(f"{here}.default", f"{known} must have a default or be a required property")
         if properties[key].get("nullable"):
             yield field_errors.forbidden(f"{here}.nullable", f"{known} cannot be nullable")

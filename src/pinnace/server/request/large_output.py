@@ -114,7 +114,9 @@ async def _yaml_items(group: bytes, slices: Slices) -> bytes:
     chunks: list[str] = []
     for item in _items(_bracketed(group)):
         await slices.pause()
-        chunks += yaml_chunks([orjson.loads(memoryview(item))])
+        for chunk in yaml_chunks([orjson.loads(memoryview(item))]):
+            chunks.append(chunk)
+            await slices.pause()
     return "".join(chunks).encode()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import yaml
@@ -30,10 +31,13 @@ _WIDTH = 80
 _SHORT = 64
 """The length up to which the form of a text is remembered."""
 _LONGEST_KEY = 128
-"""libyaml writes a longer key on a line of its own."""
-_CHUNK_LINES = 200
+"""libyaml writes a key of more bytes on a line of its own."""
+_has_break = re.compile("[\n\r\x85\u2028\u2029]").search
+_A_LONG_KEY = "a" * (_LONGEST_KEY + 1)
+_CHUNK_SECONDS = 0.001
 
-_MAP, _LIST = "m", "l"
+_MAP, _LIST, _LONG = "m", "l", "k"
+"""The kinds of blocks; the last is a mapping below a key that has lines of its own."""
 _END = "\n...\n"
 
 
@@ -42,46 +46,55 @@ def as_yaml(value: Any) -> bytes:
 
 
 def yaml_chunks(value: Any) -> Iterator[str]:
-    """Return the YAML document in parts, each of which takes less than a millisecond to write."""
+    """Return the YAML document in parts, each of which takes about a millisecond to write."""
     if not isinstance(value, dict | list) or not value:
         yield _dump(value)
         return
     lines: list[str] = []
     blocks: list[_Block] = []
-    _begin(value, "", 0, "", blocks, lines)
-    while blocks or lines:
-        if blocks:
-            _write_some(blocks, lines)
-        if len(lines) >= _CHUNK_LINES or not blocks:
+    _begin(value, "", 0, "", blocks)
+    end = perf_counter() + _CHUNK_SECONDS
+    while blocks:
+        _write_some(blocks, lines, end)
+        if perf_counter() >= end or not blocks:
             chunk = "".join(lines)
             lines.clear()
             # libyaml marks the end of the document after a text that ends with empty lines; Kubernetes does not.
             yield chunk.replace(_END, "\n") if _END in chunk else chunk
+            end = perf_counter() + _CHUNK_SECONDS
 
 
-def _write_some(blocks: list[_Block], lines: list[str]) -> None:
-    """Write the values of the innermost block until it ends, another begins in it, or a chunk is full."""
+def _write_some(blocks: list[_Block], lines: list[str], end: float) -> None:
+    """Write the values of the innermost block until it ends, another begins in it, or the time is up."""
     block = blocks[-1]
-    for key, name, item in block.items:
-        head = (block.lead.pop() if block.lead else block.indentation) + name
+    for key, item in block.items:
+        lead = block.lead.pop() if block.lead else block.indentation
+        path = block.path
+        if key is None:
+            head = f"{lead}- "
+        elif _is_simple(key):
+            head = lead + _simple_key(key)
+        else:  # On lines of its own, with its value like the item of a list.
+            head, key, path = lead + _long_key(key, path), None, path[:-1] + _LONG
         if not (isinstance(item, dict | list) and item):
-            lines.append(f"{head}{_scalar(item, block, key, len(head))}\n")
-            if len(lines) >= _CHUNK_LINES:
+            column = len(head) if path is block.path else block.depth + 2
+            lines.append(f"{head}{_scalar(item, path, key, column)}\n")
+            if perf_counter() >= end:
                 return
         elif key is None:
-            return _begin(item, head, block.depth + 2, block.path, blocks, lines)
+            return _begin(item, head, block.depth + 2, path, blocks)
         else:
             lines.append(f"{head[:-1]}\n")
             depth = block.depth + 2 * isinstance(item, dict)
-            return _begin(item, " " * depth, depth, block.path, blocks, lines)
+            return _begin(item, " " * depth, depth, path, blocks)
     blocks.pop()
 
 
 class _Block(NamedTuple):
     """A mapping or a list that is being written."""
 
-    items: Iterator[tuple[str | None, str, Any]]
-    """The remaining keys, each as it is written, and values; the keys of a list are None."""
+    items: Iterator[tuple[str | None, Any]]
+    """The remaining keys and values; the keys of a list are None."""
     path: str
     """The kinds of the blocks around this one, and its own."""
     depth: int
@@ -90,23 +103,24 @@ class _Block(NamedTuple):
     """The beginning of the first line, until that is written."""
 
 
-def _begin(
-    value: dict[str, Any] | list[Any], lead: str, depth: int, path: str, blocks: list[_Block], lines: list[str]
-) -> None:
-    """Open a block, or write it if it has keys that only libyaml can write."""
+def _begin(value: dict[str, Any] | list[Any], lead: str, depth: int, path: str, blocks: list[_Block]) -> None:
+    """Open a block."""
+    items: Iterator[tuple[str | None, Any]]
     if isinstance(value, list):
-        items = ((None, "- ", item) for item in value)
-        blocks.append(_Block(items, path + _LIST, depth, " " * depth, [lead]))
-        return
-    names = [(key, _simple_key(key) if len(key) <= _LONGEST_KEY else "", item) for key, item in sorted(value.items())]
-    if all(name for _, name, _ in names):
-        blocks.append(_Block(iter(names), path + _MAP, depth, " " * depth, [lead]))
-        return
-    before = _dump(_nest(path, {"x": 0}))[: -len("x: 0\n")]
-    lines.append(lead + _dump(_nest(path, value))[len(before) :])
+        items, path = ((None, item) for item in value), path + _LIST
+    else:
+        items, path = ((key, value[key]) for key in sorted(value)), path + _MAP
+    blocks.append(_Block(items, path, depth, " " * depth, [lead]))
 
 
-def _scalar(value: Any, block: _Block, key: str | None, column: int) -> str:
+def _is_simple(key: str) -> bool:
+    """Whether libyaml writes a key and its value on one line."""
+    if key.isascii():
+        return len(key) <= _LONGEST_KEY and (key.isprintable() or not _has_break(key))
+    return len(key.encode()) <= _LONGEST_KEY and not _has_break(key)
+
+
+def _scalar(value: Any, path: str, key: str | None, column: int) -> str:
     if value is True:
         return "true"
     if value is False:
@@ -123,30 +137,40 @@ def _scalar(value: Any, block: _Block, key: str | None, column: int) -> str:
         return f'"{value}"'
     if len(value) <= _SHORT:
         written = _short_text(value)
-        if "\n" not in written and (column + len(written) <= _WIDTH or " " not in value):
+        if written and (column + len(written) <= _WIDTH or " " not in value):
             return written
-    around = block.path[:-1]
-    nested, other = ({key: value}, {key: "x"}) if key is not None else ([value], ["x"])
-    before = _dump(_nest(around, other))[: -len("x\n")]
-    return _dump(_nest(around, nested))[len(before) : -1]
+    if key is not None:
+        nested, other = _nest(path[:-1], {key: value}), _nest(path[:-1], {key: "x"})
+    else:
+        nested, other = _nest(path, value), _nest(path, "x")
+    before = _dump(other)[: -len("x\n")]
+    return _dump(nested)[len(before) : -1]
 
 
 @lru_cache(maxsize=8192)
 def _short_text(text: str) -> str:
-    return _dump({"a": text})[3:-1]
+    """Return the text as it is written; empty if it needs more than one line."""
+    written = _dump({"a": text})[3:-1]
+    return "" if _has_break(written) else written
 
 
 @lru_cache(maxsize=8192)
 def _simple_key(key: str) -> str:
-    """Return the key and the colon as they are written; empty if the key needs more than one line."""
-    written = _dump({key: 0})
-    return "" if written.startswith("? ") else written[: -len("0\n")]
+    """Return the key and the colon as they are written."""
+    return f"{key}: " if _is_plain_word(key) else _dump({key: 0})[: -len("0\n")]
+
+
+def _long_key(key: str, path: str) -> str:
+    """Return a key that needs lines of its own, and the colon on the last of them."""
+    before = _dump(_nest(path[:-1], {"x": 0}))[: -len("x: 0\n")]
+    written = _dump(_nest(path[:-1], {key: 0})).removesuffix(_END[1:])
+    return written[len(before) : -len("0\n")]
 
 
 def _nest(path: str, value: Any) -> Any:
     """Return a document that has the value at this place, so that libyaml finds the same column and indentation."""
     for kind in reversed(path):
-        value = {"a": value} if kind == _MAP else [value]
+        value = [value] if kind == _LIST else {"a" if kind == _MAP else _A_LONG_KEY: value}
     return value
 
 

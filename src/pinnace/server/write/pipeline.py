@@ -226,7 +226,9 @@ class Pipeline:
         finally:
             self._turns.end(key)
 
-    async def admit(self, call: Call, message: Object, *, check: Callable[[Object], None] | None = None) -> None:
+    async def admit(
+        self, call: Call, message: Object, *, check: Callable[[Object], Awaitable[None] | None] | None = None
+    ) -> None:
         """Run admission on a message that is not stored: a binding, an eviction, a review. `check` it in between."""
         below = call.resource.subresource(call.subresource)
         kind = below.kind if below is not None else call.resource.kind
@@ -236,8 +238,8 @@ class Pipeline:
         try:
             if (waiting := self._admission.mutate(review)) is not None:
                 await waiting
-            if check is not None:
-                check(review.changed)
+            if check is not None and (waiting := check(review.changed)) is not None:
+                await waiting
             if (waiting := self._admission.validate(review)) is not None:
                 await waiting
         finally:

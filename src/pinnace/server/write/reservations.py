@@ -247,14 +247,14 @@ class ServiceReservations:
         """Take the node ports of a new service. Ports with one number, such as TCP and UDP 53, share a node port."""
         allocates, by_number = _allocates_node_ports(service["spec"]), dict[int, int]()
         ports = service["spec"].get("ports") or []
+        requested = {port.get("port", 0): port["nodePort"] for port in reversed(ports) if port.get("nodePort")}
         for index, port in enumerate(ports):
             number, wanted = port.get("port", 0), port.get("nodePort", 0)
             if not wanted and not allocates:
                 continue
             shared = by_number.get(number, 0)
             if not shared:
-                same = (other.get("nodePort", 0) for other in ports if other.get("port", 0) == number)
-                wanted = next(filter(None, same), 0) or self._free_port()
+                wanted = requested.get(number) or self._free_port()
                 by_number[number] = wanted
             elif wanted in (0, shared):
                 port["nodePort"] = shared
@@ -266,10 +266,11 @@ class ServiceReservations:
         allocates = _allocates_node_ports(service["spec"])
         for index, port in enumerate(service["spec"].get("ports") or []):
             wanted = port.get("nodePort", 0)
-            if wanted in held or wanted in taken or not (wanted or allocates):
+            if wanted in held or not (wanted or allocates):
                 continue
             port["nodePort"] = wanted or self._free_port()
             self._require_port(service, index, port["nodePort"], taken)
+            held.add(port["nodePort"])
 
     def _take_health_check_port(self, service: Object, old: Object | None, taken: list[int]) -> None:
         """Take the port at which a load balancer asks nodes for local endpoints. It never changes once taken."""

@@ -17,6 +17,7 @@ from pinnace.model.resources import Column, Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.cache.served_versions import needs_preparation, prepare
 from pinnace.server.cache.watch_cache import CachedObject
+from pinnace.server.long_work import decode_body
 from pinnace.server.outcome import Outcome, Representations
 from pinnace.server.request.call import Call
 from pinnace.server.write import edits
@@ -79,7 +80,7 @@ class Scales:
 
     async def write(self, call: Call, find: Callable[[Call], CachedObject]) -> Outcome:
         """Replace, patch or apply the scale: an edit of its workload. `find` raises NotFound."""
-        edit = self.replaced(call) if call.verb == "update" else read_existing_patch(call, self.patched, find)
+        edit = await decode_body(call.request.body, self._read_edit, call, find)
         written = await self._pipeline.write(call, edit)
         return await self.show(call, written.entry)
 
@@ -92,6 +93,9 @@ class Scales:
             assert schema is not None, "every minor has a Scale"
             known = self._known[columns] = scale_resource(schema, columns)
         return known
+
+    def _read_edit(self, call: Call, find: Callable[[Call], CachedObject]) -> Rescaling:
+        return self.replaced(call) if call.verb == "update" else read_existing_patch(call, self.patched, find)
 
     def replaced(self, call: Call) -> Rescaling:
         """Return the edit of an update."""
