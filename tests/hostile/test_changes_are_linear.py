@@ -116,11 +116,13 @@ def conflict_with_two(keys: list[str]) -> None:
 
 
 def aggregate(keys: list[str]) -> None:
-    rules = [{"resources": key} for key in keys]
-    part = {"metadata": {"name": "part", "labels": {"a": "b"}}, "rules": rules}
+    parts = [
+        {"metadata": {"name": name, "labels": {"a": "b"}}, "rules": [{"resources": [f"{name}-{key}"]} for key in keys]}
+        for name in ("first", "second")
+    ]
     whole = {"metadata": {"name": "whole"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
-    found = aggregate_rules(whole, [part])
-    assert found is not None and len(found) == len(keys)
+    found = aggregate_rules(whole, parts)
+    assert found is not None and len(found) == 2 * len(keys)
 
 
 CHANGES: dict[str, Callable[[list[str]], None]] = {
