@@ -21,6 +21,7 @@ from tests.server.in_process import (
     MERGE,
     OPERATIONS,
     PODS,
+    SERVICES,
     InProcess,
     control_plane,
 )
@@ -132,6 +133,12 @@ DIMENSIONS: dict[str, tuple[int, Callable[[int], Input]]] = {
     "topology terms": (
         4_000,
         lambda n: create(STORAGE_CLASSES, provisioner="example.com/disk", allowedTopologies=[{} for _ in range(n)]),
+    ),
+    "node ports": (
+        600,
+        lambda n: create(
+            SERVICES, spec={"type": "NodePort", "ports": [{"name": f"p{i}", "port": 1 + i} for i in range(n)]}
+        ),
     ),
     "quantity digits": (400_000, lambda n: create(QUOTAS, spec={"hard": {"cpu": "0" * n + "x"}})),
     "quantity of ones": (400_000, lambda n: create(QUOTAS, spec={"hard": {"cpu": "1" * n}})),
