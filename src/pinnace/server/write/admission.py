@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from pinnace.admission.chain import Review
 from pinnace.model.objects import Object
 from pinnace.server.request.call import Call
+
+Check = Callable[[Object], Awaitable[None] | None]
+"""Raises if a message cannot be admitted."""
 
 
 def review_of(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:

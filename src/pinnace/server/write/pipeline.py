@@ -23,7 +23,7 @@ from pinnace.server.cache.watch_cache import CachedObject, restamp, stamp
 from pinnace.server.long_work import run_beside
 from pinnace.server.request.call import Call
 from pinnace.server.write import deletion
-from pinnace.server.write.admission import review_of
+from pinnace.server.write.admission import Check, review_of
 from pinnace.server.write.allocation import Reservation, Reservations
 from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.edits import Edit
@@ -226,9 +226,7 @@ class Pipeline:
         finally:
             self._turns.end(key)
 
-    async def admit(
-        self, call: Call, message: Object, *, check: Callable[[Object], Awaitable[None] | None] | None = None
-    ) -> None:
+    async def admit(self, call: Call, message: Object, *, check: Check | None = None) -> None:
         """Run admission on a message that is not stored: a binding, an eviction, a review. `check` it in between."""
         below = call.resource.subresource(call.subresource)
         kind = below.kind if below is not None else call.resource.kind
