@@ -62,6 +62,11 @@ FINDINGS: dict[str, list[str]] = {
         "test_a_pod_with_more_terms_than_a_decision_has_time_for_is_refused_and_says_so",
         "tests/scheduler/test_bad_input.py::test_labels_that_no_node_has_are_not_kept",
     ],
+    "5 terms of a DaemonSet hold the loop, or keep other sets from hearing of nodes": [
+        "tests/controllers/workloads/test_daemon_sets.py::"
+        "test_a_set_with_odd_or_many_terms_keeps_no_other_from_its_nodes",
+        "tests/controllers/workloads/test_daemon_sets.py::test_sorting_nodes_by_many_terms_leaves_the_loop_to_others",
+    ],
     "5 seconds beyond the calendar end a reconcile or a request": [
         "tests/controllers/batch/test_cron_jobs.py::test_a_deadline_beyond_the_calendar_is_none",
         "tests/kinds/batch/test_cron_schedule.py::test_a_duration_that_go_cannot_hold_is_refused",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -23,6 +24,8 @@ from tests.controllers.workloads.objects import (
 )
 from tests.controllers.world import World
 
+from pinnace.controllers.workloads.daemon_placement import NodeFacts, Placement, sort_nodes
+from pinnace.kinds.pods.placement import Constraints
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import controller_of, owner_reference
 from pinnace.testing.clock import ManualClock
@@ -138,6 +141,45 @@ async def test_pods_run_only_on_nodes_that_fit(world: World, kubelet: Kubelet, s
     await world.client.create(workload(DAEMON_SET) | {"spec": selecting(**spec)})
     await kubelet.run_all()
     assert sorted(await placed(world)) == nodes
+
+
+async def test_a_set_with_odd_or_many_terms_keeps_no_other_from_its_nodes(world: World, kubelet: Kubelet) -> None:
+    def requiring(count: int, **term: Any) -> Object:
+        terms = [{"matchExpressions": [{"key": "size", **term}]}] * count
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"template": template(labels={"app": "web"}, affinity={"nodeAffinity": required})}
+
+    for name, spec in (
+        ("a-text", requiring(1, operator="Gt", values=["x"])),
+        ("a-number", requiring(1, operator="Lt", values=["9" * 63])),
+        ("many", requiring(2_000, operator="In", values=["5"])),
+    ):
+        await world.client.create(workload(DAEMON_SET, name, **spec))
+    await world.client.create(workload(DAEMON_SET))
+    await kubelet.run_all()
+    await add_nodes(world, "a", labels={"size": "5"})
+    await kubelet.run_all()
+    owners = [one["metadata"]["ownerReferences"][0]["name"] for one in await listed(world, POD)]
+    assert sorted(owners) == ["many", "web"]
+
+
+async def test_sorting_nodes_by_many_terms_leaves_the_loop_to_others() -> None:
+    terms = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(10_000)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    placement = Placement("", Constraints({"spec": {"affinity": {"nodeAffinity": required}}}))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    others = asyncio.create_task(count_turns())
+    nodes = [NodeFacts(f"node-{number}", {f"k{number + 9_990}": ""}, ()) for number in range(10)]
+    assert len((await sort_nodes(placement, nodes)).wanted) == 10
+    others.cancel()
+    assert turns >= 3
 
 
 async def test_a_taint_keeps_new_pods_away_and_only_no_execute_drives_out(world: World, kubelet: Kubelet) -> None:

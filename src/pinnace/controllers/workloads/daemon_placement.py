@@ -14,10 +14,13 @@ from pinnace.controllers.workloads.pod_facts import pod_facts
 from pinnace.controllers.workloads.revisions import POD_LABEL
 from pinnace.kinds.pods.placement import Constraints
 from pinnace.model.objects import Object
+from pinnace.reconcile.turns import Turns
 
 GENERATION_LABEL = "pod-template-generation"
 _GENERATION = "deprecated.daemonset.template.generation"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_MOST_RULES = 200
+"""More terms and tolerations are not compared with a node at each of its changes."""
 _NODE_TAINT = "node.kubernetes.io/"
 _TOLERATED = (
     ("not-ready", "NoExecute"),
@@ -69,15 +72,16 @@ class Placement:
     node_name: str
     constraints: Constraints
 
-    def should_run(self, node: NodeFacts) -> bool:
-        """Whether the node should get a pod."""
-        return self._fits(node) and self.constraints.tolerates(node.taints)
+    def may_concern(self, nodes: Collection[NodeFacts]) -> bool:
+        """Whether one of these nodes may get or keep a pod; True if there are too many rules to find out at once."""
+        return self.constraints.size > _MOST_RULES or any(self._may_continue(node) for node in nodes)
 
-    def may_continue(self, node: NodeFacts) -> bool:
+    def _may_continue(self, node: NodeFacts) -> bool:
         """Whether a pod that runs there may stay: a taint without NoExecute keeps only new ones away."""
-        return self._fits(node) and self.constraints.tolerates(node.taints, ("NoExecute",))
+        return self.fits(node) and self.constraints.tolerates(node.taints, ("NoExecute",))
 
-    def _fits(self, node: NodeFacts) -> bool:
+    def fits(self, node: NodeFacts) -> bool:
+        """Whether name and labels of the node are right."""
         is_named = not self.node_name or self.node_name == node.name
         return is_named and self.constraints.matches_labels(node.name, node.labels)
 
@@ -93,12 +97,17 @@ class EligibleNodes:
     """The nodes where a running pod may stay."""
 
 
-def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> EligibleNodes:
-    return EligibleNodes(
-        names=frozenset(node.name for node in nodes),
-        wanted=frozenset(node.name for node in nodes if placement.should_run(node)),
-        allowed=frozenset(node.name for node in nodes if placement.may_continue(node)),
-    )
+async def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> EligibleNodes:
+    """Compare each node with the rules. Other work gets its turn in between: a template may have thousands of terms."""
+    wanted, allowed, turns = set(), set(), Turns()
+    for node in nodes:
+        if placement.fits(node):
+            if placement.constraints.tolerates(node.taints):
+                wanted.add(node.name)
+            if placement.constraints.tolerates(node.taints, ("NoExecute",)):
+                allowed.add(node.name)
+        await turns.pause()
+    return EligibleNodes(names=frozenset(node.name for node in nodes), wanted=wanted, allowed=allowed)
 
 
 def placement_of(snapshot: Snapshot) -> Placement:

@@ -78,8 +78,7 @@ class DaemonSets:
         if len(facts) == 2 and facts[0] == facts[1]:
             return
         for daemon_set in self._sets.snapshots():
-            placement = daemon_set.derive(placement_of)
-            if any(placement.may_continue(node) for node in facts):
+            if daemon_set.derive(placement_of).may_concern(facts):
                 self.controller.enqueue(daemon_set.key, "node")
 
     async def _reconcile(self, key: Key) -> Result | None:
@@ -98,7 +97,8 @@ class DaemonSets:
         newest = await self._revisions.sync_newest(daemon_set, revisions, collisions)
         await self._claim_pods(daemon_set, selector)
         nodes = [node.derive(node_facts) for node in self._nodes.snapshots()]
-        read = partial(self._read, daemon_set, selector, newest, sort_nodes(snapshot.derive(placement_of), nodes))
+        eligible = await sort_nodes(snapshot.derive(placement_of), nodes)
+        read = partial(self._read, daemon_set, selector, newest, eligible)
         failure, wait = await self._run_on_nodes(read())
         if failure is None and daemon_set["spec"]["updateStrategy"]["type"] == "RollingUpdate":
             daemons = read()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pinnace.model.objects import Object
+from pinnace.schema.golang.numbers import parse_int
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
@@ -23,6 +24,11 @@ class Constraints:
         self.selector: Labels = spec.get("nodeSelector") or {}
         self.node_name_terms: Sequence[Object] | None = affinity.get("nodeSelectorTerms") if affinity else None
         self.tolerations: Sequence[Object] = spec.get("tolerations") or ()
+
+    @property
+    def size(self) -> int:
+        """The number of terms and tolerations, each of which is compared with a node."""
+        return len(self.node_name_terms or ()) + len(self.tolerations)
 
     def matches_labels(self, name: str, labels: Labels) -> bool:
         if any(labels.get(key) != value for key, value in self.selector.items()):
@@ -60,16 +66,17 @@ def _matches(requirement: Object, labels: Labels) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt":
-            return _is_number(value) and int(str(value)) > int(values[0])
-        case "Lt":
-            return _is_number(value) and int(str(value)) < int(values[0])
+        case "Gt" | "Lt" as operator:
+            number, limit = _parse(value), _parse(values[0] if len(values) == 1 else None)
+            if number is None or limit is None:
+                return False  # No number is greater than a text, nor less.
+            return number > limit if operator == "Gt" else number < limit
         case _:
             return False
 
 
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.removeprefix("-").isdecimal() and len(text) <= 20
+def _parse(text: str | None) -> int | None:
+    return None if text is None else parse_int(text)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
