@@ -48,8 +48,26 @@ NEIGHBOUR = pod("db", "n2", volumes=[{"name": "a", "secret": {"secretName": "nei
 CLAIM = {"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "pv-1"}}
 
 
+SLICES = [{"metadata": {"name": f"slice-{node}"}, "spec": {"nodeName": node}} for node in ("n1", "n2")]
+ATTACHMENTS = [{"metadata": {"name": f"attached-{node}"}, "spec": {"nodeName": node}} for node in ("n1", "n2")]
+
+
 def nodes(*pods: Object) -> NodeAuthorizer:
-    return NodeAuthorizer(rules=RULES, pods=Kept(*pods), claims=Kept(CLAIM))
+    return following(Kept(*pods))
+
+
+def following(pods: Kept) -> NodeAuthorizer:
+    return NodeAuthorizer(
+        rules=RULES, pods=pods, claims=Kept(CLAIM), slices=Kept(*SLICES), attachments=Kept(*ATTACHMENTS)
+    )
+
+
+def on_slices(verb: str, name: str = "", fields: str = "") -> Action:
+    return on(verb, "resourceslices", name, namespace="", group="resource.k8s.io", fields=fields)
+
+
+def on_attachments(verb: str, name: str = "") -> Action:
+    return on(verb, "volumeattachments", name, namespace="", group="storage.k8s.io")
 
 
 def on(verb: str, resource: str, name: str = "", *, namespace: str = "shop", **more: str) -> Action:
@@ -89,6 +107,15 @@ def on(verb: str, resource: str, name: str = "", *, namespace: str = "shop", **m
         (on("update", "leases", "n1", namespace="kube-node-lease", group="coordination.k8s.io"), True),
         (on("update", "leases", "n2", namespace="kube-node-lease", group="coordination.k8s.io"), False),
         (on("get", "leases", "n1", namespace="kube-system", group="coordination.k8s.io"), False),
+        (on_slices("create"), True),
+        *((on_slices(verb, "slice-n1"), True) for verb in ("get", "update", "patch", "delete")),
+        (on_slices("delete", "slice-n2"), False),
+        (on_slices("list"), False),
+        (on_slices("list", fields="spec.nodeName=n1"), True),
+        (on_slices("deletecollection", fields="spec.nodeName=n2"), False),
+        (on_attachments("get", "attached-n1"), True),
+        (on_attachments("get", "attached-n2"), False),
+        (on_attachments("list"), False),
         (Action("get", path="/metrics"), False),
     ],
     ids=lambda value: f"{value.verb} {value.resource} {value.name}" if isinstance(value, Action) else "",
@@ -97,9 +124,27 @@ def test_a_node_reaches_what_is_its_own(action: Action, allowed: bool) -> None:
     assert nodes(WEB, NEIGHBOUR).decide(NODE, action).is_allowed is allowed
 
 
-def test_the_reason_is_reported() -> None:
-    decision = nodes(WEB).decide(NODE, on("get", "secrets", "neighbour"))
-    assert decision.reason == "no relationship found between node 'n1' and this object"
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        (on("get", "secrets", "neighbour"), "no relationship found between node 'n1' and this object"),
+        (on("list", "persistentvolumes", namespace=""), "can only get individual resources of this type"),
+        (on("update", "secrets", "mounted"), "can only read resources of this type"),
+        (on("list", "serviceaccounts"), "can only create tokens for individual service accounts"),
+        (on_attachments("list"), "can only get individual resources of this type"),
+        (
+            on_slices("list"),
+            "can only list/watch/deletecollection resourceslices with nodeName field selector",
+        ),
+        (
+            on("update", "leases", "n2", namespace="kube-node-lease", group="coordination.k8s.io"),
+            "can only access node lease with the same name as the requesting node",
+        ),
+    ],
+    ids=lambda value: f"{value.verb} {value.resource}" if isinstance(value, Action) else "",
+)
+def test_the_reason_is_reported(action: Action, reason: str) -> None:
+    assert nodes(WEB).decide(NODE, action).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -112,7 +157,7 @@ def test_others_are_no_nodes(user: User) -> None:
 
 def test_pods_are_followed_as_they_come_and_go() -> None:
     pods = Kept()
-    authorizer = NodeAuthorizer(rules=RULES, pods=pods, claims=Kept())
+    authorizer = following(pods)
     ask = on("get", "secrets", "mounted")
     seen = [authorizer.decide(NODE, ask).is_allowed]
     pods.put(WEB)

@@ -74,7 +74,7 @@ class NodeRestriction:
             case "eviction", "CREATE":
                 pod = self._pods.get(f"{review.namespace}/{review.name}")
                 if pod is None:
-                    raise errors.NotFound(group="", plural="pods", name=review.name)
+                    raise errors.NotFound(group="", plural="pod", name=review.name)
                 if _node_of(pod) != node:
                     raise review.forbidden(f"node {node} can only evict pods with spec.nodeName set to itself")
             case _, "CONNECT":

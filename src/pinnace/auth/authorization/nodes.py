@@ -30,14 +30,21 @@ def node_name(user: User) -> str | None:
 
 
 class NodeAuthorizer:
-    """`rules` hold for every node; what they say of shared objects is narrowed to those that the node's pods need.
+    """`rules` hold for every node; what they say of shared objects is narrowed to those that the node's pods need."""
 
-    Volume attachments and slices of devices are left to the rules and to admission.
-    """
-
-    def __init__(self, *, rules: Sequence[Rule], pods: WatchedObjects, claims: WatchedObjects) -> None:
+    def __init__(
+        self,
+        *,
+        rules: Sequence[Rule],
+        pods: WatchedObjects,
+        claims: WatchedObjects,
+        slices: WatchedObjects,
+        attachments: WatchedObjects,
+    ) -> None:
         self._rules = tuple(rules)
         self._needs = _Needs(pods, claims)
+        self._slices = slices
+        self._attachments = attachments
 
     def decide(self, user: User, action: Action) -> Decision:
         node = node_name(user)
@@ -52,21 +59,41 @@ class NodeAuthorizer:
                 return self._on_pods(node, action)
             case ("coordination.k8s.io", "leases") | ("storage.k8s.io", "csinodes"):
                 return _on_own(node, action)
+            case "storage.k8s.io", "volumeattachments":
+                return self._on_attachments(node, action)
+            case "resource.k8s.io", "resourceslices":
+                return self._on_slices(node, action)
         return ALLOWED if any(rule.allows(action) for rule in self._rules) else NO_OPINION
 
     def _decide_needed(self, node: str, action: Action) -> Decision:
-        is_token = action.resource == "serviceaccounts" and action.subresource == "token" and action.verb == "create"
-        is_status = action.resource == "persistentvolumeclaims" and action.subresource == "status"
-        readable = _READ if action.resource in ("secrets", "configmaps") else ("get",)
-        if action.subresource and not is_token and not is_status:
-            return _no("cannot read subresource")
-        if not (is_token or (is_status and action.verb in ("get", "update", "patch")) or action.verb in readable):
-            return _no("can only read resources of this type")
+        if reason := _refuse_verb(action):
+            return _no(reason)
         if not action.name:
             return _no("No Object name found")
         if not self._needs.has(node, action.resource, action.namespace, action.name):
             return _no(f"no relationship found between node '{node}' and this object")
         return ALLOWED
+
+    def _on_attachments(self, node: str, action: Action) -> Decision:
+        if action.verb != "get":
+            return _no("can only get individual resources of this type")
+        if action.subresource:
+            return _no("cannot get subresource")
+        return _on_bound(node, self._attachments, action)
+
+    def _on_slices(self, node: str, action: Action) -> Decision:
+        if action.subresource:
+            return _no("cannot authorize ResourceSlice subresources")
+        if action.verb == "create":
+            return ALLOWED  # Admission holds a node to slices of its own.
+        if action.verb in ("get", "update", "patch", "delete"):
+            return _on_bound(node, self._slices, action)
+        if action.verb not in ("list", "watch", "deletecollection"):
+            verbs = "get, watch, list, create, update, patch, delete, deletecollection"
+            return _no(f"only the following verbs are allowed for a ResourceSlice: {verbs}")
+        if f"spec.nodeName={node}" in action.fields.replace("==", "=").split(","):
+            return ALLOWED
+        return _no("can only list/watch/deletecollection resourceslices with nodeName field selector")
 
     def _on_pods(self, node: str, action: Action) -> Decision:
         if not action.subresource and action.verb in _READ:
@@ -93,14 +120,44 @@ def _on_nodes(node: str, action: Action) -> Decision:
     return _no(f"node '{node}' cannot read {what}, only its own Node object")
 
 
+def _refuse_verb(action: Action) -> str:
+    """Return why no node may do this with an object that its pods need; empty if a node may."""
+    verb, below = action.verb, action.subresource
+    if action.resource in ("secrets", "configmaps"):
+        if verb not in _READ:
+            return "can only read resources of this type"
+        return "cannot read subresource" if below else ""
+    if action.resource == "serviceaccounts" and (verb, below) != ("get", ""):
+        if verb != "create" or not action.name:
+            return "can only create tokens for individual service accounts"
+        return "" if below == "token" else "can only create token subresource of serviceaccount"
+    if action.resource == "persistentvolumeclaims" and below == "status":
+        return "" if verb in ("update", "patch") else "can only get/update/patch this type"
+    if verb != "get":
+        return "can only get individual resources of this type"
+    return "cannot get subresource" if below else ""
+
+
 def _on_own(node: str, action: Action) -> Decision:
-    what = "lease" if action.resource == "leases" else "CSINode"
-    if action.verb not in _OWN or action.subresource:
+    what = "node lease" if action.resource == "leases" else "CSINode"
+    if action.verb not in _OWN:
         return _no(f"can only get, create, update, patch, or delete a {what}")
-    if what == "lease" and action.namespace != "kube-node-lease":
+    if what == "CSINode" and action.subresource:
+        return _no("cannot authorize CSINode subresources")
+    if what == "node lease" and action.namespace != "kube-node-lease":
         return _no('can only access leases in the "kube-node-lease" system namespace')
     if action.verb != "create" and action.name != node:
         return _no(f"can only access {what} with the same name as the requesting node")
+    return ALLOWED
+
+
+def _on_bound(node: str, objects: WatchedObjects, action: Action) -> Decision:
+    """Allow what is done with an object whose spec names the node."""
+    if not action.name:
+        return _no("No Object name found")
+    found = objects.get(action.name) or {}
+    if (found.get("spec") or {}).get("nodeName") != node:
+        return _no(f"no relationship found between node '{node}' and this object")
     return ALLOWED
 
 

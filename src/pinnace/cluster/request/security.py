@@ -97,6 +97,8 @@ def build_security(
         rules=rules_of(default_role("system:node", foundation.definitions.minor)),
         pods=accounts.pods,
         claims=objects("", "persistentvolumeclaims"),
+        slices=objects("resource.k8s.io", "resourceslices"),
+        attachments=objects("storage.k8s.io", "volumeattachments"),
     )
     authorizer = InOrder([Masters(), *_build_authorizers(settings, clock, nodes, rbac)])
     return Security(

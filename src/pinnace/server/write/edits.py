@@ -51,6 +51,8 @@ def replacement(call: Call, read: Callable[[], Object]) -> Edit:
         if live is None:
             if strategy.may_create_on_update and not call.subresource:
                 parse_revision(obj["metadata"].get("resourceVersion", ""))
+                if uid := obj["metadata"].get("uid"):
+                    raise _no_object_of_uid(call, uid)
                 return obj
             raise call.not_found()
         uid = obj["metadata"].get("uid")
@@ -62,6 +64,20 @@ def replacement(call: Call, read: Callable[[], Object]) -> Edit:
         return obj
 
     return CopyingEdit(edit)
+
+
+_KEYS = {"services": "services/specs", "endpoints": "services/endpoints"}
+"""The keys of Kubernetes for resources whose key is not their plural."""
+
+
+def _no_object_of_uid(call: Call, uid: str) -> Exception:
+    """Return the error of an update that names a uid, but no object exists: Kubernetes quotes its storage."""
+    plural = call.resource.plural
+    key = "/".join(filter(None, ("/registry", _KEYS.get(plural, plural), call.namespace, call.name)))
+    return call.conflict(
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+    )
 
 
 def patch(call: Call, content_type: str, document: Any, decode: DecodePatched) -> Edit:
