@@ -77,6 +77,8 @@ async def test_a_gathering_role_takes_an_administrator(api: InProcess, bob: InPr
 async def test_a_role_that_is_not_there_cannot_be_bound(api: InProcess, bob: InProcess) -> None:
     await lets_bob_write_roles(api)
     assert (await bob.post(BINDINGS, binding("r", "nosuch"))).status == 404
+    everywhere = await bob.post(CLUSTER_BINDINGS, binding("r", "nosuch", kind="Role", of="ClusterRoleBinding"))
+    assert (everywhere.status, everywhere.message) == (400, "Namespace parameter required.")
 
 
 async def test_the_role_is_looked_up_before_the_permission_to_create_and_before_validation(

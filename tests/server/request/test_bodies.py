@@ -42,6 +42,9 @@ def _refusal(body: bytes | str, content_type: str = "application/json", *, kind:
     return caught.value.message
 
 
+TOO_DEEP = """invalid character '{' exceeded max depth ({"a":{"a":{"a":{"a":{"a":{"a": ...)"""
+
+
 @pytest.mark.parametrize(
     ("body", "err"),
     [
@@ -78,8 +81,8 @@ def _refusal(body: bytes | str, content_type: str = "application/json", *, kind:
             "json: cannot unmarshal number into Go struct field .kind of type string "
             '({"apiVersion": "v1", "kind": 3 ...)',
         ),
-        ('{"a":' * 20000, 'exceeded max depth ({"a":{"a":{"a":{"a":{"a":{"a": ...)'),
-        ('{"a":' * 300 + "1" + "}" * 300, 'exceeded max depth ({"a":{"a":{"a":{"a":{"a":{"a": ...)'),
+        ('{"a":' * 20000, TOO_DEEP),
+        ('{"a":' * 300 + "1" + "}" * 300, TOO_DEEP),
     ],
 )
 def test_malformed_json_is_reported_as_the_real_server_tells_it(body: str, err: str) -> None:
@@ -294,3 +297,21 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
             _read(body, content_type)
         except (errors.BadRequest, errors.UnsupportedMediaType) as refusal:
             assert refusal.message
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"data: {a: \xff}", "yaml: invalid leading UTF-8 octet"),
+        (b"data: {a: \xc3(}", "yaml: invalid trailing UTF-8 octet"),
+        (b"data: \xc3", "yaml: incomplete UTF-8 octet sequence"),
+    ],
+    ids=["no first byte", "no second byte", "half a character"],
+)
+def test_yaml_that_is_no_text_is_refused(body: bytes, said: str) -> None:
+    assert said in _refusal(body, "application/yaml")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_yaml_may_begin_with_a_byte_order_mark(encoding: str) -> None:
+    assert _read("data: {a: b}".encode(encoding), "application/yaml").obj["data"] == {"a": "b"}

@@ -73,6 +73,8 @@ class NoEscalation:
         key = f"{review.namespace}/{name}" if kind == "Role" else name
         rules = self._rbac.rules_of_role(kind, key)
         if rules is None:
+            if kind == "Role" and not review.namespace:
+                raise errors.BadRequest("Namespace parameter required.")
             # Kubernetes names the role as if it were a binding.
             raise errors.NotFound(group=GROUP, plural=review.resource.plural, name=name)
         self._check_held(review, user, rules)

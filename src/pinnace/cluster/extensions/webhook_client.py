@@ -58,7 +58,10 @@ class HttpsWebhookClient:
         await import_beside_loop("aiohttp")
         trust = _trust(endpoint.bundle)
         target = self._target(endpoint, seconds)
-        body = orjson.dumps(review)
+        try:
+            body = orjson.dumps(review)
+        except orjson.JSONEncodeError:
+            raise WebhookCallError("the object nests too deep for a review") from None
         headers = _HEADERS | {"user-agent": agent} | ({"host": target.host} if target.host else {}) | trace_headers()
         try:
             async with asyncio.timeout(seconds):

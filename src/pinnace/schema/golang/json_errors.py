@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
-MAX_DEPTH = 254
-"""The deepest nesting that orjson can encode again. Kubernetes' own limit is 10,000."""
+MAX_DEPTH = 240
+"""The deepest nesting of a body. Kubernetes' own limit is 10,000.
+
+orjson encodes 254 levels: field owners and reviews nest an object some levels deeper.
+"""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -49,7 +52,7 @@ class _Scanner:
         self._at += 1
         open_brackets.append(letter)
         if len(open_brackets) > MAX_DEPTH:
-            raise _Error("exceeded max depth")
+            raise _Error(f"invalid character '{letter}' exceeded max depth")
         return self._next() != _close_bracket(letter)
 
     def _close(self, open_brackets: list[str]) -> bool:

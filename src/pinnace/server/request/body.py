@@ -38,6 +38,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 _MOST_DIGITS = 400
+_ENCODABLE_DEPTH = 254
 
 _TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAMETER = re.compile(rf'({_TOKEN})[ \t]*=[ \t]*(?:{_TOKEN}|"(?:[^"\\\r\n]|\\.)*")[ \t]*(?:;|$)')
@@ -114,8 +115,8 @@ def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool])
 
 def _check_raw_depth(obj: Object, body: bytes) -> None:
     """Check the depth of JSON inside protobuf; the nesting of protobuf messages is bounded by their types."""
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH - 2 * protobuf.MAX_DEPTH:
-        _check_depth(obj)
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH - 2 * protobuf.MAX_DEPTH and _is_too_deep(obj):
+        raise MalformedBody("exceeded max depth")
 
 
 def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidation) -> list[str]:
@@ -189,8 +190,8 @@ def parse_json(body: bytes) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = _parse_leniently(body)
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_too_deep(value):
+        raise MalformedBody(error_for(body.decode("utf-8", "surrogateescape")) or "exceeded max depth")
     return value
 
 
@@ -290,11 +291,14 @@ def _without_halves(value: Any) -> Any:
     return value
 
 
-def _check_depth(value: Any) -> None:
+def _is_too_deep(value: Any) -> bool:
+    for _ in range(_ENCODABLE_DEPTH - MAX_DEPTH):
+        value = [value]
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError:
-        raise MalformedBody("exceeded max depth") from None
+        return True
+    return False
 
 
 def check_envelope(value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import math
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ class _Open:
 
 
 def read_yaml(body: bytes) -> YamlBody:
-    text = body.decode("utf-8", "replace")
+    text = _decode(body)
     loader = yaml.CSafeLoader(text) if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader(text)
     try:
         return _Reader(loader).read()
@@ -63,6 +64,21 @@ def read_yaml(body: bytes) -> YamlBody:
         raise YamlError("yaml: control characters are not allowed") from None
     finally:
         loader.dispose()
+
+
+_UTF8_ERRORS = {
+    "invalid start byte": "invalid leading UTF-8 octet",
+    "invalid continuation byte": "invalid trailing UTF-8 octet",
+    "unexpected end of data": "incomplete UTF-8 octet sequence",
+}
+
+
+def _decode(body: bytes) -> str:
+    """Return the text of UTF-8, or of UTF-16 after its byte order mark. Raise YamlError."""
+    try:
+        return body.decode("utf-16" if body[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8")
+    except UnicodeDecodeError as err:
+        raise YamlError(f"yaml: {_UTF8_ERRORS.get(err.reason, 'invalid Unicode character')}") from None
 
 
 class _Reader:
@@ -104,7 +120,7 @@ class _Reader:
 
     def _enter(self, value: Any, event: Any) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise YamlError("yaml: exceeded max depth")
+            raise YamlError(f"yaml: exceeded max depth of {MAX_DEPTH}")
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
         self._open.append(_Open(value, event.anchor, event.start_mark.line))
@@ -162,7 +178,7 @@ class _Reader:
         if self._aliased > MAX_ALIASED:
             raise YamlError("yaml: document contains excessive aliasing")
         if depth > MAX_DEPTH:
-            raise YamlError("yaml: exceeded max depth")
+            raise YamlError(f"yaml: exceeded max depth of {MAX_DEPTH}")
         if isinstance(value, dict):
             return {key: self._copy(inner, depth + 1) for key, inner in value.items()}
         return [self._copy(inner, depth + 1) for inner in value] if isinstance(value, list) else value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import orjson
 
+from pinnace.model.errors import BadRequest
 from pinnace.model.objects import Object
 from pinnace.model.patches import managed_fields
 from pinnace.model.resources import Resource
@@ -124,5 +125,8 @@ def encode(obj: Object, resource: Resource) -> bytes:
     if "resourceVersion" in obj["metadata"]:
         metadata = ordered["metadata"] = dict(obj["metadata"])
         del metadata["resourceVersion"]
-    # The result of orjson keeps its whole buffer, ten times its size: keep a copy that fits.
-    return bytes(memoryview(orjson.dumps(ordered)))
+    try:
+        # The result of orjson keeps its whole buffer, ten times its size: keep a copy that fits.
+        return bytes(memoryview(orjson.dumps(ordered)))
+    except orjson.JSONEncodeError:  # A patch can nest an object deeper than a body may be.
+        raise BadRequest("exceeded max depth: the object would nest too deep; keep its parts flat") from None
