@@ -73,11 +73,11 @@ class CannotListen(OSError):
 
     def __init__(self, host: str, port: int, why: OSError) -> None:
         said = (os.strerror(why.errno) if why.errno else "") or str(why)
-        fix = "choose another port, or 0 for a free one"
+        fix = "choose another --port, or --port 0 for a free one"
         if why.errno == errno.EADDRNOTAVAIL:
             fix = "choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
         elif why.errno == errno.EACCES:
-            fix = "choose a port from 1024 on, or 0 for a free one"
+            fix = "choose a --port from 1024 on, or 0 for a free one"
         super().__init__(f"cannot listen on {host}:{port}: {said}; {fix}")
 
 

@@ -108,12 +108,12 @@ def merge(into: Path, access: ClusterAccess, *, use: bool = False) -> None:
     if cluster is not None:
         if not _is_ours(_inner(cluster, "cluster", path), access):
             raise KubeconfigWriteError(
-                f"{path} already has another cluster named {access.name!r}; choose another name, or remove that one"
+                f"{path} already has another cluster named {access.name!r}; choose another --name, or remove that one"
             )
     elif user is not None or (context is not None and not _points_at(_inner(context, "context", path), access.name)):
         raise KubeconfigWriteError(
             f"{path} already has a user or context named {access.name!r} that belongs to another cluster; "
-            "choose another name, or remove it"
+            "choose another --name, or remove it"
         )
     before = _dump(config) if config else b""
     _put(clusters, wanted["clusters"][0], "cluster", replaced=_CLUSTER_FIELDS)

@@ -141,14 +141,14 @@ def _check_header(path: Path) -> None:
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         raise Damaged(
             f"{path} should be a pinnace database and is no SQLite file at all (it begins with {header[:16]!r}); "
-            "restore it from a backup, or choose another file"
+            "restore it from a backup, or choose another --data-dir"
         )
     version: int = struct.unpack_from(">I", header, 60)[0]
     application: int = struct.unpack_from(">I", header, 68)[0]
     if application != APPLICATION_ID:
         raise Damaged(
             f"{path} should be a pinnace database (application id {APPLICATION_ID:#x}) and is the SQLite database of "
-            f"something else (application id {application:#x}); choose another file"
+            f"something else (application id {application:#x}); choose another --data-dir"
         )
     if version > FORMAT:
         raise TooNew(

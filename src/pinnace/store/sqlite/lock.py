@@ -47,7 +47,9 @@ class Lock:
         except BlockingIOError:
             os.close(self._descriptor)
             owner = content[:_PROCESS_BYTES].decode(errors="replace").strip()
-            raise Locked(f"{path} is in use by process {_describe(owner)}; stop it, or choose another file") from None
+            raise Locked(
+                f"{path} is in use by process {_describe(owner)}; stop it, or choose another --data-dir"
+            ) from None
         self.acknowledged = _read_revision(self._path, content)
         """The last revision that a store acknowledged to a writer of this file; 0 if that is unknown."""
         try:
@@ -75,7 +77,7 @@ class Lock:
         except BlockingIOError:
             raise Locked(
                 f"{self._database} is in use by another process, though {self._path.name} was removed; "
-                "stop that process, or choose another file"
+                "stop that process, or choose another --data-dir"
             ) from None
 
     def remember_files(self) -> None:
