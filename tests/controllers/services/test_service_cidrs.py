@@ -29,6 +29,8 @@ async def test_a_range_is_ready_and_goes_after_ten_seconds(world: World, clock: 
     assert ready is not None
     assert (ready["status"], ready["message"]) == ("True", "Kubernetes Service CIDR is ready")
     assert found["metadata"]["finalizers"] == [FINALIZER]
+    applied = found["metadata"]["managedFields"][0]
+    assert (applied["manager"], applied["operation"]) == ("service-cidr-controller", "Apply")
     await world.client.delete(RANGE, "more")
     await world.settle()
     assert await world.client.get_or_none(RANGE, "more") is not None

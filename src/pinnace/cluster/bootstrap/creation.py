@@ -13,6 +13,7 @@ from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
 from pinnace.cluster.bootstrap.endpoints import EndpointsTarget, is_usable_address, write_endpoints
 from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity
 from pinnace.cluster.bootstrap.objects import DEFAULT_SERVICE_ACCOUNT, bootstrap_objects, default_storage_class
+from pinnace.cluster.status.managers import APPLIERS, CREATORS, SERVER
 from pinnace.controllers.services.address_objects import ADDRESSES
 from pinnace.model.objects import Kind, Object
 from pinnace.network.service_range import SERVICE_RANGE
@@ -85,7 +86,7 @@ async def _extend_service_cidr(plane: BootstrapTarget, local: LocalApi, cidrs: l
     if stored != cidrs[:1]:
         _log.warning("The default ServiceCIDR is %s, and --service-cluster-ip-range is %s", stored, cidrs)
         return
-    headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
+    headers = {"content-type": "application/merge-patch+json", "user-agent": SERVER}
     target = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
     await local.request("PATCH", target, orjson.dumps({"spec": {"cidrs": cidrs}}), headers)
 
@@ -118,19 +119,29 @@ async def _ensure(plane: BootstrapTarget, local: LocalApi, obj: Object) -> None:
     group = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     where = f"/namespaces/{obj['metadata']['namespace']}" if resource.namespaced else ""
     target = f"{group}{where}/{resource.plural}"
-    headers = {"content-type": "application/json", "user-agent": "kube-apiserver"}
+    headers = {"content-type": "application/json", "user-agent": CREATORS.get(obj["kind"], SERVER)}
     answer = await local.request("POST", target, orjson.dumps(obj), headers)
     if answer.status == 422 and obj["kind"] == "Service":
         if await _appears(plane, resource.prefix + key):
             return
-        for taken in obj["spec"]["clusterIPs"]:
-            await local.request("DELETE", f"{ADDRESSES}/{taken}", b"", headers)
+        await local.request("DELETE", f"{ADDRESSES}/{obj['spec']['clusterIP']}", b"", headers)
         answer = await local.request("POST", target, orjson.dumps(obj), headers)
     if answer.status not in (201, 409):
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         raise BootstrapError(resource.plural, name, orjson.loads(body).get("message", body.decode()))
     if answer.status == 201 and "status" in obj and resource.has_status:
-        status_target = f"{target}/{obj['metadata']['name']}/status"
-        patch = orjson.dumps({"status": obj["status"]})
-        headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
-        await local.request("PATCH", status_target, patch, headers)
+        await _write_status(local, f"{target}/{name}/status", obj)
+
+
+async def _write_status(local: LocalApi, target: str, obj: Object) -> None:
+    if obj["kind"] == "APIService":
+        return  # It is created with the status of a local one.
+    status = {"status": obj["status"]}
+    if manager := APPLIERS.get(obj["kind"]):
+        identity = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {"name": obj["metadata"]["name"]}}
+        headers = {"content-type": "application/apply-patch+yaml", "user-agent": manager}
+        target += f"?fieldManager={manager}&force=true"
+        await local.request("PATCH", target, orjson.dumps({**identity, **status}), headers)
+    else:
+        headers = {"content-type": "application/merge-patch+json", "user-agent": SERVER}
+        await local.request("PATCH", target, orjson.dumps(status), headers)

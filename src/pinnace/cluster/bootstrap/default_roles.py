@@ -16,6 +16,7 @@ from typing import Any
 
 from pinnace.auth.authorization.aggregation import aggregate_rules
 from pinnace.auth.authorization.rules import missing_from, rules_of
+from pinnace.cluster.status.managers import ROLE_AGGREGATOR, entry, fields_of
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
@@ -64,15 +65,24 @@ def _role_writes(
         assert resource is not None, "every minor has roles"
         metadata = wanted["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}" if resource.namespaced else metadata["name"]
-        entry = fanout.cache(resource.prefix).entries.get(key)
-        if entry is None:
-            wanted["metadata"] = {**metadata, "uid": str(uuid.uuid4()), "creationTimestamp": to_rfc3339(now)}
+        stored = fanout.cache(resource.prefix).entries.get(key)
+        if stored is None:
+            made = {"uid": str(uuid.uuid4()), "creationTimestamp": to_rfc3339(now)}
+            wanted["metadata"] = {**metadata, **made, "managedFields": _managers(wanted, now)}
             writes.append(store.put(resource.prefix + key, encode(wanted, resource), expected=0))
             continue
-        completed = completion(entry.decode(), wanted)
+        completed = completion(stored.decode(), wanted)
         if completed is not None:
-            writes.append(store.put(resource.prefix + key, encode(completed, resource), expected=entry.revision))
+            writes.append(store.put(resource.prefix + key, encode(completed, resource), expected=stored.revision))
     return writes
+
+
+def _managers(role: Object, now: datetime) -> list[Object]:
+    """Return the managedFields of a new role or binding. Aggregated rules belong to their controller."""
+    if "aggregationRule" not in role:
+        return [entry(role, fields_of(role, ("roleRef", "rules", "subjects")), now)]
+    own = {"f:aggregationRule": {".": {}, "f:clusterRoleSelectors": {}}, **fields_of(role, ())}
+    return [entry(role, {"f:rules": {}}, now, manager=ROLE_AGGREGATOR, operation="Apply"), entry(role, own, now)]
 
 
 def completion(present: Object, wanted: Object) -> Object | None:

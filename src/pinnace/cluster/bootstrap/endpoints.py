@@ -7,6 +7,8 @@ from ipaddress import ip_address
 from itertools import takewhile
 from typing import Protocol, TypeAlias
 
+from pinnace.cluster.status.managers import entry as managed_entry
+from pinnace.cluster.status.managers import fields_of
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry, Resource
@@ -95,6 +97,9 @@ async def _write(plane: EndpointsTarget, resource: Resource, obj: Object) -> Non
         return
     made = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
     obj["metadata"] = {**obj["metadata"], **made, **{name: known[name] for name in made if name in known}}
+    obj["metadata"]["managedFields"] = [managed_entry(obj, fields_of(obj, _CONTENT), plane.clock.now())]
+    if obj["kind"] == _SLICE.name:
+        obj["metadata"]["generation"] = known.get("generation", 0) + 1
     revision = entry.revision if entry is not None else 0
     await plane.store.put(resource.prefix + key, encode(obj, resource), expected=revision)
 

@@ -131,8 +131,6 @@ def _kubernetes_service(cluster_ip: str, port: int) -> Object:
         "spec": {
             "type": "ClusterIP",
             "clusterIP": cluster_ip,
-            "clusterIPs": [cluster_ip],
-            "ipFamilies": ["IPv6" if ":" in cluster_ip else "IPv4"],
             "ipFamilyPolicy": "SingleStack",
             "internalTrafficPolicy": "Cluster",
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],

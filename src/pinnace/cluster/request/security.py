@@ -174,6 +174,6 @@ def _build_token_uses(foundation: Foundation) -> ObjectWriter:
 
 def _aggregate_roles(foundation: Foundation) -> None:
     cluster_roles = foundation.stored_resource(RBAC, "clusterroles")
-    aggregation = RoleAggregation(foundation.fanout, foundation.store, cluster_roles)
+    aggregation = RoleAggregation(foundation.fanout, foundation.store, cluster_roles, foundation.clock)
     foundation.fanout.on_change(cluster_roles.prefix, lambda event: aggregation.note_change())
     foundation.supervisor.add("clusterrole-aggregation-controller", aggregation.run)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from pinnace.auth.authorization.aggregation import aggregate_rules
+from pinnace.cluster.status.managers import ROLE_AGGREGATOR, entry
+from pinnace.model.clock import Clock
+from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.write.versions import encode
@@ -14,7 +17,8 @@ from pinnace.store import store as stores
 class RoleAggregation:
     """A background part that checks all cluster roles after every change of one; changes that come together are one."""
 
-    def __init__(self, fanout: Fanout, store: stores.Store, cluster_roles: Resource) -> None:
+    def __init__(self, fanout: Fanout, store: stores.Store, cluster_roles: Resource, clock: Clock) -> None:
+        self._clock = clock
         self._fanout = fanout
         self._store = store
         self._resource = cluster_roles
@@ -42,8 +46,19 @@ class RoleAggregation:
             rules = aggregate_rules(role, roles.values())
             if rules is None or rules == (role.get("rules") or []):
                 continue
-            value = encode({**role, "rules": rules or None}, self._resource)
+            value = encode(self._with_rules(role, rules), self._resource)
             try:
                 await self._store.put(self._resource.prefix + key, value, expected=entries[key].revision)
             except stores.Conflict:
                 continue  # The role has changed, and that change is noted.
+
+    def _with_rules(self, role: Object, rules: list[Object]) -> Object:
+        """Return a role with other rules, which belong to the controller alone: no other manager keeps them."""
+        own = entry(role, {"f:rules": {}}, self._clock.now(), manager=ROLE_AGGREGATOR, operation="Apply")
+        others = [
+            {**other, "fieldsV1": {name: value for name, value in other["fieldsV1"].items() if name != "f:rules"}}
+            for other in role["metadata"].get("managedFields") or ()
+            if other["manager"] != ROLE_AGGREGATOR
+        ]
+        metadata = {**role["metadata"], "managedFields": [own, *(other for other in others if other["fieldsV1"])]}
+        return {**role, "metadata": metadata, "rules": rules or None}

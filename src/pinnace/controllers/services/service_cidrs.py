@@ -77,8 +77,11 @@ class ServiceCidrs:
         if (known.get("status"), known.get("reason"), known.get("message")) == (status, reason, message):
             return
         set_condition(found, "Ready", status, reason=reason, message=message, clock=self._client.clock)
-        (condition(found, "Ready") or {}).pop("observedGeneration", None)
-        await self._client.update_status(found)
+        ready = condition(found, "Ready") or {}
+        ready.pop("observedGeneration", None)
+        identity = {"apiVersion": found["apiVersion"], "kind": found["kind"]}
+        wanted = {**identity, "metadata": {"name": found["metadata"]["name"]}, "status": {"conditions": [ready]}}
+        await self._client.apply(wanted, field_manager=self.controller.name, force=True, subresource="status")
 
 
 def _networks(found: Object) -> list[_Network]:
