@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import socket
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,50 @@ async def test_every_success_is_one(api: InProcess, tmp_path: Path, status: int)
     async with webhook(tmp_path, lambda request: web.json_response(allowed(request), status=status)) as server:
         await configure(api, VALIDATING, hook(server.client_config))
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+
+
+async def test_an_answer_may_be_packed_in_several_members(api: InProcess, tmp_path: Path) -> None:
+    def answer(request: Object) -> web.Response:
+        raw = orjson.dumps(allowed(request))
+        return packed(gzip.compress(raw[:20]) + gzip.compress(raw[20:]))
+
+    async with webhook(tmp_path, answer) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+
+
+def packed(body: bytes) -> web.Response:
+    return web.Response(body=body, headers={"content-type": "application/json", "content-encoding": "gzip"})
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(b"nothing packed", "gzip: invalid header", id="not packed"),
+        pytest.param(
+            gzip.compress(bytes(100 << 20), 9), "control characters are not allowed", id="much larger than it seems"
+        ),
+    ],
+)
+async def test_a_packed_answer_that_is_none_is_an_error_of_bounded_size(
+    api: InProcess, tmp_path: Path, body: bytes, said: str
+) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with webhook(tmp_path, lambda request: packed(body)) as server:
+        await configure(api, VALIDATING, hook(server.client_config))
+        others = asyncio.create_task(count_turns())
+        reply = await api.post(CONFIG_MAPS, config_map())
+        others.cancel()
+    assert reply.status == 500
+    assert said in reply.message
+    assert turns > 2
 
 
 async def test_an_answer_may_be_yaml(api: InProcess, tmp_path: Path) -> None:

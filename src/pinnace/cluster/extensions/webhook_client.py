@@ -6,7 +6,8 @@ import asyncio
 import base64
 import binascii
 import ssl
-from collections.abc import Awaitable, Callable
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,11 +22,16 @@ from pinnace.model.service_addresses import ServiceAddresses
 from pinnace.model.tls import UnusableBundle, client_tls, readable_certificates
 from pinnace.model.tracing import trace_headers
 from pinnace.model.webhooks import UnusableWebhook, WebhookCallError, WebhookEndpoint
+from pinnace.reconcile.turns import Turns
+from pinnace.server.long_work import decode_body
 
 if TYPE_CHECKING:
     import aiohttp
 
-_LARGEST_ANSWER = 64 << 20
+_LARGEST_ANSWER = 16 << 20
+"""A patch of the largest object, in base64, has a third of it."""
+_CHUNK = 64 << 10
+_GZIP = 16 + zlib.MAX_WBITS
 _LARGEST_HEADERS = 10 << 20
 _MOST_RETRIES = 10
 
@@ -73,7 +79,8 @@ class HttpsWebhookClient:
                     await asyncio.sleep(wait)
         except TimeoutError:
             raise WebhookCallError(f"{target.shown}: context deadline exceeded") from None
-        return read_webhook_answer(answer.status, answer.headers.get("Content-Type", ""), raw)
+        content_type = answer.headers.get("Content-Type", "")
+        return await decode_body(raw, read_webhook_answer, answer.status, content_type, raw)
 
     async def _call(
         self, target: _Target, body: bytes, headers: dict[str, str], trust: _Trust
@@ -85,6 +92,7 @@ class HttpsWebhookClient:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
                 timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False,
                 max_line_size=_LARGEST_HEADERS,
                 max_field_size=_LARGEST_HEADERS,
             )
@@ -134,13 +142,35 @@ async def _read_body(answer: aiohttp.ClientResponse) -> bytes:
     import aiohttp  # noqa: PLC0415 - as above.
 
     lead = "unexpected error when reading response body. Please retry. Original error: "
+    is_packed = answer.headers.get("Content-Encoding", "").lower() == "gzip"
+    unpacked, raw = _Unpacker() if is_packed else None, bytearray()
+    turns = Turns()
     try:
-        raw = await answer.content.read(_LARGEST_ANSWER)
-        while len(raw) < _LARGEST_ANSWER and (more := await answer.content.read(_LARGEST_ANSWER)):
-            raw += more
+        while len(raw) < _LARGEST_ANSWER and (chunk := await answer.content.read(_CHUNK)):
+            for piece in (chunk,) if unpacked is None else unpacked.feed(chunk):
+                raw += piece
+                await turns.pause()  # A server that is always faster would hold up all requests.
+                if len(raw) >= _LARGEST_ANSWER:
+                    break
     except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
         raise WebhookCallError(f"{lead}unexpected EOF") from None
-    return raw
+    except zlib.error:
+        raise WebhookCallError(f"{lead}gzip: invalid header") from None
+    return bytes(raw)
+
+
+class _Unpacker:
+    """Unpacks gzip in pieces of bounded size, however much they expand."""
+
+    def __init__(self) -> None:
+        self._unpacker = zlib.decompressobj(_GZIP)
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        while chunk:
+            yield self._unpacker.decompress(chunk, _CHUNK)
+            chunk = self._unpacker.unconsumed_tail
+            if self._unpacker.eof:  # Another member may follow.
+                chunk, self._unpacker = self._unpacker.unused_data, zlib.decompressobj(_GZIP)
 
 
 class _Trust(NamedTuple):
