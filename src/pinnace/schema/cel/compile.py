@@ -308,12 +308,12 @@ class _Emitter:
             return f"(lambda {name}: {self._raw(node.result, bound)})({self._raw(node.initial, scope)})"
         loop, inner = self._loop(node, scope)
         macro = node.macro
-        condition = f" if {self._truth(macro.predicate, inner)}" if macro.predicate is not None else ""
+        # Written once: to write it twice at each level takes time exponential in the depth.
+        test = self._truth(macro.predicate, inner) if macro.predicate is not None else ""
+        condition = f" if {test}" if test else ""
         match macro.name:
             case "all" | "exists":
-                assert macro.predicate is not None
-                how = "all" if macro.name == "all" else "any"
-                return f"{how}({self._truth(macro.predicate, inner)} {loop})"
+                return f"{'all' if macro.name == 'all' else 'any'}({test} {loop})"
             case "exists_one":
                 return f"(sum(1 {loop}{condition}) == 1)"
         assert macro.transform is not None

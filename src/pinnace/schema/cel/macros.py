@@ -18,10 +18,14 @@ from pinnace.schema.cel.tree import (
     Macro,
     MapLiteral,
     Select,
+    children,
 )
 
 ACCUMULATOR = "@result"
 SORT_INPUT = "@__sortBy_input__"
+OPTIONAL_INPUT = "@__optional_input__"
+_MOST_REPEATED = 32
+"""The most nodes of an expression that a macro repeats, as the macros of Kubernetes do whatever its size."""
 UNUSED = "#unused"
 
 
@@ -141,14 +145,25 @@ def _optional_map(function: str) -> Expand:
     def expand(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
         if not isinstance(arguments[0], Ident):
             raise MacroMisuse(arguments[0].offset, f"{function}() variable name must be a simple identifier")
-        mapped: CelNode = bind(at, arguments[0].name, CelCall(at, "value", target, []), arguments[1])
+        once = target if _is_small(target) else Ident(at, OPTIONAL_INPUT)
+        mapped: CelNode = bind(at, arguments[0].name, CelCall(at, "value", once, []), arguments[1])
         if function == "optMap":
             mapped = CelCall(at, "optional.of", None, [mapped])
-        return CelCall(
-            at, "_?_:_", None, [CelCall(at, "hasValue", target, []), mapped, CelCall(at, "optional.none", None, [])]
+        chosen = CelCall(
+            at, "_?_:_", None, [CelCall(at, "hasValue", once, []), mapped, CelCall(at, "optional.none", None, [])]
         )
+        return chosen if once is target else bind(at, OPTIONAL_INPUT, target, chosen)
 
     return expand
+
+
+def _is_small(node: CelNode) -> bool:
+    """Whether an expression may stand twice in an expansion. Larger ones would grow exponentially when nested."""
+    waiting, count = [node], 0
+    while waiting and count <= _MOST_REPEATED:
+        count += 1
+        waiting.extend(children(waiting.pop()))
+    return count <= _MOST_REPEATED
 
 
 def _sort_by(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:

@@ -1,0 +1,59 @@
+"""Expressions nested in each other are compiled in time that grows with their length, and give the right value."""
+
+from __future__ import annotations
+
+import pytest
+from tests.growth import is_linear
+
+from pinnace.schema.cel.program import Program, compile_cel
+from pinnace.schema.cel.types import INT
+
+DEPTH = 48
+FORMS = {
+    "all": "[1].all(x, {})",
+    "exists": "[1].exists(x, {})",
+    "exists_one": "[1].exists_one(x, {})",
+    "all of a map": "{{'a': 1}}.all(k, v, {})",
+    "map": "[1].map(x, {})[0]",
+    "map with a condition": "[1].map(x, {}, true).size() > 0",
+    "filter": "[1].filter(x, {}).size() > 0",
+    "transformMap": "{{'a': 1}}.transformMap(k, v, {})['a']",
+    "range": "[{}].all(x, x)",
+    "choice": "(true ? {} : false)",
+    "condition": "({} ? true : false)",
+    "and": "(true && {})",
+    "optional index": "[{}][?0].orValue(false)",
+    "optMap of a nested target": "optional.of({}).optMap(x, x).orValue(false)",
+    "optMap of a nested value": "optional.of(1).optMap(x, {}).orValue(false)",
+    "optFlatMap": "optional.of({}).optFlatMap(x, optional.of(x)).orValue(false)",
+}
+
+
+def nest(form: str, depth: int) -> str:
+    expression = "self == 1"
+    for _ in range(depth):
+        expression = form.format(expression)
+    return expression
+
+
+def compiled(expression: str) -> Program:
+    return compile_cel(expression, {"self": INT})
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_time_to_compile_grows_with_the_depth(form: str) -> None:
+    assert is_linear(compiled, lambda depth: nest(form, depth), 12)
+    assert is_linear(compiled, lambda depth: nest(form, depth), DEPTH // 2)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_nested_expression_has_the_value_of_the_innermost(form: str) -> None:
+    program = compiled(nest(form, 12))
+    for given, value in ((1, True), (2, False)):
+        assert program.evaluate(self=given) is value
+        assert program.evaluate_metered({"self": given})[0] is value
+
+
+def test_a_chain_of_optional_values_is_mapped_in_turn() -> None:
+    chain = "optional.of(self)" + "".join(f".optMap(x{n}, x{n} + {n})" for n in range(40)) + ".value()"
+    assert compiled(chain).evaluate(self=1) == 1 + sum(range(40))
