@@ -236,6 +236,7 @@ async def _run_all_checks(request: Request, page: str, checks: Mapping[str, Chec
     if unknown := ",".join(orjson.dumps(name).decode() for name in sorted(excluded - checks.keys())):
         lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
     if is_failed:
+        lines.sort(key=lambda line: not line.startswith("[-]"))  # kubectl shows only 2,048 bytes of an error.
         return Response(500, _TEXT, "\n".join([*lines, f"{page} check failed", ""]).encode())
     if request.parameter("verbose") is None:
         return Response(200, _TEXT, b"ok")
