@@ -183,6 +183,19 @@ async def test_devices_of_a_class_are_counted_and_limited(api: InProcess, reques
     await used(api, **{limited: "0"})
 
 
+async def test_devices_that_pods_request_without_a_claim_are_counted(api: InProcess) -> None:
+    limited = "requests.deviceclass.resource.kubernetes.io/gpu"
+    await api.made(QUOTAS, quota(hard={limited: "1"}))
+    await used(api, **{limited: "0"})
+    resources = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}
+    container = {"name": "main", "image": "example.com/web:1", "resources": resources}
+    first = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": {"containers": [container]}}
+    await api.made(PODS, first)
+    await used(api, **{limited: "1"})
+    refused = await api.post(PODS, {**first, "metadata": {"name": "second"}})
+    assert (refused.status, f"requested: {limited}=1, used: {limited}=1" in refused.message) == (403, True)
+
+
 async def test_without_its_controller_the_status_of_a_quota_is_left_to_another() -> None:
     async with control_plane() as api:
         await api.made(QUOTAS, quota(hard={"configmaps": "9", "example.com/other": "3"}))

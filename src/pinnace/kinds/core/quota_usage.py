@@ -30,6 +30,8 @@ _OF_SERVICES = frozenset(("services", "services.nodeports", "services.loadbalanc
 _OF_CLAIMS = ("persistentvolumeclaims", "requests.storage")
 _STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 _DEVICES = ".deviceclass.resource.k8s.io/devices"
+_DEVICES_OF_PODS = "requests.deviceclass.resource.kubernetes.io/"
+"""Devices of a class that pods request as an extended resource, without a claim."""
 _MOST_DEVICES = 32
 """The devices that one request can get at most: the charge of a request for all devices of a class."""
 _TO_BE_SAID = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
@@ -54,6 +56,8 @@ def counted_by(name: str) -> Place | None:
         return "", name
     if name.startswith("requests.") and "/" in name and "kubernetes.io/" not in name:
         return PODS  # An extended resource.
+    if name.startswith(_DEVICES_OF_PODS):
+        return PODS
     return None
 
 
