@@ -60,13 +60,13 @@ def test_a_drain_keeps_to_the_budget(kubectl: Kubectl, node: str) -> None:
     for name, ip in (("a", "10.244.9.1"), ("b", "10.244.9.2")):
         run(kubectl, name, node, ip)
     kubectl("wait pdb web --for=jsonpath={.status.currentHealthy}=2 --timeout=120s")
-    drain = f"drain {node} --force --grace-period=0 --timeout=8s --pod-selector=app=web"
+    drain = f"drain {node} --force --grace-period=0 --timeout=4s --pod-selector=app=web"
     refused = kubectl.failure(drain)
     assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
     assert len(kubectl("get pods -o name").split()) == 2
     kubectl("""patch pdb web --type=merge -p '{"spec":{"minAvailable":0}}'""")
     kubectl("wait pdb web --for=jsonpath={.status.disruptionsAllowed}=2 --timeout=120s")
-    kubectl(drain.replace("8s", "30s"))
+    kubectl(drain.replace("4s", "120s"))
     assert kubectl("get pods -o name") == ""
 
 

@@ -74,7 +74,7 @@ class ServerProcess:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await self._process.wait()
             except TimeoutError:
                 self._process.kill()
