@@ -60,7 +60,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     finally:
         if operator is not None:
             operator.terminate()
-            operator.wait(30)
+            operator.wait(60)
         server.stop()
 
 

@@ -59,7 +59,7 @@ def test_a_server_that_says_that_it_is_ready_has_written_its_kubeconfig(tmp_path
 def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path, kubeconfig: Path) -> None:
     taken = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"].rpartition(":")[2]
     server = ServerProcess.start(tmp_path, "--ephemeral", port=int(taken))
-    assert server.ends_within(30)
+    assert server.ends_within(60)
     assert server.process.returncode == 1
     (line,) = server.log.read_text().splitlines()
     assert f"cannot listen on 127.0.0.1:{taken}" in line

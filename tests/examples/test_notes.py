@@ -211,7 +211,7 @@ def test_a_pod_waits_for_the_scheduler_that_it_names(kubectl: Kubectl) -> None:
         until(lambda: kubectl("get pod custom-scheduled-pod -o jsonpath={.status.phase}") == "Running")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
     kubectl("delete pod custom-scheduled-pod --grace-period=0 --force")
 
 

@@ -112,7 +112,7 @@ async def test_a_storm_changes_nothing_in_the_end(seed: int, way: str) -> None:
 
 async def test_a_server_that_is_killed_and_started_again_is_followed_on(tmp_path: Path) -> None:
     directory = tmp_path / "data"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with running(Settings(controllers=False, data_dir=directory)) as cluster:
             port = cluster.server.port
             access = access_of(kubeconfig_of(cluster.access))

@@ -282,7 +282,7 @@ class StoreConformance(ABC):
             assert seen == [change for change in followed if change.revision > since]
             return batches
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             async with asyncio.TaskGroup() as writing:
                 for writer in range(writers):
                     writing.create_task(write(writer))

@@ -87,7 +87,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-m", "pinnace.cli.main", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])} | environment,
     )
 

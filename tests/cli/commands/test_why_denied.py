@@ -28,7 +28,7 @@ def why_denied(kubeconfig: Path, *words: str) -> tuple[int, str, str]:
         [sys.executable, "-m", "pinnace.cli.main", "why-denied", "--kubeconfig", str(kubeconfig), *words],
         text=True,
         capture_output=True,
-        timeout=30,
+        timeout=60,
         env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
     )
     return done.returncode, done.stdout, done.stderr

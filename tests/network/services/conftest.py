@@ -88,7 +88,7 @@ class PodCluster:
         for runtime in self.runtimes:
             for sandbox in await runtime.sandboxes(namespace, pod):
                 (container,) = [one for one in await runtime.containers(sandbox.id) if one.config.name == "main"]
-                result = await runtime.exec_sync(container.id, list(command), timeout=30)
+                result = await runtime.exec_sync(container.id, list(command), timeout=60)
                 return result.exit_code, result.output.decode(errors="replace").strip()
         raise AssertionError(f"no node has a pod {pod}")
 

@@ -64,6 +64,6 @@ def test_a_caller_without_permission_is_refused(kubectl: Kubectl, tmp_path: Path
     for options, code in (([], "401"), (["--cert", str(pair), "--key", str(pair)], "403")):
         asked = ["curl", "-sk", "-o", str(tmp_path / "body"), "-w", "%{http_code}", *options]
         done = subprocess.run(
-            [*asked, f"https://127.0.0.1:{port}/stats/summary"], capture_output=True, text=True, timeout=30
+            [*asked, f"https://127.0.0.1:{port}/stats/summary"], capture_output=True, text=True, timeout=60
         )
         assert done.stdout == code

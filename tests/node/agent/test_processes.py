@@ -163,7 +163,7 @@ def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
         assert "Forwarding from" in forward.stdout.readline()
         for _ in range(100):
             try:
-                answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
+                answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
             except OSError:
                 continue
             assert b"Directory listing" in answer.read()

@@ -61,7 +61,7 @@ class LocalRegistry:
     def _send(self, method: str, url: str, data: bytes, media_type: str) -> HTTPResponse:
         headers = {"Content-Type": media_type} if media_type else {}
         sent = urllib.request.Request(url, data or None, headers, method=method)
-        answer: HTTPResponse = urllib.request.urlopen(sent, timeout=30)
+        answer: HTTPResponse = urllib.request.urlopen(sent, timeout=60)
         return answer
 
 
