@@ -7,6 +7,7 @@ import base64
 import logging
 import ssl
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -64,9 +65,10 @@ async def today(cluster: Cluster) -> Cluster:
 
 
 async def pass_time_until(cluster: Cluster, days: int, port: int) -> None:
-    """Let time pass until so many days before the certificate ends."""
+    """Let it be so many days before the certificate ends. Of the time until then only the last two days pass."""
     ends = (await shown_at(port)).not_valid_after_utc
-    await cluster.advance((ends - cluster.clock.now()).total_seconds() - days * DAY)
+    cluster.clock.set(ends - timedelta(days=days + 2))
+    await cluster.advance(2 * DAY)
 
 
 async def lead_service_to(client: Client, service: ServiceName) -> None:
