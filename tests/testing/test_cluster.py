@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,10 @@ async def test_a_cluster_is_there_in_milliseconds_after_the_first() -> None:
                 await cluster.client.get("v1/Namespace", "default")
                 spent.append(time.process_time() - began)
     assert min(spent) < 0.25
+
+
+def test_pytest_does_not_rewrite_the_modules_of_the_product() -> None:
+    assert isinstance(running_cluster.__globals__["__loader__"], SourceFileLoader)
 
 
 async def test_time_is_the_tests(cluster: Cluster) -> None:

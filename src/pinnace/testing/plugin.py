@@ -63,6 +63,15 @@ def _timeline_of(cluster: Cluster, item: pytest.Item) -> str:
     return f"{text}\nall of it as a picture: {path}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Keep pytest from rewriting the modules of pinnace for its assertions, as it does with those of each plug-in.
+
+    That takes seconds where the result cannot be cached, and in Python 3.11 it may fail while two threads import.
+    """
+    getattr(early_config.pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("pinnace")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     about = (
