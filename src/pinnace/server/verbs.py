@@ -16,11 +16,11 @@ from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
 from pinnace.server.long_work import decode_body, is_long_body, run_beside
 from pinnace.server.outcome import WATCH_FORMATS, Outcome, Representations
-from pinnace.server.read.options import check_list_options
+from pinnace.server.read.options import check_list_options, list_options
 from pinnace.server.read.reader import Body, ObjectReader
 from pinnace.server.read.selection import has_long_query, parse_beside
 from pinnace.server.request.call import Call
-from pinnace.server.request.negotiation import Accepted
+from pinnace.server.request.negotiation import ALL_OFFERED, METADATA, Accepted
 from pinnace.server.reviews import Reviews
 from pinnace.server.write import edits
 from pinnace.server.write.binding import PodBinder
@@ -118,6 +118,8 @@ class Verbs:
         if call.subresource:  # A scale: the routes of other subresources are not known to reads.
             return self._subresources.scales.show_at_once(call, self._reader.cached_object(call))
         accepted = self._representations.accepted(call)
+        if call.verb == "list" and accepted.view == METADATA:
+            return None
         form = self._representations.choose(call, accepted)
         if form.needs_preparation:
             return None
@@ -126,6 +128,9 @@ class Verbs:
 
     async def _read(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
+        if call.verb == "list" and accepted.view == METADATA:
+            list_options(call)  # Errors of options come before that of the representation.
+            check_list_options(call)
         representation = self._representations.choose(call, accepted)
         if call.resource.strategy.is_computed:
             return Outcome(body=await self._reader.computed(call, representation), accepted=accepted)
@@ -301,16 +306,16 @@ class Verbs:
     async def _run_subresource(self, call: Call) -> Outcome | Answer:
         match call.subresource, call.verb:
             case "scale", "get":
-                return await self._subresources.scales.show(call, self._reader.cached_object(call))
+                return await self._subresources.scales.show(call, await self._reader.fresh_object(call))
             case "scale", "update" | "patch":
                 self._representations.accepted(call)
                 return await self._subresources.scales.write(call, self._reader.cached_object)
             case "binding", "create":
-                self._representations.accepted(call)
+                self._accept_status(call)
                 check_options(call)
                 return await self._bind(call, await decode_body(call.request.body, self._decoder.message, call))
             case "eviction", "create":
-                accepted = self._representations.accepted(call)
+                accepted = self._accept_status(call)
                 check_options(call)
                 eviction = await decode_body(call.request.body, self._decoder.message, call)
                 await self._subresources.evictions.evict(call, eviction)
@@ -319,6 +324,13 @@ class Verbs:
                 return await self._reviews.run(call, review)
             case _:
                 return await self._subresources.streams().answer(call)
+
+    def _accept_status(self, call: Call) -> Accepted:
+        """Return the format of a Status. Raise NotShownSo for a table, which no Status has."""
+        accepted = self._representations.accepted(call)
+        if accepted.view == "Table":
+            raise errors.NotShownSo(ALL_OFFERED)
+        return accepted
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         await self._subresources.binder.bind(call, binding)

@@ -112,6 +112,7 @@ PATHS: dict[str, tuple[str, str, int]] = {
     "an unknown version": ("GET", "/apis/apps/v9/deployments", 404),
     "an unknown group": ("GET", "/apis/foo/v1/foos", 404),
     "an unknown page": ("GET", "/foo", 404),
+    "discovery with an empty segment": ("GET", "/apis%2f%2f", 404),
     "an unknown subresource": ("GET", f"{PODS}/web/foo", 404),
     "more path than there is": ("GET", f"{PODS}/web/status/more", 404),
     "a name with an escaped slash": ("GET", f"{CONFIG_MAPS}/a%2Fb", 404),

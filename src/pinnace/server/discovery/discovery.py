@@ -39,6 +39,8 @@ class DiscoveryPages:
 
     def page(self, path: str, accept: str = "") -> ServedDocument | None:
         """Return /api, /api/<version>, /apis, /apis/<group> or /apis/<group>/<version>; None if it does not exist."""
+        if "//" in path[1:]:
+            return None
         self._refresh()
         parts = path.strip("/").split("/")
         if len(parts) == 1:

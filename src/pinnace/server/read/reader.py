@@ -84,6 +84,14 @@ class ObjectReader:
             raise call.not_found()
         return entry
 
+    async def fresh_object(self, call: Call) -> CachedObject:
+        """Return the object that a call names, not older than the resourceVersion of its query. Raise NotFound."""
+        wanted = single_revision(call)
+        least = revision_of(wanted, UnreadableRevision) if wanted else 0
+        if least > self._fanout.revision and not await self._fanout.has_reached(least):
+            raise too_large_revision(least, self._fanout.revision)
+        return self.cached_object(call)
+
     def computed(self, call: Call, representation: Representation) -> Awaitable[Body]:
         """Get or list objects that are not stored."""
         return read_computed(call, representation, self._computed[call.resource.plural])

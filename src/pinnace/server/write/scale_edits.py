@@ -115,6 +115,10 @@ class Rescaling(Owning):
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise errors.BadRequest("json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32")
+        if call.verb == "patch" and not metadata.get("name"):
+            raise errors.BadRequest(
+                f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+            )
         if metadata.get("name", call.name) != call.name:
             raise errors.BadRequest(
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
