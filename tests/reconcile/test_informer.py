@@ -13,9 +13,12 @@ from tests.server.in_process import config_map, pod
 
 from pinnace.client.client import Client
 from pinnace.client.following import Event, Followed, FollowError, Restarted, Synced
+from pinnace.client.mapping import NoSuchKind
 from pinnace.client.snapshots import Snapshot, snapshot_of
+from pinnace.client.status_errors import error_of
+from pinnace.client.transport import Answer
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import label_selector
 from pinnace.reconcile.informer import Informer, Informers, is_older
 
@@ -296,6 +299,17 @@ async def test_a_missing_permission_says_which_rule_to_add(client: Client, caplo
         await informer._receive(FollowError(refusal))
     (complaint,) = [record.message for record in caplog.records]
     assert '{apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}' in complaint
+
+
+async def test_a_kind_that_is_gone_is_reported_with_the_likely_cause(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    informer = Informers(client).get("example.com/v1/Website")
+    for error in (error_of(Answer(404, {}, b"404 page not found\n")), NoSuchKind(Kind("example.com", "v1", "Website"))):
+        await informer._receive(FollowError(error))
+    first, second = (record.message for record in caplog.records)
+    assert first.endswith("; the kind is not served any more: was its definition deleted?")
+    assert second.endswith("; if it is a custom kind, install its definition first")
 
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"

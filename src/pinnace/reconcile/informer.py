@@ -14,7 +14,7 @@ from typing import NamedTuple, Unpack, assert_never
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.following import Event, Followed, FollowError, Progress, Restarted, Synced
-from pinnace.client.mapping import KindName, ServedKind, kind_from
+from pinnace.client.mapping import KindName, NoSuchKind, ServedKind, kind_from
 from pinnace.client.reading import Selection
 from pinnace.client.snapshots import Snapshot, snapshot_of
 from pinnace.client.transport import ConnectionLost
@@ -258,6 +258,8 @@ class Informer:
                 f'; allow it with the rule {{apiGroups: ["{scope.kind.group}"], resources: ["{plural}"], '
                 'verbs: ["list", "watch"]}'
             )
+        elif isinstance(error, errors.NotFound | errors.NoSuchPath) and not isinstance(error, NoSuchKind):
+            hint = "; the kind is not served any more: was its definition deleted?"
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
             "cannot watch %s of %s now: %s%s",
