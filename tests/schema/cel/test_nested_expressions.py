@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.growth import is_linear
 
+from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.program import Program, compile_cel
-from pinnace.schema.cel.types import INT
+from pinnace.schema.cel.types import INT, STRING, list_of
 
 DEPTH = 48
 FORMS = {
@@ -57,3 +58,27 @@ def test_a_nested_expression_has_the_value_of_the_innermost(form: str) -> None:
 def test_a_chain_of_optional_values_is_mapped_in_turn() -> None:
     chain = "optional.of(self)" + "".join(f".optMap(x{n}, x{n} + {n})" for n in range(40)) + ".value()"
     assert compiled(chain).evaluate(self=1) == 1 + sum(range(40))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "text" + f".replace('a', '{'a' * 100}')" * 5 + ".size() > 0",
+        "text.replace('a', text.replace('a', '{'))".replace("{", "a" * 10_000) + ".size() > 0",
+        "".join(f"[{n}].all(x{n}, " for n in range(2)) + "[text, text, text].join(text).size() > 0))",
+    ],
+    ids=["replace", "replace by a long text", "join"],
+)
+def test_a_value_that_is_too_large_is_refused_before_it_is_made(expression: str) -> None:
+    program = compile_cel(expression, {"text": STRING})
+    with pytest.raises(CelError, match="larger than 10000000"):
+        program.evaluate_metered({"text": "a" * 4_000_000})
+    with pytest.raises(CelError, match="larger than 10000000"):
+        program.evaluate(text="a" * 4_000_000)
+
+
+def test_a_list_that_is_doubled_is_refused_before_it_is_made() -> None:
+    program = compile_cel("one + one", {"one": list_of(INT)})
+    with pytest.raises(CelError, match="larger than 10000000"):
+        program.evaluate(one=[1] * 6_000_000)
+    assert program.evaluate(one=[1]) == [1, 1]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pinnace.schema.cel.declarations import Declaration
@@ -231,12 +232,19 @@ def decoded_equality(declaration: Declaration) -> Callable[[Any, Any], bool]:
     return lambda left, right: bool(left == right) or equals(decode(left), decode(right))
 
 
+def _unite(left: list[Any], right: list[Any]) -> list[Any]:
+    known: Collection[Any] = left
+    with suppress(TypeError):  # Items that are lists or maps are compared one by one.
+        known = set(left)
+    return [*left, *(each for each in right if each not in known)]
+
+
 def addition(declaration: Declaration) -> Callable[[Any, Any], Any] | None:
     """Return how two lists of one declaration are added; None for plain concatenation."""
     keys = declaration.schema.list_map_keys
     match declaration.schema.list_type if declaration.type.kind == "list" else "":
         case "set":
-            return lambda left, right: [*left, *(each for each in right if each not in left)]
+            return _unite
         case "map":
 
             def merge(left: Any, right: Any) -> Any:

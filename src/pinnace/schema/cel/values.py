@@ -236,6 +236,21 @@ def divide_double(left: float, right: float) -> float:
     return left / right
 
 
+MOST_SIZE = 10_000_000
+"""The most characters of a text and items of a list that an expression makes, which Kubernetes does not limit."""
+
+
+def check_size(size: int) -> None:
+    """Raise CelError for a value that would take too much memory: its cost is known only afterwards."""
+    if size > MOST_SIZE:
+        raise CelError(f"a value of {size} characters or items is larger than {MOST_SIZE}")
+
+
+def add_lists(left: list[Any], right: list[Any]) -> list[Any]:
+    check_size(len(left) + len(right))
+    return left + right
+
+
 def element_at(values: list[Any], index: Any) -> Any:
     """Return the element of a list. Raise CelError for an index below zero or past the end."""
     if type(index) is float and index.is_integer():
