@@ -30,3 +30,22 @@ async def test_a_process_that_does_not_stop_in_time_is_killed(
     await node.stop_process(process, "deaf")
     assert process.returncode == -signal.SIGKILL
     assert "node deaf has not stopped within" in caplog.text
+
+
+async def test_a_process_is_killed_though_the_task_that_stops_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "STOP_SECONDS", 0.1)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", DEAF, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    await process.stdout.readline()
+
+    async def run() -> None:
+        try:
+            await process.wait()
+        finally:
+            await node.stop_process(process, "deaf")
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert process.returncode == -signal.SIGKILL

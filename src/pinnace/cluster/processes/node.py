@@ -160,10 +160,10 @@ async def _run_process(node: OwnNode) -> None:
 async def stop_process(process: asyncio.subprocess.Process, name: str) -> None:
     """End the process of a node and wait for it. Kill it if it takes too long: the server must be able to stop."""
     process.terminate()
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        _log.warning("node %s has not stopped within %.0f s: it is killed", name, STOP_SECONDS)
-        process.kill()
-        await process.wait()
+    async with asyncio.TaskGroup() as group:
+        ended = group.create_task(process.wait())
+        # Not `asyncio.timeout`: before Python 3.11.4 it raises no TimeoutError in a task that is being cancelled.
+        await asyncio.wait((ended,), timeout=STOP_SECONDS)
+        if not ended.done():
+            _log.warning("node %s has not stopped within %.0f s: it is killed", name, STOP_SECONDS)
+            process.kill()
