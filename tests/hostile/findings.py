@@ -38,6 +38,7 @@ FINDINGS: dict[str, list[str]] = {
     "3 creating without the verb create": [
         "tests/server/test_access.py::test_a_write_that_would_create_needs_the_verb_create",
         "tests/server/test_ways_to_create.py::test_a_way_to_create_needs_the_verbs_that_kubernetes_asks_for",
+        "tests/auth/authorization/test_nodes.py::test_a_node_reaches_what_is_its_own",
     ],
     "4 20,000 owner references": [
         f"{_LINEAR}[owners]",
@@ -103,6 +104,8 @@ FINDINGS: dict[str, list[str]] = {
     "9 an APIService labelled automanaged ends aggregation": [
         "tests/extensions/aggregation/test_local_groups.py::"
         "test_built_in_api_services_that_are_labelled_automanaged_stay",
+        "tests/extensions/aggregation/test_local_groups.py::"
+        "test_api_services_that_are_labelled_automanaged_are_those_of_custom_kinds",
     ],
     "9 readyz is ok on a full disk": [f"{_HEALTH}::test_a_full_disk_is_not_ready_but_lives"],
     "9 readyz is ok without the data directory": [

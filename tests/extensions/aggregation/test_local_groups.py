@@ -101,3 +101,31 @@ async def test_built_in_api_services_that_are_labelled_automanaged_stay(cluster:
     task.cancel()
     for name in ("v1.", "v1.apps"):
         assert (await cluster.get(f"{API_SERVICES}/{name}")).status == 200
+
+
+async def test_api_services_that_are_labelled_automanaged_are_those_of_custom_kinds(cluster: Aggregating) -> None:
+    client = in_process_client(cluster.plane.local())
+    task = asyncio.create_task(cluster.plane.aggregation.run_registration(client))
+    recipes = definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    await cluster.made(DEFINITIONS, recipes)
+    own = f"{API_SERVICES}/{VERSION}.{GROUP}"
+
+    async def priority() -> Any:
+        found = (await cluster.get(own)).json.get("spec") or {}
+        return found if found.get("versionPriority") == 100 else None
+
+    await reached(priority)
+    assert (await cluster.patch(own, {"spec": {"versionPriority": 7}})).status == 200
+    await reached(priority)
+    made_up = api_service(cluster.port, cluster.ca, service=None, caBundle=None, group="made-up.example.com")
+    made_up["metadata"] = {
+        "name": "v1.made-up.example.com",
+        "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"},
+    }
+    await cluster.made(API_SERVICES, made_up)
+
+    async def gone() -> Any:
+        return True if (await cluster.get(f"{API_SERVICES}/v1.made-up.example.com")).status == 404 else None
+
+    await reached(gone)
+    task.cancel()

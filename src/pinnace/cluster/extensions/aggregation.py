@@ -134,6 +134,7 @@ class Aggregation:
         else:
             api_service = event.new.decode()
             self.api_services.put(api_service)
+            self._registration.check(api_service)
             if event.old is not None and event.old.decode()["spec"] == api_service["spec"]:
                 return  # Only the status changed, mostly by our own write.
         if self._availability is not None:

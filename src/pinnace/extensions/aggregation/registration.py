@@ -45,10 +45,7 @@ class AutoRegistration:
     async def run(self, client: Client) -> None:
         """Make and remove APIServices until cancelled."""
         for present in await client.list(API_SERVICE, labels=f"{AUTOMANAGED}=true"):
-            # The name is valid whatever the spec of an APIService that a user has labelled says.
-            version, _, group = present["metadata"]["name"].partition(".")
-            if not self._is_built_in((group, version)):
-                self.wake((group, version))
+            self.check(present)
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -62,6 +59,16 @@ class AutoRegistration:
                 except errors.ApiError as error:
                     log.warning("%s.%s: %s; trying again", place[1], place[0], error.message)
                     client.clock.call_later(RETRY_SECONDS, partial(self.wake, place))
+
+    def check(self, api_service: Object) -> None:
+        """Compare an APIService with its definitions soon, if it is labelled: a user may have changed or made it."""
+        metadata = api_service["metadata"]
+        if (metadata.get("labels") or {}).get(AUTOMANAGED) != "true":
+            return
+        # The name is valid whatever the spec of an APIService that a user has labelled says.
+        version, _, group = metadata["name"].partition(".")
+        if not self._is_built_in((group, version)):
+            self.wake((group, version))
 
     async def _register(self, client: Client, place: Place) -> None:
         wanted = api_service_of(place) if self._definitions_at.get(place) else None
