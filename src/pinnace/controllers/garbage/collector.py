@@ -8,75 +8,35 @@ version of that state as preconditions; an owner that is merely not cached is ne
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-import msgspec
-
 from pinnace.client.client import Client, Propagation
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.garbage.monitors import Monitors
+from pinnace.controllers.garbage.object_metadata import ManyReferences, Metadata, Reference, read_metadata, read_uid
 from pinnace.controllers.garbage.owner_graph import FOREGROUND, ORPHAN, Node, Owner, OwnerGraph, Place, is_at
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
-from pinnace.model.work_slices import SliceQueue
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.history import History
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.turns import Turns
 
 MOST_RUNS = 100
-"""The last runs that are kept. One object can have 20,000 owners, and each of them has a run."""
+"""The last runs that are kept. Many owners may be looked up, and each that was not seen before has a run."""
 MOST_KINDS = 1000
 """The kinds of owners that are kept."""
 WORKERS = 8
-OWNERS_AT_ONCE = 150
-"""How many owners of one object are recorded in a slice."""
-MOST_QUEUED = 1000
-"""While more objects wait for a worker, no more owners are recorded: each that was not seen before is one of them."""
-QUEUED_SECONDS = 0.02
 ATTEMPTS = 5
 """How often an object is edited anew because another client was faster."""
 UNSEEN_SECONDS = 30.0
 """How soon to read an owner again that exists but is not watched: its deletion causes no event."""
 
 _log = logging.getLogger(__name__)
-
-
-class _Reference(msgspec.Struct, gc=False):
-    apiVersion: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    blockOwnerDeletion: bool | None = None
-
-
-class _Metadata(msgspec.Struct, gc=False):
-    uid: str = ""
-    resourceVersion: str = ""
-    deletionTimestamp: str | None = None
-    finalizers: list[str] | None = None
-    ownerReferences: list[_Reference] | None = None
-
-
-class _Head(msgspec.Struct, gc=False):
-    metadata: _Metadata
-
-
-class _Identity(msgspec.Struct, gc=False):
-    uid: str = ""
-
-
-class _IdentityHead(msgspec.Struct, gc=False):
-    metadata: _Identity
-
-
-_decode = msgspec.json.Decoder(_Head).decode
-_decode_identity = msgspec.json.Decoder(_IdentityHead).decode
 
 
 class Fate(Enum):
@@ -95,23 +55,27 @@ class _Unresolvable(Exception):
 class _Owners:
     """The owners of one object by their state."""
 
-    solid: list[str] = field(default_factory=list)
-    dangling: list[str] = field(default_factory=list)
+    living: list[Owner] = field(default_factory=list)
+    """The solid ones, and those that wait."""
     waiting: list[str] = field(default_factory=list)
+    dangling: list[str] = field(default_factory=list)
+
+    @property
+    def has_solid(self) -> bool:
+        return len(self.living) > len(self.waiting)
+
+    def add(self, others: _Owners) -> None:
+        self.living += others.living
+        self.waiting += others.waiting
+        self.dangling += others.dangling
 
 
 @dataclass(slots=True)
-class _Observation:
-    """An object with many owners, of which some are in the graph."""
+class _Lookup:
+    """An object with many owners, of which some were looked up."""
 
-    place: Place
-    references: list[_Reference]
-    finalizers: tuple[str, ...]
-    is_deleted: bool
-    owners: list[Owner] = field(default_factory=list)
-    """The owners of the first references."""
-    observed: int = 0
-    """How many of the owners are in the graph, once `owners` are complete."""
+    references: ManyReferences
+    owners: _Owners = field(default_factory=_Owners)
 
 
 class GarbageCollector:
@@ -123,7 +87,10 @@ class GarbageCollector:
         self._monitors = monitors
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._unserved: set[str] = set()
-        self._unfinished: dict[str, _Observation] = {}
+        self._lookups: dict[str, _Lookup] = {}
+        """The objects with many owners whose owners are being looked up."""
+        self._digests: dict[str, bytes] = {}
+        """The references of objects with many owners that were or are being looked up."""
         self.graph = OwnerGraph(look=self._look, misplaced=self._tell_misplaced)
         self.controller = Controller("garbage-collector", self._reconcile, workers=WORKERS)
         self.controller.history = History(most_runs=MOST_RUNS)
@@ -135,60 +102,44 @@ class GarbageCollector:
     def _changed(self, kind: Kind, old: Snapshot | None, new: Snapshot | None) -> None:
         latest = new or old
         assert latest is not None
-        metadata = _decode(latest.body).metadata
+        metadata, many = read_metadata(latest.body)
         place = Place(kind, latest.key, metadata.uid)
         if new is not None:
-            if old is not None and (before := _decode_identity(old.body).metadata.uid) != metadata.uid:
-                self.graph.remove(Place(kind, latest.key, before))  # Deleted and created again between two events.
-            self._observe(place, metadata)
+            if old is not None and (before := read_uid(old.body)) != metadata.uid:
+                self._remove(Place(kind, latest.key, before))  # Deleted and created again between two events.
+            self._observe(place, metadata, many)
         elif latest.version:
-            self._unfinished.pop(place.uid, None)
-            self.graph.remove(place)
+            self._remove(place)
         else:
+            self._forget_lookup(metadata.uid)
             self.graph.mark_unknown(metadata.uid)  # The kind is no longer served, but its objects still exist.
 
-    def _observe(self, place: Place, metadata: _Metadata) -> None:
-        """Record an object in the graph: many owners a part at a time, so that the loop has turns in between.
-
-        Nothing is deleted by an unfinished observation: `_collect` reads all owners from the object itself.
-        """
-        references, is_deleted = metadata.ownerReferences or [], metadata.deletionTimestamp is not None
-        finalizers = tuple(metadata.finalizers or ())
-        if len(references) <= OWNERS_AT_ONCE:
-            self._unfinished.pop(place.uid, None)
-            self.graph.observe(place, tuple(self._owners(references)), is_deleted=is_deleted, finalizers=finalizers)
-            return
-        if not self._unfinished:
-            SliceQueue.of_loop().call(self._observe_more)
-        self._unfinished[place.uid] = _Observation(place, references, finalizers, is_deleted=is_deleted)
-
-    def _observe_more(self) -> None:
-        uid, whole = next(iter(self._unfinished.items()), ("", None))
-        if whole is None:
-            return
-        if self._observe_part(whole):
-            del self._unfinished[uid]
-            if (node := self.graph.get(uid)) is not None and not node.unverified:
-                self._look(uid)
-        if not self._unfinished:
-            return
-        if self.controller.queue.depth > MOST_QUEUED:
-            asyncio.get_running_loop().call_later(QUEUED_SECONDS, self._observe_more)
+    def _observe(self, place: Place, metadata: Metadata, many: ManyReferences | None) -> None:
+        """Record an object in the graph. Of many owners only those that live: they are looked up a part at a time."""
+        if many is None:
+            self._forget_lookup(place.uid)
+            owners = tuple(self._owners(metadata.ownerReferences or ()))
         else:
-            SliceQueue.of_loop().call(self._observe_more)
+            known = self.graph.get(place.uid)
+            owners = known.owners if known is not None else ()
+        is_deleted = metadata.deletionTimestamp is not None
+        self.graph.observe(place, owners, is_deleted=is_deleted, finalizers=metadata.finalizers or ())
+        if many is not None and self._digests.get(place.uid) != many.digest:
+            self._begin_lookup(place.uid, many)
 
-    def _observe_part(self, whole: _Observation) -> bool:
-        """Read some more references; after the last, record some more owners. Return whether that was all."""
-        read, count = len(whole.owners), len(whole.references)
-        if read < count:
-            whole.owners += self._owners(whole.references[read : read + OWNERS_AT_ONCE])
-            return False
-        owners, node = tuple(whole.owners), self.graph.get(whole.place.uid)
-        is_same = node is not None and node.owners == owners
-        whole.observed = count if is_same else whole.observed + OWNERS_AT_ONCE
-        some = owners[: whole.observed]
-        self.graph.observe(whole.place, some, is_deleted=whole.is_deleted, finalizers=whole.finalizers)
-        return whole.observed >= count
+    def _remove(self, place: Place) -> None:
+        self._forget_lookup(place.uid)
+        self.graph.remove(place)
+
+    def _begin_lookup(self, uid: str, many: ManyReferences) -> None:
+        self._digests[uid] = many.digest
+        self._lookups[uid] = _Lookup(many)
+        self._look(uid)
+
+    def _forget_lookup(self, uid: str) -> None:
+        if self._digests:
+            self._lookups.pop(uid, None)
+            self._digests.pop(uid, None)
 
     def _kinds_changed(self, gone: set[Kind]) -> None:
         if gone:
@@ -201,7 +152,7 @@ class GarbageCollector:
     def _look(self, uid: str) -> None:
         self.controller.enqueue(Key("", uid), "owners")
 
-    def _owners(self, references: Iterable[_Reference]) -> Iterator[Owner]:
+    def _owners(self, references: Iterable[Reference]) -> Iterator[Owner]:
         for ref in references:
             yield Owner(self._kind(ref.apiVersion, ref.kind), ref.name, ref.uid, ref.blockOwnerDeletion is True)
 
@@ -234,15 +185,21 @@ class GarbageCollector:
         try:
             if not node.is_observed:
                 return await self._verify(node)
-            if node.finalizer == ORPHAN:
+            lookup = self._lookups.get(key.name)
+            if lookup is not None and not lookup.references.is_complete:
+                await self._look_up_part(node, lookup)
+                self._look(key.name)  # After the objects that wait: the next part, or the decision.
+            elif node.finalizer == ORPHAN:
                 await self._orphan_dependents(node)
             elif node.finalizer == FOREGROUND:
                 await self._await_dependents(node)
-            elif not node.is_deleted and key.name not in self._unfinished:
+            elif not node.is_deleted:
                 await self._collect(node)
         except errors.NoSuchPath:
             self._unserved.add(key.name)  # Retried when the kinds change.
+            self._lookups.pop(key.name, None)
         except _Unresolvable:
+            self._lookups.pop(key.name, None)
             _log.info("%s is cluster-wide and names an owner in a namespace: it is left alone", node.place)
         except errors.NotFound:
             pass  # It is gone already; the watch delivers the deletion.
@@ -256,6 +213,20 @@ class GarbageCollector:
             self.graph.mark_absent(place)
             return None
         return Result(requeue_after=UNSEEN_SECONDS)
+
+    async def _look_up_part(self, node: Node, lookup: _Lookup) -> None:
+        """Look up some more of many owners, and record those that live in the graph."""
+        before, owners = tuple(lookup.owners.living), list(self._owners(lookup.references.part()))
+        for owner in owners:
+            known = self.graph.get(owner.uid)
+            if known is not None and known.is_observed and not is_at(owner, node.place.key.namespace, known.place):
+                self._tell_misplaced(node, owner)
+                break
+        lookup.owners.add(await self._classify(node.place, owners))
+        lookup.references.finish_part()
+        if lookup.references.is_complete or node.owners == before:
+            # Until the new references are known, an object that has changed keeps the owners that it had.
+            self.graph.change_owners(node, tuple(lookup.owners.living))
 
     async def _orphan_dependents(self, node: Node) -> None:
         """Remove the owner reference from all dependents, then the finalizer from the owner."""
@@ -284,11 +255,20 @@ class GarbageCollector:
         snapshot = self._snapshot(place)
         if snapshot is None:
             return
-        metadata = _decode(snapshot.body).metadata
-        if metadata.uid != place.uid or metadata.deletionTimestamp is not None or not metadata.ownerReferences:
+        metadata, many = read_metadata(snapshot.body)
+        if metadata.uid != place.uid or metadata.deletionTimestamp is not None:
             return
-        owners = await self._classify(place, self._owners(metadata.ownerReferences))
-        if owners.solid:
+        if many is not None:
+            lookup = self._lookups.pop(place.uid, None)
+            if lookup is None or lookup.references.digest != many.digest:
+                self._begin_lookup(place.uid, many)
+                return
+            owners = lookup.owners
+        elif metadata.ownerReferences:
+            owners = await self._classify(place, self._owners(metadata.ownerReferences))
+        else:
+            return
+        if owners.has_solid:
             if owners.dangling or owners.waiting:
                 # The owner would wait for ever for an object that stays.
                 await self._drop_owners(place, {*owners.dangling, *owners.waiting})
@@ -315,16 +295,17 @@ class GarbageCollector:
         )
 
     async def _classify(self, place: Place, owners: Iterable[Owner]) -> _Owners:
-        sorted_owners, turns = _Owners(), Turns()
+        found, turns = _Owners(), Turns()
         for owner in owners:
             await turns.pause()
             fate = await self._fate(place, owner)
-            {
-                Fate.SOLID: sorted_owners.solid,
-                Fate.DANGLING: sorted_owners.dangling,
-                Fate.WAITING: sorted_owners.waiting,
-            }[fate].append(owner.uid)
-        return sorted_owners
+            if fate is Fate.DANGLING:
+                found.dangling.append(owner.uid)
+                continue
+            found.living.append(owner)
+            if fate is Fate.WAITING:
+                found.waiting.append(owner.uid)
+        return found
 
     async def _fate(self, place: Place, owner: Owner) -> Fate:
         """Return the state of an owner. The graph may say that it lives; anything else is read from the server."""
@@ -373,8 +354,9 @@ class GarbageCollector:
                     for snapshot in page:
                         if owner.uid.encode() not in snapshot.body:
                             continue
-                        metadata = _decode(snapshot.body).metadata
-                        if any(ref.uid == owner.uid for ref in metadata.ownerReferences or ()):
+                        metadata, many = read_metadata(snapshot.body)
+                        references = metadata.ownerReferences or () if many is None else many
+                        if any(ref.uid == owner.uid for ref in references):
                             found.append(Place(kind, snapshot.key, metadata.uid))
             except errors.NoSuchPath:
                 continue

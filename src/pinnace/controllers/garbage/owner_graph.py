@@ -147,8 +147,7 @@ class OwnerGraph:
             node = self._nodes[place.uid] = Node(place, is_observed=True)
         elif not node.is_observed or node.place != place:
             self._recognize(node, place)
-        if owners != node.owners:
-            self._change_owners(node, owners)
+        self.change_owners(node, owners)
         if not is_deleted:
             return
         node.is_deleted = True
@@ -263,7 +262,10 @@ class OwnerGraph:
             self._look(dependent.place.uid)
         return not wrong
 
-    def _change_owners(self, node: Node, owners: tuple[Owner, ...]) -> None:
+    def change_owners(self, node: Node, owners: tuple[Owner, ...]) -> None:
+        """Record the owners of an observed object."""
+        if owners == node.owners:
+            return
         if (more := node.extend_owners(owners)) is not None:
             self._add_owners(node, more)
             return

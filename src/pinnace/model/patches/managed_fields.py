@@ -20,7 +20,7 @@ from pinnace.model.patches.managed_field_entries import (
     written,
 )
 from pinnace.schema.merge import field_sets
-from pinnace.schema.merge.changes import outline
+from pinnace.schema.merge.changes import OutlineTooLong, outline
 from pinnace.schema.merge.field_sets import FieldSet
 from pinnace.schema.merge.structure import structure
 
@@ -126,7 +126,10 @@ def _build(before: Object, new: Object, ownership: Ownership) -> FieldSet:
 def _build_cached(before: Object, new: Object, ownership: Ownership) -> FieldSet:
     """Return `_build`, sorted. Cached, because objects of one kind have the same few selections of fields."""
     known = ownership.made
-    shape = outline(structure(ownership.schema), new)
+    try:
+        shape = outline(structure(ownership.schema), new)
+    except OutlineTooLong:
+        return field_sets.sort_fields(_build(before, new, ownership))
     mine = known.get(shape)
     if mine is None:
         mine = field_sets.sort_fields(_build(before, new, ownership))

@@ -9,6 +9,7 @@ from pinnace.schema.equality import equal_json, equal_json_types
 from pinnace.schema.merge.field_sets import FieldSet, refusing_depth
 from pinnace.schema.merge.structure import ANY, ATOMIC, LIST, MAP, MergeNode, structure
 from pinnace.schema.shape import Schema
+from pinnace.schema.text_cache import MOST_CACHED
 
 _MISSING: Any = object()
 _NOTHING: FieldSet = {}
@@ -86,17 +87,17 @@ def everything(node: MergeNode, value: Any) -> FieldSet:
     """Return the fields below a new value: unlike with `of`, every place is a member, structs and lists too."""
     kind = value.__class__
     if (kind is not dict and kind is not list) or not value:
-        return {}
+        return _NOTHING
     if node.shape == ANY:
         node = node.view_for(value)
     if node.shape <= ATOMIC:
-        return {}
+        return _NOTHING
     out: FieldSet = {".": {}}
     if kind is list:
         item_node, element_of = node.item, node.element_of
         for item in value:
             element = element_of(item)
-            out[element] = {} if element in out else everything(item_node, item)
+            out[element] = _NOTHING if element in out else everything(item_node, item)
         return out
     out.update(dict.fromkeys(map(_ELEMENT, value), _NOTHING))
     declared = node.fields
@@ -112,13 +113,22 @@ def everything(node: MergeNode, value: Any) -> FieldSet:
 Outline = tuple[Any, ...]
 
 
+class OutlineTooLong(Exception):
+    """The value has a list of so many items that its outline is not worth keeping."""
+
+
 def outline(node: MergeNode, value: Any) -> Outline:
-    """Return the shape of a value without its scalars: values with the same outline have the same `everything`."""
+    """Return the shape of a value without its scalars: values with the same outline have the same `everything`.
+
+    Raise OutlineTooLong if there are too many items.
+    """
     if node.shape == ANY:
         node = node.view_for(value)
     if node.shape <= ATOMIC:
         return ()
     if value.__class__ is list:
+        if len(value) > MOST_CACHED:
+            raise OutlineTooLong
         item_node, element_of = node.item, node.element_of
         return tuple([(element_of(item), outline(item_node, item) if _has_inside(item) else ()) for item in value])
     parts: list[Any] = [*value]

@@ -7,6 +7,7 @@ contains ".". No function changes its arguments, and results share parts with th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -21,6 +22,7 @@ Path = tuple[str, ...]
 """Path elements as in a set: ("f:spec", 'k:{"name":"a"}')."""
 
 _NOTHING: FieldSet = {}
+_PLAIN_ITEM = re.compile(r"""v:"[^\x00-"\\]*"|k:\{"[^\x00-"\\]*":"[^\x00-"\\]*"\}""")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -198,7 +200,17 @@ def _sorted_elements(fields: FieldSet) -> list[str]:
     # "." sorts first and "f:" next by themselves; keys and values are sorted by value: port 80 before 443.
     if elements[-1] < "g" or (len(elements) == 2 and elements[0] == "."):
         return elements
-    return sorted(elements, key=_cached_order if len(elements) <= MOST_CACHED else _order)
+    if len(elements) <= MOST_CACHED:
+        return sorted(elements, key=_cached_order)
+    return elements if _is_sorted_by_text(elements) else sorted(elements, key=_order)
+
+
+def _is_sorted_by_text(elements: list[str]) -> bool:
+    """Whether the order of these elements' texts is that of their values: then thousands of them need no keys.
+
+    So it is if each has one value, a text without characters up to the quote that ends it.
+    """
+    return all(map(_PLAIN_ITEM.fullmatch, elements[1:] if elements[0] == "." else elements))
 
 
 def _order(element: str) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TypeAlias
 
 from pinnace.auth.authorization.authorizers import Action
@@ -13,6 +14,7 @@ _MOST_KNOWN = 4096
 """A round of 1,000 autoscalers has 2,000 targets."""
 _MOST_CHARACTERS = 400_000
 _LONGEST = 512
+_SLOTS = 4096
 
 
 Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action, bool]
@@ -23,13 +25,19 @@ _READ_SUBRESOURCES = frozenset(("", "scale"))
 
 
 class Routes:
-    """The last parsed targets. All are forgotten when the served resources change."""
+    """Targets that were requested more than once lately. All are forgotten when the served resources change.
+
+    A target is kept at its second request. Many are requested once: by a walk over 20,000 objects, for instance, whose
+    targets would stay in the memory that the walk has freed, so that it could not be given back.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._revision = registry.revision
         self._known: dict[tuple[str, str], Route] = {}
         self._characters = 0
+        self._seen = array("q", bytes(8 * _SLOTS))
+        """The hashes of targets that were requested, each at the place that it names."""
 
     def find(self, request: Request) -> Route | None:
         if self._revision != self._registry.revision:
@@ -43,12 +51,23 @@ class Routes:
         route = (parts, _action_of(call), call.verb in _READS and call.subresource in _READ_SUBRESOURCES)
         request = call.request
         # Computed objects are never read at once, which only known targets are.
-        if len(request.target) <= _LONGEST and not call.resource.strategy.is_computed:
+        if not call.resource.strategy.is_computed and self._is_repeated(request.target):
             if len(self._known) >= _MOST_KNOWN or self._characters >= _MOST_CHARACTERS:
                 self._forget_all()
             self._known[request.method, request.target] = route
             self._characters += len(request.target)
         return route
+
+    def _is_repeated(self, target: str) -> bool:
+        """Whether a target was requested before, and is short enough to be kept."""
+        if len(target) > _LONGEST:
+            return False
+        known = hash(target)
+        slot = known % _SLOTS
+        if self._seen[slot] == known:
+            return True
+        self._seen[slot] = known
+        return False
 
     def _forget_all(self) -> None:
         self._known.clear()
