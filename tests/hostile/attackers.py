@@ -1,6 +1,7 @@
 """Hostile clients of one server, each a process of its own: python -m tests.hostile.attackers NAME PORT TOKEN SECONDS
 
 They send what any authenticated user may send, one request after the other, and print the answers by status.
+The same requests in an ordinary size are those of a client that means no harm.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TLS = ssl.create_default_context()
 TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
 SLOW_READERS = 40
+LARGE, ORDINARY = 1000, 1
+"""The sizes of requests."""
 http.client._MAXHEADERS = 1000  # type: ignore[attr-defined] # Each unknown field may have a warning.
 
 Ask = tuple[str, str, Any, dict[str, str]]
@@ -40,45 +43,52 @@ def post(target: str, body: Any) -> Ask:
     return "POST", target, body, {"content-type": "application/json"}
 
 
-def selectors() -> Iterator[Ask]:
-    yield get(f"{MANY}?labelSelector=" + ",".join(f"l{n}!=x" for n in range(30_000)))
-    yield get(f"{MANY}?labelSelector=a+notin+(" + ",".join(f"v{n}" for n in range(40_000)) + ")")
-    yield get(f"{MANY}?fieldSelector=" + ",".join(f"metadata.name!=x{n}" for n in range(20_000)))
+def page(size: int) -> str:
+    """Return the limit of a list: all objects, or as many as kubectl reads at once."""
+    return "limit=0" if size == LARGE else "limit=500"
 
 
-def tables() -> Iterator[Ask]:
-    yield get(MANY, TABLE)
-    yield get(f"{MANY}?includeObject=Object", TABLE)
-    yield get("/api/v1/configmaps?labelSelector=odd!=x", TABLE)
+def selectors(size: int) -> Iterator[Ask]:
+    target = f"{MANY}?{page(size)}"
+    yield get(f"{target}&labelSelector=" + ",".join(f"l{n}!=x" for n in range(30 * size)))
+    yield get(f"{target}&labelSelector=a+notin+(" + ",".join(f"v{n}" for n in range(40 * size)) + ")")
+    yield get(f"{target}&fieldSelector=" + ",".join(f"metadata.name!=x{n}" for n in range(20 * size)))
 
 
-def numbers() -> Iterator[Ask]:
-    for digits in ("0" * 500_000 + "x", "1" * 500_000, "9" * 5000 + "e-99"):
+def tables(size: int) -> Iterator[Ask]:
+    yield get(f"{MANY}?{page(size)}", TABLE)
+    yield get(f"{MANY}?includeObject=Object&{page(size)}", TABLE)
+    yield get(f"/api/v1/configmaps?labelSelector=odd!=x&{page(size)}", TABLE)
+
+
+def numbers(size: int) -> Iterator[Ask]:
+    for digits in ("0" * 500 * size + "x", "1" * 500 * size, "9" * 5 * size + "e-99"):
         yield post(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"cpu": digits}}})
 
 
-def unknown_fields() -> Iterator[Ask]:
-    yield post(REVIEWS, {"spec": {}, **{f"k{n}": n for n in range(60_000)}})
-    yield post(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "u"}, **{f"k{n}": n for n in range(60_000)}})
+def unknown_fields(size: int) -> Iterator[Ask]:
+    fields = {f"k{n}": n for n in range(60 * size)}
+    yield post(REVIEWS, {"spec": {}, **fields})
+    yield post(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "u"}, **fields})
 
 
-def owner_references() -> Iterator[Ask]:
+def owner_references(size: int) -> Iterator[Ask]:
     owner = {"apiVersion": "v1", "kind": "ConfigMap"}
-    owners = [{**owner, "name": f"o{n}", "uid": f"uid-{n}"} for n in range(20_000)]
+    owners = [{**owner, "name": f"o{n}", "uid": f"uid-{n}"} for n in range(20 * size)]
     yield post(CONFIG_MAPS, {"metadata": {"name": "owned", "ownerReferences": owners}})
     yield post(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "other", "ownerReferences": owners}})
-    finalizers = [f"example.com/f{n}" for n in range(100_000)]
+    finalizers = [f"example.com/f{n}" for n in range(100 * size)]
     yield post(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "f", "finalizers": finalizers}})
 
 
-def definitions() -> Iterator[Ask]:
+def definitions(size: int) -> Iterator[Ask]:
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     text = {"type": "string", "maxLength": 9}
     shapes: list[dict[str, Any]] = [
-        {f"p{n}": {"type": "string"} for n in range(8_000)},
-        {f"p{n}": {"type": "string", "pattern": f"^(a|b{n})*$"} for n in range(2_000)},
-        {"p": {**text, "x-kubernetes-validations": [{"rule": " && ".join(["self != 'x'"] * 1_000)}]}},
-        {"p": {"type": "string", "pattern": "(a|b)*" * 20_000}},
+        {f"p{n}": {"type": "string"} for n in range(8 * size)},
+        {f"p{n}": {"type": "string", "pattern": f"^(a|b{n})*$"} for n in range(2 * size)},
+        {"p": {**text, "x-kubernetes-validations": [{"rule": " && ".join(["self != 'x'"] * size)}]}},
+        {"p": {"type": "string", "pattern": "(a|b)*" * 20 * size}},
     ]
     for shape in shapes:
         schema = {"openAPIV3Schema": {"type": "object", "properties": shape}}
@@ -87,20 +97,33 @@ def definitions() -> Iterator[Ask]:
         yield post(DEFINITIONS, {"metadata": {"name": "things.example.com"}, "spec": spec})
 
 
-def formats() -> Iterator[Ask]:
-    yield get(MANY, "application/yaml")
-    yield get(f"{MANY}?pretty=true")
-    yield get(f"{MANY}?limit={random.randrange(10_000, 99_999)}", **{"accept-encoding": "gzip"})
+def formats(size: int) -> Iterator[Ask]:
+    yield get(f"{MANY}?{page(size)}", "application/yaml")
+    yield get(f"{MANY}?pretty=true&{page(size)}")
+    limit = random.randrange(10_000, 99_999) if size == LARGE else 500
+    yield get(f"{MANY}?limit={limit}", **{"accept-encoding": "gzip"})
 
 
-def requests(asks: Callable[[], Iterator[Ask]]) -> Callable[[int, str, float], Counter[str]]:
+def watches() -> Iterator[Ask]:
+    for accept in ("application/json", TABLE):
+        yield get(f"{MANY}?watch=1&timeoutSeconds=1", accept)
+
+
+def ordinary_requests() -> Iterator[Ask]:
+    """Yield requests of every kind that an attack sends, in an ordinary size."""
+    for kind in (selectors, tables, numbers, unknown_fields, owner_references, definitions, formats):
+        yield from kind(ORDINARY)
+    yield from watches()
+
+
+def requests(asks: Callable[[int], Iterator[Ask]]) -> Callable[[int, str, float], Counter[str]]:
     """Return an attack that sends these requests again and again."""
 
     def attack(port: int, token: str, seconds: float) -> Counter[str]:
         seen: Counter[str] = Counter()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            for method, target, body, headers in asks():
+            for method, target, body, headers in asks(LARGE):
                 connection = http.client.HTTPSConnection("127.0.0.1", port, context=TLS, timeout=60)
                 with suppress(OSError, http.client.HTTPException):
                     raw = json.dumps(body).encode() if body is not None else None

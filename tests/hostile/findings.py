@@ -43,7 +43,7 @@ FINDINGS: dict[str, list[str]] = {
     "4 20,000 owner references": [
         f"{_LINEAR}[owners]",
         f"{_NO_STALL}[owners]",
-        "tests/controllers/garbage/test_collector.py::test_an_object_with_thousands_of_owners_is_collected_in_time_that_grows_with_them",
+        "tests/controllers/garbage/test_many_owners.py::test_an_object_without_living_owners_goes_after_a_turn_for_each_part",
     ],
     "5 odd answers of an aggregated API server end the controllers": [
         "tests/hostile/test_informers_survive.py::test_an_informer_goes_on",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,23 @@ def test_elements_are_written_in_the_order_of_what_they_say() -> None:
         'k:{"port":443,"protocol":"TCP"}',
     ]
     assert list(found["f:a"]) == [".", "f:x"]
+
+
+TEXTS = st.text(st.sampled_from([*' !"#/a{}:,é\U0001f600', "\\", "\n"]), max_size=4)
+
+
+@given(
+    st.sampled_from(["v:%s", 'k:{"uid":%s}']), st.lists(st.one_of(TEXTS, st.integers(-99, 99)), min_size=3, unique=True)
+)
+def test_many_elements_have_the_order_of_few(form: str, values: list[str | int]) -> None:
+    found = {form % orjson.dumps(value).decode(): {} for value in values}
+    assert field_sets._is_sorted_by_text(sorted(found)) <= (sorted(found) == sorted(found, key=field_sets._order))
+
+
+def test_the_order_of_plain_texts_is_that_of_their_elements() -> None:
+    found = [".", *sorted(f'v:"example.com/f{number}"' for number in range(300))]
+    assert field_sets._is_sorted_by_text(found)
+    assert list(field_sets.sort_fields({element: {} for element in reversed(found)})) == found
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ _MOST_KNOWN = 4096
 """A round of 1,000 autoscalers has 2,000 targets."""
 _MOST_CHARACTERS = 400_000
 _LONGEST = 512
-_SLOTS = 4096
+_SLOTS = 1 << 16
+"""So many that few of the targets of a round of requests meet in one."""
 
 
 Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action, bool]
@@ -36,8 +37,9 @@ class Routes:
         self._revision = registry.revision
         self._known: dict[tuple[str, str], Route] = {}
         self._characters = 0
-        self._seen = array("q", bytes(8 * _SLOTS))
-        """The hashes of targets that were requested, each at the place that it names."""
+        self._seen = array("I", bytes(4 * _SLOTS))
+        """Of each target that was requested a part of its hash, at the place that the rest names. Later ones replace
+        it."""
 
     def find(self, request: Request) -> Route | None:
         if self._revision != self._registry.revision:
@@ -62,12 +64,11 @@ class Routes:
         """Whether a target was requested before, and is short enough to be kept."""
         if len(target) > _LONGEST:
             return False
-        known = hash(target)
-        slot = known % _SLOTS
-        if self._seen[slot] == known:
-            return True
-        self._seen[slot] = known
-        return False
+        tag, slot = divmod(hash(target), _SLOTS)
+        tag &= 0xFFFFFFFF
+        is_repeated = self._seen[slot] == tag
+        self._seen[slot] = tag
+        return is_repeated
 
     def _forget_all(self) -> None:
         self._known.clear()
