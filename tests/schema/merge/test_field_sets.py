@@ -75,7 +75,7 @@ TEXTS = st.text(st.sampled_from([*' !"#/a{}:,é\U0001f600', "\\", "\n"]), max_si
     st.sampled_from(["v:%s", 'k:{"uid":%s}']), st.lists(st.one_of(TEXTS, st.integers(-99, 99)), min_size=3, unique=True)
 )
 def test_many_elements_have_the_order_of_few(form: str, values: list[str | int]) -> None:
-    found = {form % orjson.dumps(value).decode(): {} for value in values}
+    found: FieldSet = {form % orjson.dumps(value).decode(): {} for value in values}
     assert field_sets._is_sorted_by_text(sorted(found)) <= (sorted(found) == sorted(found, key=field_sets._order))
 
 
