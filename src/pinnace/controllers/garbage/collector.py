@@ -18,9 +18,9 @@ from pinnace.client.client import Client, Propagation
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.object_metadata import (
+    CollectorMetadata,
+    CollectorReference,
     ManyReferences,
-    OwnedMetadata,
-    OwnerReference,
     read_metadata,
     read_uid,
 )
@@ -120,7 +120,7 @@ class GarbageCollector:
             self._forget_lookup(metadata.uid)
             self.graph.mark_unknown(metadata.uid)  # The kind is no longer served, but its objects still exist.
 
-    def _observe(self, place: Place, metadata: OwnedMetadata, many: ManyReferences | None) -> None:
+    def _observe(self, place: Place, metadata: CollectorMetadata, many: ManyReferences | None) -> None:
         """Record an object in the graph. Of many owners only those that live: they are looked up a part at a time."""
         if many is None:
             self._forget_lookup(place.uid)
@@ -158,7 +158,7 @@ class GarbageCollector:
     def _look(self, uid: str) -> None:
         self.controller.enqueue(Key("", uid), "owners")
 
-    def _owners(self, references: Iterable[OwnerReference]) -> Iterator[Owner]:
+    def _owners(self, references: Iterable[CollectorReference]) -> Iterator[Owner]:
         for ref in references:
             yield Owner(self._kind(ref.apiVersion, ref.kind), ref.name, ref.uid, ref.blockOwnerDeletion is True)
 

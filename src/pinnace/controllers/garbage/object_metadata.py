@@ -16,7 +16,7 @@ LARGE_BODY = 8192
 OWNERS_AT_ONCE = 150
 
 
-class OwnerReference(msgspec.Struct, gc=False):
+class CollectorReference(msgspec.Struct, gc=False):
     apiVersion: str = ""
     kind: str = ""
     name: str = ""
@@ -35,7 +35,7 @@ class ManyReferences:
         self.digest = digest
         """Equal for equal references."""
 
-    def __iter__(self) -> Iterator[OwnerReference]:
+    def __iter__(self) -> Iterator[CollectorReference]:
         return map(_decode_reference, self._encoded)
 
     @property
@@ -43,7 +43,7 @@ class ManyReferences:
         """Whether all parts were finished."""
         return self._next >= len(self._encoded)
 
-    def part(self) -> list[OwnerReference]:
+    def part(self) -> list[CollectorReference]:
         """Return the references after those that are finished, at most `OWNERS_AT_ONCE`."""
         return list(map(_decode_reference, self._encoded[self._next : self._next + OWNERS_AT_ONCE]))
 
@@ -51,12 +51,12 @@ class ManyReferences:
         self._next += OWNERS_AT_ONCE
 
 
-class OwnedMetadata(msgspec.Struct, gc=False):
+class CollectorMetadata(msgspec.Struct, gc=False):
     uid: str = ""
     resourceVersion: str = ""
     deletionTimestamp: str | None = None
     finalizers: list[str] | None = None
-    ownerReferences: list[OwnerReference] | None = None
+    ownerReferences: list[CollectorReference] | None = None
 
 
 class _LargeMetadata(msgspec.Struct, gc=False):
@@ -68,7 +68,7 @@ class _LargeMetadata(msgspec.Struct, gc=False):
 
 
 class _Head(msgspec.Struct, gc=False):
-    metadata: OwnedMetadata
+    metadata: CollectorMetadata
 
 
 class _LargeHead(msgspec.Struct, gc=False):
@@ -86,7 +86,7 @@ class _IdentityHead(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Head).decode
 _decode_large = msgspec.json.Decoder(_LargeHead).decode
 _decode_identity = msgspec.json.Decoder(_IdentityHead).decode
-_decode_reference = msgspec.json.Decoder(OwnerReference).decode
+_decode_reference = msgspec.json.Decoder(CollectorReference).decode
 _split_references = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
@@ -94,12 +94,12 @@ def read_uid(body: bytes) -> str:
     return _decode_identity(body).metadata.uid
 
 
-def read_metadata(body: bytes) -> tuple[OwnedMetadata, ManyReferences | None]:
+def read_metadata(body: bytes) -> tuple[CollectorMetadata, ManyReferences | None]:
     """Return the metadata of an object. If it has many owner references, they are apart."""
     if len(body) < LARGE_BODY:
         return _decode(body).metadata, None
     large = _decode_large(body).metadata
-    metadata = OwnedMetadata(large.uid, large.resourceVersion, large.deletionTimestamp, large.finalizers)
+    metadata = CollectorMetadata(large.uid, large.resourceVersion, large.deletionTimestamp, large.finalizers)
     encoded = _split_references(large.ownerReferences) or []
     if len(encoded) > OWNERS_AT_ONCE:
         return metadata, ManyReferences(encoded, blake2b(large.ownerReferences, digest_size=16).digest())
