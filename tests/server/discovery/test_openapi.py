@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from typing import Any
 
 import orjson
@@ -10,12 +11,14 @@ import pytest
 
 from pinnace.kinds.catalog import resources
 from pinnace.kinds.definitions import Definitions
-from pinnace.model.objects import Kind
+from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi.schemas import schema_name
 from pinnace.model.resources import Registry, Resource, Subresource
 from pinnace.schema.shape import Schema
+from pinnace.server.discovery import openapi as openapi_documents
 from pinnace.server.discovery.documents import ServedDocument
 from pinnace.server.discovery.openapi import OpenApi
+from pinnace.server.discovery.openapi_protobuf import encode_document
 
 DEFINITIONS = Definitions.load("1.36")
 BOAT = Kind("boats.example.com", "v1", "Boat")
@@ -137,6 +140,23 @@ def test_the_whole_is_had_as_json_or_protobuf(openapi: OpenApi, accept: str, con
     assert document.content_type == content_type
     assert openapi.v2(accept) is document
     assert openapi.v2("text/html") is None
+
+
+async def test_protobuf_is_encoded_beside_the_event_loop(openapi: OpenApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = openapi.v2(openapi_documents.PROTOBUF_V2[0])
+    openapi._written.clear()
+    threads: list[int] = []
+
+    def note_thread(document: Object) -> bytes:
+        threads.append(threading.get_ident())
+        return encode_document(document)
+
+    monkeypatch.setattr(openapi_documents, "encode_document", note_thread)
+    for accept in ("", "application/json", "text/html", *openapi_documents.PROTOBUF_V2 * 2):
+        await openapi.prepare_v2(accept)
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
+    assert openapi.v2(openapi_documents.PROTOBUF_V2[0]) == expected
+    assert len(threads) == 1
 
 
 def test_operations_say_their_kind_action_and_parameters(openapi: OpenApi) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ PROTOBUF_V2 = (
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 )
 
+_V2_PROTOBUF = "v2 protobuf"
 _EDITION = b"5"  # Part of every hash: raise it when documents change although the resources do not.
 _FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
 _FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
@@ -89,14 +91,25 @@ class OpenApi:
 
     def v2(self, accept: str = "") -> ServedDocument | None:
         """Return /openapi/v2: all APIs in one document; None if the client accepts neither JSON nor protobuf."""
-        self._refresh()
-        digest = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
-        for media_type, _ in clauses(accept or JSON):
-            if media_type in (JSON, "*/*", "application/*"):
-                return self._document_for("v2", digest, self._write_v2)
-            if media_type in PROTOBUF_V2:
-                return self._document_for("v2 protobuf", digest, self._write_v2_protobuf, PROTOBUF_V2[-1])
+        content_type = _format_of_v2(accept)
+        if content_type == JSON:
+            return self._document_for("v2", self._digest_v2(), self._write_v2)
+        if content_type:
+            return self._document_for(_V2_PROTOBUF, self._digest_v2(), self._write_v2_protobuf, content_type)
         return None
+
+    async def prepare_v2(self, accept: str) -> None:
+        """Encode /openapi/v2 in a thread if `v2` would encode protobuf, which takes 0.1 s after each definition."""
+        if _format_of_v2(accept) != PROTOBUF_V2[-1]:
+            return
+        etag, known = f'"{self._digest_v2()}"', self._written.get(_V2_PROTOBUF)
+        if known is None or known.etag != etag:
+            body = await asyncio.to_thread(_to_protobuf, self._write_v2())
+            self._written[_V2_PROTOBUF] = ServedDocument(body, PROTOBUF_V2[-1], etag, _FRESH)
+
+    def _digest_v2(self) -> str:
+        self._refresh()
+        return hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
 
     def _refresh(self) -> None:
         if self._revision == self._registry.revision:
@@ -186,7 +199,21 @@ class OpenApi:
         return paths.of(self._groups[group][version])
 
     def _write_v2_protobuf(self) -> bytes:
-        return encode_document(orjson.loads(self._write_v2()))
+        return _to_protobuf(self._write_v2())
+
+
+def _format_of_v2(accept: str) -> str:
+    """Return the content type of /openapi/v2 for a client; empty if it accepts neither JSON nor protobuf."""
+    for media_type, _ in clauses(accept or JSON):
+        if media_type in (JSON, "*/*", "application/*"):
+            return JSON
+        if media_type in PROTOBUF_V2:
+            return PROTOBUF_V2[-1]
+    return ""
+
+
+def _to_protobuf(document: bytes) -> bytes:
+    return encode_document(orjson.loads(document))
 
 
 _SECURITY = orjson.dumps(

@@ -63,6 +63,7 @@ class OpenApiSource(Protocol):
     def index(self) -> ServedDocument: ...
     def v3(self, path: str, *, hash: str = "") -> ServedDocument | None: ...
     def v2(self, accept: str = "") -> ServedDocument | None: ...
+    async def prepare_v2(self, accept: str) -> None: ...
 
 
 class Issuer(Protocol):
@@ -142,9 +143,7 @@ class NonResourcePages:
         document: ServedDocument | None
         match segments:
             case ["openapi", "v2"]:
-                if self._aggregated.revision:
-                    return self._merge_later(request, accept)
-                return _respond_if_accepted(request, self._openapi.v2(accept))
+                return self._respond_with_v2(request, accept)
             case ["openapi", "v3"]:
                 document = self._openapi.index()
                 if self._aggregated.revision:
@@ -159,8 +158,11 @@ class NonResourcePages:
                 return None
         return _respond(request, document) if document is not None else None
 
-    async def _merge_later(self, request: Request, accept: str) -> Response:
-        return _respond_if_accepted(request, await self._merged_openapi.v2(accept))
+    async def _respond_with_v2(self, request: Request, accept: str) -> Response:
+        await self._openapi.prepare_v2(accept)
+        if self._aggregated.revision:
+            return _respond_if_accepted(request, await self._merged_openapi.v2(accept))
+        return _respond_if_accepted(request, self._openapi.v2(accept))
 
     def _openid(self, request: Request) -> bytes:
         """Return the OpenID configuration: the keys are at this server, under the host of the request."""
