@@ -82,3 +82,19 @@ def test_a_list_that_is_doubled_is_refused_before_it_is_made() -> None:
     with pytest.raises(CelError, match="larger than 10000000"):
         program.evaluate(one=[1] * 6_000_000)
     assert program.evaluate(one=[1]) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["one.map(x, x + 1).size() > 0", "one.filter(x, x > 0).size() > 0", "one.transformMap(i, x, x).size() > 0"],
+    ids=["map", "filter", "transformMap"],
+)
+def test_the_time_to_make_a_list_or_map_grows_with_its_items(expression: str) -> None:
+    program = compile_cel(expression, {"one": list_of(INT)})
+    assert is_linear(lambda given: program.evaluate_metered({"one": given}), lambda size: list(range(size)), 10_000)
+
+
+def test_a_macro_makes_a_new_list_each_time() -> None:
+    program = compile_cel("one.map(x, one.map(y, y)) == [[1, 2], [1, 2]]", {"one": list_of(INT)})
+    for _ in range(2):
+        assert program.evaluate_metered({"one": [1, 2]})[0] is True

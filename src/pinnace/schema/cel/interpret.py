@@ -13,6 +13,7 @@ from pinnace.schema.cel.cost.actual import LIST_CREATE, MAP_CREATE, call_cost
 from pinnace.schema.cel.decoding import addition, equality, node_decoder, spelling
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CelError, CostExceeded, NoSuchOverload
+from pinnace.schema.cel.macros import ACCUMULATOR
 from pinnace.schema.cel.overloads import Function
 from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import (
@@ -45,6 +46,22 @@ Step = Callable[[CelRun], Any]
 
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+
+
+def _is_accumulator(node: CelNode) -> bool:
+    return isinstance(node, Ident) and node.name == ACCUMULATOR
+
+
+def _append(accumulator: Step, items: Step) -> Step:
+    """Add items to the list that a macro makes, in place: only the macro knows the list."""
+
+    def append(run: CelRun) -> Any:
+        made, more = accumulator(run), items(run)
+        made.extend(more)
+        run.charge(call_cost("_+_", "add_list", (made, more), made))
+        return made
+
+    return append
 
 
 def is_constant(node: CelNode) -> bool:
@@ -223,6 +240,8 @@ class _Builder:
         def loop(run: CelRun) -> Any:
             over = ranged(run)
             accumulated = initial(run)
+            if type(accumulated) in (list, dict):  # Its items are added in place.
+                accumulated = accumulated.copy()
             outer = run.variables
             run.variables = {**outer, accumulator: accumulated}
             try:
@@ -358,6 +377,8 @@ class _Builder:
         name = node.function
         if name in ("_==_", "_!=_"):
             return self._equality(name, operands, function)
+        if name == "_+_" and _is_accumulator(node.arguments[0]) and isinstance(node.arguments[1], ListLiteral):
+            return _append(*operands)
 
         def call(run: CelRun) -> Any:
             given = tuple(operand(run) for operand in operands)

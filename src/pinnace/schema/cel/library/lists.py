@@ -179,16 +179,17 @@ def _set_intersects(first: list[Any], second: list[Any]) -> bool:
 
 
 def insert_entry(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
-    """Return the map with one more entry. Raise CelError if the key exists."""
+    """Add an entry to the map that a macro makes, in place, and return it. Raise CelError if the key exists."""
     if contains(key, entries):
         raise CelError(f"insert failed: key {key} already exists")
-    return {**entries, key: value}
+    entries[key] = value
+    return entries
 
 
 def merge_entries(entries: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the map with all entries of another. Raise CelError if a key is in both."""
+    """Add all entries of another map in place. Raise CelError if a key is in both."""
     for key, value in more.items():
-        entries = insert_entry(entries, key, value)
+        insert_entry(entries, key, value)
     return entries
 
 
