@@ -79,9 +79,16 @@ def test_a_value_that_is_too_large_is_refused_before_it_is_made(expression: str)
 
 def test_a_list_that_is_doubled_is_refused_before_it_is_made() -> None:
     program = compile_cel("one + one", {"one": list_of(INT)})
-    with pytest.raises(CelError, match="larger than 10000000"):
-        program.evaluate(one=[1] * 6_000_000)
+    with pytest.raises(CelError, match="larger than 1000000"):
+        program.evaluate(one=[1] * 600_000)
     assert program.evaluate(one=[1]) == [1, 1]
+
+
+def test_a_range_that_is_too_long_is_refused_before_it_is_made() -> None:
+    program = compile_cel("lists.range(self)", {"self": INT})
+    with pytest.raises(CelError, match="larger than 1000000"):
+        program.evaluate(self=2_000_000_000)
+    assert program.evaluate(self=2) == [0, 1]
 
 
 @pytest.mark.parametrize(

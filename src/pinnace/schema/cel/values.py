@@ -236,18 +236,18 @@ def divide_double(left: float, right: float) -> float:
     return left / right
 
 
-MOST_SIZE = 10_000_000
-"""The most characters of a text and items of a list that an expression makes, which Kubernetes does not limit."""
+MOST_CHARACTERS, MOST_ITEMS = 10_000_000, 1_000_000
+"""The largest text and list that an expression makes, which Kubernetes limits only by their cost."""
 
 
-def check_size(size: int) -> None:
+def check_size(size: int, most: int) -> None:
     """Raise CelError for a value that would take too much memory: its cost is known only afterwards."""
-    if size > MOST_SIZE:
-        raise CelError(f"a value of {size} characters or items is larger than {MOST_SIZE}")
+    if size > most:
+        raise CelError(f"a value of {size} characters or items is larger than {most}")
 
 
 def add_lists(left: list[Any], right: list[Any]) -> list[Any]:
-    check_size(len(left) + len(right))
+    check_size(len(left) + len(right), MOST_ITEMS)
     return left + right
 
 

@@ -23,10 +23,12 @@ from pinnace.schema.cel.types import (
     parameter,
 )
 from pinnace.schema.cel.values import (
+    MOST_ITEMS,
     Duration,
     Uint,
     check_duration,
     check_int,
+    check_size,
     check_uint,
     compare,
     contains,
@@ -155,6 +157,7 @@ def _sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
 
 
 def _range(count: int) -> list[int]:
+    check_size(count, MOST_ITEMS)
     return list(range(count))
 
 

@@ -8,7 +8,7 @@ from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.format import format_template
 from pinnace.schema.cel.overloads import function, library, member, overload
 from pinnace.schema.cel.types import DYN, INT, STRING, list_of
-from pinnace.schema.cel.values import check_size
+from pinnace.schema.cel.values import MOST_CHARACTERS, check_size
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 
 TEXTS = list_of(STRING)
@@ -50,7 +50,7 @@ _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     if len(new) > len(old):
         found = text.count(old)
-        check_size(len(text) + (found if count < 0 else min(count, found)) * (len(new) - len(old)))
+        check_size(len(text) + (found if count < 0 else min(count, found)) * (len(new) - len(old)), MOST_CHARACTERS)
     return text.replace(old, new, count if count >= 0 else -1)
 
 
@@ -78,7 +78,7 @@ def _join(texts: list[Any], separator: str = "") -> str:
     for each in texts:
         if type(each) is not str:
             raise CelError(f"join: invalid input: {each}")
-    check_size(sum(map(len, texts)) + len(separator) * len(texts))
+    check_size(sum(map(len, texts)) + len(separator) * len(texts), MOST_CHARACTERS)
     return separator.join(texts)
 
 
