@@ -38,6 +38,8 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 MOST_AT_ONCE = 256
 """More initial objects are sent in slices, no faster than the client reads."""
+MOST_BYTES_AT_ONCE = 1024 * 1024
+"""The same in bytes: a client that reads nothing keeps all that was sent at once, in a copy of its own."""
 CHUNK = 256 * 1024
 """The size of these slices."""
 
@@ -127,7 +129,8 @@ class Watch:
             return self._follow_late(self._watcher, since)
         if since is None:
             keys = self._initial_keys()
-            if len(keys) > MOST_AT_ONCE:
+            entries = self._cache.entries
+            if len(keys) > MOST_AT_ONCE or sum(len(entries[key].body) for key in keys) > MOST_BYTES_AT_ONCE:
                 return self._begin_in_slices(keys)
             self._send_initial(self._select(keys))
         elif since < self._cache.recent_since or since > self._fanout.revision:
