@@ -33,7 +33,7 @@ async def explain_certificate_error(
     try:
         async with asyncio.timeout(_SECONDS):
             der = await _read_certificate(host, port, name)
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):  # Python takes not every text as the name of a server.
         return f"tls: failed to verify certificate: x509: {_describe_code(error)}"
     return f"tls: failed to verify certificate: x509: {_describe(error, der, name, bundle)}"
 
