@@ -17,6 +17,7 @@ from pinnace.schema.golang.json_errors import MAX_DEPTH
 from pinnace.schema.golang.patterns import MAX_LENGTH
 from pinnace.server.http.limits import Limits
 from pinnace.server.read.watch import MAX_BUFFERED
+from pinnace.server.request.body import MAX_CONTAINERS
 from pinnace.server.request.yaml_body import MAX_ALIASED
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
@@ -33,6 +34,7 @@ _LIMITS = Limits()
         f"| data of a ConfigMap or Secret | {MOST_BYTES >> 20} MiB, ",
         f"{MOST_OPERATIONS:,}, as in Kubernetes; the values that they copy: {MOST_COPIED_BYTES >> 20} MiB |",
         f"| nesting of a JSON or YAML body | {MAX_DEPTH} levels ",
+        f"| objects and lists in a body | {MAX_CONTAINERS:,} together",
         f"| values that YAML aliases add | {MAX_ALIASED:,} |",
         f"| pattern of a schema | {MAX_LENGTH:,} characters |",
         f"| unknown fields that are named in the answer | {MAX_UNKNOWN} |",

@@ -62,6 +62,10 @@ LONG_WORK: dict[str, tuple[int, Callable[[int], Input]]] = {
             accept=YAML,
         ),
     ),
+    "empty containers": (
+        99_000,
+        lambda n: create(PODS, spec={"containers": [{}] * n}),
+    ),
     "keys as YAML": (
         30_000,
         lambda n: Input(

@@ -26,7 +26,11 @@ from tests.server.in_process import (
     service,
 )
 
+from pinnace.model import errors
+from pinnace.model.objects import Kind
 from pinnace.server.http.messages import BadTarget
+from pinnace.server.request import body as bodies
+from pinnace.server.request.body import MAX_CONTAINERS
 from pinnace.server.request.yaml_body import read_yaml
 
 DEEP = 100_000
@@ -203,6 +207,36 @@ async def test_a_warning_cannot_smuggle_a_header(api: InProcess) -> None:
     assert reply.status == 201
     assert reply.header("set-cookie") == []
     assert "Set-Cookie" in reply.header("warning")[0]
+
+
+EMPTIES = b",".join([b"{}"] * MAX_CONTAINERS)
+MANY_CONTAINERS: dict[str, tuple[str, str, bytes, str]] = {
+    "JSON": ("POST", PODS, b'{"spec":{"containers":[%b]}}' % EMPTIES, "application/json"),
+    "YAML": ("POST", PODS, b"spec: {containers: [%b]}" % EMPTIES, "application/yaml"),
+    "merge patch": ("PATCH", f"{PODS}/a", b'{"spec":{"containers":[%b]}}' % EMPTIES, MERGE),
+    "JSON patch": ("PATCH", f"{PODS}/a", b"[%b]" % EMPTIES, OPERATIONS),
+    "apply": ("PATCH", f"{PODS}/a?fieldManager=m", b'{"spec":{"containers":[%b]}}' % EMPTIES, APPLY),
+    "options": ("DELETE", f"{PODS}/a", b'{"a":[%b]}' % EMPTIES, "application/json"),
+}
+
+
+@pytest.mark.parametrize("name", MANY_CONTAINERS)
+async def test_a_body_of_more_objects_than_the_limit_is_refused(api: InProcess, name: str) -> None:
+    method, target, body, content_type = MANY_CONTAINERS[name]
+    reply = await api.call(method, target, body, content_type)
+    assert (reply.status, reply.json["reason"]) == (413, "RequestEntityTooLarge")
+    assert reply.json["message"] == f"Request entity too large: limit is {MAX_CONTAINERS} objects and lists"
+
+
+def test_empty_messages_in_protobuf_count_as_objects() -> None:
+    pod_spec = b"\x12\x00" * MAX_CONTAINERS  # Containers.
+    length = len(pod_spec)
+    raw = b"\x12" + bytes([length & 127 | 128, length >> 7 & 127 | 128, length >> 14]) + pod_spec
+    length = len(raw)
+    unknown = b"\x0a\x09\x0a\x02v1\x12\x03Pod"
+    body = unknown + b"\x12" + bytes([length & 127 | 128, length >> 7 & 127 | 128, length >> 14]) + raw
+    with pytest.raises(errors.TooLarge):
+        bodies.read(b"k8s\x00" + body, bodies.PROTOBUF, kind=Kind("", "v1", "Pod"), is_known=lambda _: True)
 
 
 # Anything at all.

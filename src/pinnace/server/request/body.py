@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -39,6 +39,9 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 _MOST_DIGITS = 400
 _ENCODABLE_DEPTH = 254
+_CONTAINERS = (dict, list)
+MAX_CONTAINERS = 100_000
+"""How many objects and lists a body may have: an empty one is two bytes, and fields with defaults make it large."""
 
 _TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAMETER = re.compile(rf'({_TOKEN})[ \t]*=[ \t]*(?:{_TOKEN}|"(?:[^"\\\r\n]|\\.)*")[ \t]*(?:;|$)')
@@ -87,6 +90,7 @@ def read(
         else:
             value, keys = read_yaml(body)
             read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
+        check_containers(value, body)
         check_envelope(value)
     except MalformedBody as err:
         raise _unrecognized_error(kind, f"couldn't get version/kind; json parse error: {err}", body) from None
@@ -108,6 +112,7 @@ def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool])
     try:
         obj = named | field_numbers.reader().read(message, envelope.raw)
         _check_raw_depth(obj, body)
+        check_containers(obj, body)
     except (protobuf.MalformedProtobuf, MalformedBody) as err:
         raise cannot_be_handled(kind, str(err)) from None
     return Body(obj, is_protobuf=True)
@@ -301,6 +306,20 @@ def _is_too_deep(value: Any) -> bool:
     return False
 
 
+def check_containers(value: Any, body: bytes) -> None:
+    """Raise TooLarge for a body of more than `MAX_CONTAINERS` objects and lists."""
+    if len(body) < 2 * MAX_CONTAINERS:
+        return
+    count, ahead = 0, [value]
+    while ahead:
+        one = ahead.pop()
+        below: Iterable[Any] = one.values() if one.__class__ is dict else one if one.__class__ is list else ()
+        ahead += [inner for inner in below if inner.__class__ in _CONTAINERS]
+        count += 1
+        if count + len(ahead) > MAX_CONTAINERS:
+            raise errors.TooLarge(f"limit is {MAX_CONTAINERS} objects and lists")
+
+
 def check_envelope(value: Any) -> None:
     """Raise MalformedBody for a value that is no object, or whose apiVersion or kind is no text."""
     if value is None:
@@ -392,6 +411,7 @@ def read_untyped(body: bytes, content_type: str) -> Object:
         return _read_delete_options(body)
     try:
         value = parse_json(body) if media_type == JSON else read_yaml(body).value
+        check_containers(value, body)
         check_envelope(value)
     except MalformedBody as err:
         raise errors.BadRequest(f"couldn't get version/kind; json parse error: {err}") from None

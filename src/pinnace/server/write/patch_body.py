@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pinnace.model import errors
 from pinnace.model.patches.json_and_merge import unknown_patch_fields
-from pinnace.server.request.body import MalformedBody, parse_json, repeated_fields
+from pinnace.server.request.body import MalformedBody, check_containers, parse_json, repeated_fields
 from pinnace.server.request.yaml_body import YamlError, read_yaml
 from pinnace.server.write.edits import APPLY_PATCHES, APPLY_YAML, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -47,9 +47,11 @@ def read_patch(body: bytes, media_type: str) -> Patch:
         if body[:1] == b"{":  # Most clients send JSON as YAML, which parses ten times faster as JSON.
             with suppress(MalformedBody):
                 applied = parse_json(body)
+                check_containers(applied, body)
                 return Patch(applied, read_yaml(body).repeated if repeated_fields(body, applied) else ())
         try:
             applied, repeated = read_yaml(body)
+            check_containers(applied, body)
         except YamlError as err:
             raise errors.BadRequest(f"error decoding YAML: error converting YAML to JSON: {err}") from None
         if applied is not None and not isinstance(applied, dict):
@@ -61,6 +63,7 @@ def read_patch(body: bytes, media_type: str) -> Patch:
     lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
     try:
         document = parse_json(body)
+        check_containers(document, body)
     except MalformedBody as err:
         raise errors.BadRequest(f"{lead}{err}") from None
     wanted, described = (
