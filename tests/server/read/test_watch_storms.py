@@ -214,6 +214,22 @@ async def test_a_large_beginning_is_not_held_against_a_watcher(
     watch.close()
 
 
+async def test_a_few_large_objects_are_sent_no_faster_than_the_client_reads(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MOST_BYTES_AT_ONCE", 20_000)
+    monkeypatch.setattr(watches, "CHUNK", 5_000)
+    names = [f"c{number:02}" for number in range(30)]
+    for name in names:
+        await alone.made(CONFIG_MAPS, config_map(name, data={"a": "x" * 5_000}))
+    slow = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert slow.stream.buffered < 30 * 5_000
+    assert [short(event)[1] for event in await slow.take(30)] == names
+    slow.close()
+
+
 async def test_a_watch_that_is_closed_leaves_nothing_behind(alone: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
     since = alone.plane.fanout.revision
