@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pinnace.auth.authorization.coverage import _MOST_VERBS, MOST_MISSING
 from pinnace.cluster.health.stall_watch import STALL_SECONDS
 from pinnace.cluster.health.supervisor import RECOVERY_SECONDS
 from pinnace.kinds.core.secrets import MOST_BYTES
@@ -37,6 +38,7 @@ _LIMITS = Limits()
         f"| objects and lists in a body | {MAX_CONTAINERS:,} together",
         f"| values that YAML aliases add | {MAX_ALIASED:,} |",
         f"| pattern of a schema | {MAX_LENGTH:,} characters |",
+        f"| {MOST_MISSING} resources or paths, {_MOST_VERBS} verbs of each |",
         f"| unknown fields that are named in the answer | {MAX_UNKNOWN} |",
         f"| sends its headers slowly | {_LIMITS.head_time:g} s |",
         f"| sends its body slowly | {_LIMITS.body_time:g} s |",

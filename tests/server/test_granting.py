@@ -106,3 +106,16 @@ async def test_a_patch_cannot_slip_a_rule_past_the_check(api: InProcess, bob: In
     applied = role("r", rule("*", "*", groups="*"))
     url = f"{ROLES}/r?fieldManager=bob&force=true"
     assert (await bob.patch(url, applied, "application/apply-patch+yaml")).status == 403
+
+
+async def test_rules_that_combine_to_billions_of_permissions_are_refused_at_once(
+    api: InProcess, bob: InProcess
+) -> None:
+    """The body is of 8 KB; each of its permissions would be a line of the answer."""
+    await lets_bob_write_roles(api)
+    many = [" ".join(f"{word}{number}" for number in range(200)) for word in "vrgn"]
+    verbs, resources, groups, names = many
+    refused = await bob.post(ROLES, role("r", rule(verbs, resources, groups=groups, names=names)))
+    assert refused.status == 403
+    assert refused.message.endswith("\n...")
+    assert len(refused.message) < 200_000

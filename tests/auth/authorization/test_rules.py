@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.auth.objects_in_memory import Object, rule
 
 from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.authorization.rules import Rule, missing_from
+from pinnace.auth.authorization.coverage import MOST_MISSING, TooManyRules, find_missing, missing_from
+from pinnace.auth.authorization.rules import Rule
 
 LIST_PODS = Action("list", resource="pods", namespace="default")
 GET_WEB = Action("get", resource="pods", namespace="default", name="web")
@@ -93,3 +98,63 @@ def test_permissions_that_are_not_held_are_reported_in_kubernetes_words(
 ) -> None:
     found = missing_from([Rule.of(one) for one in held], [Rule.of(one) for one in wanted])
     assert [str(one) for one in found] == missing
+
+
+def some(*values: str, least: int = 0) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(values), min_size=least, max_size=3).map(tuple)
+
+
+VERBS, PATHS = some("get", "list", "*", least=1), some("/a", "/a/b", "/a/*", "*", least=1)
+PLACES = st.tuples(some("", "apps", "*"), some("pods", "pods/log", "*/log", "*"), some("a", "b"))
+RULES = st.lists(
+    st.one_of(
+        st.builds(lambda verbs, places: Rule(verbs, *places), VERBS, PLACES),
+        st.builds(lambda verbs, paths: Rule(verbs, urls=paths), VERBS, PATHS),
+    ),
+    max_size=4,
+)
+
+
+@given(RULES, RULES)
+def test_the_parts_that_are_not_held_are_those_that_no_rule_allows(held: list[Rule], wanted: list[Rule]) -> None:
+    missing: dict[tuple[str, ...], list[str]] = {}
+    for one in wanted:
+        for place in places_of(one):
+            for verb in one.verbs:
+                box = ((verb,), *((value,) for value in place))
+                known = missing.setdefault(place, [])
+                if not any(all(own.part_of(box)) for own in held) and verb not in known:
+                    known.append(verb)
+    expected = [
+        Rule(tuple(verbs), (place[0],), (place[1],), tuple(filter(None, place[2:])))
+        for place, verbs in missing.items()
+        if len(place) > 1 and verbs
+    ]
+    expected += [Rule((verb,), urls=place) for place, verbs in missing.items() if len(place) == 1 for verb in verbs]
+    assert missing_from(held, wanted) == sorted(expected, key=str)
+
+
+def places_of(rule: Rule) -> list[tuple[str, ...]]:
+    return [*product(rule.urls), *product(rule.groups, rule.resources, rule.names or ("",))]
+
+
+BILLION = Rule(
+    tuple(f"verb{n}" for n in range(200)),
+    tuple(f"g{n}" for n in range(200)),
+    tuple(f"r{n}" for n in range(200)),
+    tuple(f"n{n}" for n in range(200)),
+)
+
+
+async def test_a_billion_parts_are_compared_at_once() -> None:
+    every = ("*",)
+    held = [Rule(BILLION.verbs[:99], every, every), Rule(BILLION.verbs[99:], every, every)]
+    assert await find_missing(held, [BILLION]) == []
+    assert len(await find_missing(held[:1], [BILLION])) == MOST_MISSING
+    assert len(await find_missing([], [Rule(BILLION.verbs, urls=BILLION.names)])) == MOST_MISSING
+
+
+async def test_rules_that_take_too_long_to_compare_are_refused() -> None:
+    held = [Rule(("get",), ("",), ("pods",), (f"n{n}",)) for n in range(4_000)]
+    with pytest.raises(TooManyRules):
+        await find_missing(held, held[::-1])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
+from pinnace.auth.authorization.coverage import MOST_MISSING, TooManyRules, find_missing
 from pinnace.auth.authorization.rbac import Rbac
-from pinnace.auth.authorization.rules import Rule, missing_from, quoted, rules_of
+from pinnace.auth.authorization.rules import Rule, quoted, rules_of
 from pinnace.auth.users import MASTERS, User
 from pinnace.auth.write_attributes import WriteAttributes
 from pinnace.model import errors
@@ -57,9 +58,9 @@ class NoEscalation:
         name = review.name if review.operation == "UPDATE" else ""
         if await self._may(user, Action("escalate", "", GROUP, plural, "", review.namespace, name)):
             return
-        self._check_held(review, user, rules_of(role))
+        await self._check_held(review, user, rules_of(role))
         gathers = any(_gathers(one) for one in (role, review.old or {}))
-        if gathers and missing_from(self._rbac.rules_for(user, review.namespace), _EVERYTHING):
+        if gathers and await find_missing(self._rbac.rules_for(user, review.namespace), _EVERYTHING):
             raise _forbid(review, "must have cluster-admin privileges to use the aggregationRule")
 
     async def _check_binding(self, review: WriteAttributes, user: User, binding: Object) -> None:
@@ -77,17 +78,20 @@ class NoEscalation:
                 raise errors.BadRequest("Namespace parameter required.")
             # Kubernetes names the role as if it were a binding.
             raise errors.NotFound(group=GROUP, plural=review.resource.plural, name=name)
-        self._check_held(review, user, rules)
+        await self._check_held(review, user, rules)
 
-    def _check_held(self, review: WriteAttributes, user: User, rules: Iterable[Rule]) -> None:
-        missing = missing_from(self._rbac.rules_for(user, review.namespace), rules)
+    async def _check_held(self, review: WriteAttributes, user: User, rules: Iterable[Rule]) -> None:
+        who = f'user "{user.name}" (groups={quoted(user.groups)})'
+        try:
+            missing = await find_missing(self._rbac.rules_for(user, review.namespace), rules)
+        except TooManyRules:
+            raise _forbid(
+                review, f"{who} holds or grants too many rules to compare them; grant them in several roles"
+            ) from None
         if missing:
             told = "\n".join(dict.fromkeys(str(rule) for rule in missing))
-            raise _forbid(
-                review,
-                f'user "{user.name}" (groups={quoted(user.groups)}) is attempting to grant RBAC permissions '
-                f"not currently held:\n{told}",
-            )
+            more = "\n..." if len(missing) == MOST_MISSING else ""
+            raise _forbid(review, f"{who} is attempting to grant RBAC permissions not currently held:\n{told}{more}")
 
     async def _may(self, user: User, action: Action) -> bool:
         decision = self._authorizer.decide(user, action)

@@ -1,9 +1,9 @@
-"""One rule of a role: which verbs on which resources, names and paths; and whether some rules cover others."""
+"""One rule of a role: which verbs on which resources, names and paths."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pinnace.auth.authorization.authorizers import Action
@@ -58,17 +58,29 @@ class Rule:
     def allows(self, action: Action) -> bool:
         return self.applies_to(action) and (not action.resource or not self.names or action.name in self.names)
 
-    def covers(self, part: Rule) -> bool:
-        """Whether all that `part` allows is allowed by this rule; `part` names one resource or path."""
-        if self._verbs is not None and not self._verbs.issuperset(part.verbs):
-            return False
-        if part.urls:
-            return all(any(_url_covers(url, wanted) for url in self.urls) for wanted in part.urls)
-        if self.urls or (self._groups is not None and not self._groups.issuperset(part.groups)):
-            return False
-        if self.names and not (part.names and set(part.names) <= set(self.names)):
-            return False
-        return all(self._covers_resource(resource) for resource in part.resources)
+    def part_of(self, box: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        """Return the part that this rule allows of a box of verbs, groups, resources and names, or of verbs and paths.
+
+        If it allows none of one dimension, it allows nothing of the box. The name of objects without one is "".
+        """
+        verbs, *places = box
+        if self._verbs is not None:
+            verbs = tuple(verb for verb in verbs if verb in self._verbs)
+        if not verbs:
+            return (verbs,)
+        if len(places) == 1:
+            return verbs, tuple(path for path in places[0] if any(_url_covers(url, path) for url in self.urls))
+        groups, resources, names = places
+        if self.urls:
+            return ((),)
+        if self._groups is not None:
+            groups = tuple(group for group in groups if group in self._groups)
+        if self._resources is not None and groups:
+            resources = tuple(resource for resource in resources if self._covers_resource(resource))
+        if self.names and groups and resources:
+            known = frozenset(self.names)
+            names = tuple(name for name in names if name in known)
+        return verbs, groups, resources, names
 
     def _covers_resource(self, resource: str) -> bool:
         if self._resources is None or resource in self._resources:
@@ -103,41 +115,9 @@ def rules_of(role: Object) -> tuple[Rule, ...]:
     return tuple(Rule.of(rule) for rule in role.get("rules") or ())
 
 
-def missing_from(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """Return the wanted rules that are not held, one resource or path at a time, in the order of messages."""
-    missing: dict[tuple[str, str, str], list[str]] = {}
-    paths: list[Rule] = []
-    for rule in wanted:
-        for part in _parts(rule):
-            if any(own.covers(part) for own in held):
-                continue
-            if part.urls:
-                paths.append(part)
-                continue
-            verbs = missing.setdefault((part.groups[0], part.resources[0], part.names[0] if part.names else ""), [])
-            verbs += [verb for verb in part.verbs if verb not in verbs]
-    resources = [
-        Rule(tuple(verbs), (group,), (resource,), (name,) if name else ())
-        for (group, resource, name), verbs in missing.items()
-    ]
-    return sorted([*resources, *dict.fromkeys(paths)], key=str)
-
-
 def quoted(values: Iterable[str]) -> str:
     """Return a list of texts as Go prints it with %q."""
     return "[" + " ".join(json.dumps(value, ensure_ascii=False) for value in values) + "]"
-
-
-def _parts(rule: Rule) -> Iterable[Rule]:
-    """Yield the parts of the rule: one verb on one resource and name, or on one path."""
-    for url in rule.urls:
-        for verb in rule.verbs:
-            yield Rule((verb,), urls=(url,))
-    for group in rule.groups:
-        for resource in rule.resources:
-            for name in rule.names or ("",):
-                for verb in rule.verbs:
-                    yield Rule((verb,), (group,), (resource,), (name,) if name else ())
 
 
 def _url_covers(url: str, path: str) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.auth.authorization.aggregation import aggregate_rules
-from pinnace.auth.authorization.rules import missing_from, rules_of
+from pinnace.auth.authorization.coverage import missing_from
+from pinnace.auth.authorization.rules import rules_of
 from pinnace.cluster.status.managers import ROLE_AGGREGATOR, entry, fields_of
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object

@@ -14,7 +14,7 @@ _MOST_KNOWN = 4096
 """A round of 1,000 autoscalers has 2,000 targets."""
 _MOST_CHARACTERS = 400_000
 _LONGEST = 512
-_SLOTS = 1 << 16
+_SLOTS = 1 << 15
 """So many that few of the targets of a round of requests meet in one."""
 
 
@@ -37,7 +37,7 @@ class Routes:
         self._revision = registry.revision
         self._known: dict[tuple[str, str], Route] = {}
         self._characters = 0
-        self._seen = array("I", bytes(4 * _SLOTS))
+        self._seen = array("H", bytes(2 * _SLOTS))
         """Of each target that was requested a part of its hash, at the place that the rest names. Later ones replace
         it."""
 
@@ -65,7 +65,7 @@ class Routes:
         if len(target) > _LONGEST:
             return False
         tag, slot = divmod(hash(target), _SLOTS)
-        tag &= 0xFFFFFFFF
+        tag &= 0xFFFF
         is_repeated = self._seen[slot] == tag
         self._seen[slot] = tag
         return is_repeated
