@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from tests.network.services.objects import endpoint, endpoint_slice, service
 
 from pinnace.model.objects import Key, Object
-from pinnace.network.services.table import Backends, Endpoint, Frontend, ServiceIndex, ServiceTable, table_of
+from pinnace.network.services.table import (
+    MOST_EXTERNAL,
+    Backends,
+    Endpoint,
+    Frontend,
+    ServiceIndex,
+    ServiceTable,
+    table_of,
+)
 
 _TWO = [endpoint("10.244.0.2", ready=True), endpoint("10.244.1.2", node="there", ready=True)]
 _HERE, _THERE = Endpoint("10.244.0.2", 8080), Endpoint("10.244.1.2", 8080)
@@ -227,3 +235,11 @@ def _follow(table: dict[Frontend, Backends], index: ServiceIndex) -> None:
             del table[frontend]
         else:
             table[frontend] = backends
+
+
+def test_a_service_has_a_limited_number_of_external_addresses_and_ports() -> None:
+    ports = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, 1_001)]
+    addresses = [f"192.0.{number // 200}.{number % 200}" for number in range(1_000)]
+    targets = [{**port, "port": 8080} for port in ports]
+    found = _table(service("web", ports=ports, externalIPs=addresses), endpoint_slice("web", _TWO, ports=targets))
+    assert len(found) == MOST_EXTERNAL + len(ports)

@@ -11,7 +11,9 @@ between two of its own. IPv4 and IPv6 have a table each.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from itertools import islice, product
 
 from pinnace.network.families import IPV4, IPV6, IpFamily, family_of
 from pinnace.network.nftables import expressions as rule
@@ -26,10 +28,14 @@ from pinnace.network.nftables.transactions import (
 )
 from pinnace.network.policy.selection import AllowedTraffic, PodRules, PortRange, whole_range
 
+_log = logging.getLogger(__name__)
+
 TABLE = "pinnace-policies"
 _PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _INGRESS, _EGRESS = "ingress", "egress"
 _LAST_PORT = 65535
+MOST_RULES = 5_000
+"""How many rules a pod may have in one direction: each IP block with each port. What is left out is not allowed."""
 _ICMPV6 = 58
 _DISCOVERY = (133, 137)
 """The first and last type of the messages by which IPv6 neighbours find each other, as ARP does for IPv4."""
@@ -89,12 +95,16 @@ def _add_pod(transaction: Transaction, direction: str, address: str, allowed: It
     by_ports: dict[tuple[PortRange, ...], list[tuple[int, int]]] = {}
     for one in allowed:
         by_ports.setdefault(one.ports, []).append((one.first, one.last))
+    left = MOST_RULES
     for number, (ports, ranges) in enumerate(sorted(by_ports.items())):
         peers = _match_peers(transaction, f"{name}-{number}", peer, ranges, family)
-        for expressions in peers:
-            for port in ports or (None,):
-                wanted = [] if port is None else _match_port(port)
-                transaction.add_rule(name, [*expressions, *wanted, rule.end(RuleVerdict.RETURN)])
+        for expressions, port in islice(product(peers, ports or (None,)), left):
+            wanted = [] if port is None else _match_port(port)
+            transaction.add_rule(name, [*expressions, *wanted, rule.end(RuleVerdict.RETURN)])
+        left -= len(peers) * max(1, len(ports))
+        if left < 0:
+            _log.warning("%s may use less than its policies allow: they have more than %d rules", address, MOST_RULES)
+            break
     transaction.add_rule(name, [rule.end(RuleVerdict.DROP)])
     jump = rule.verdict(RuleVerdict.JUMP, name)
     transaction.add_elements(direction, [element(family.pack(address), jump)])

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, NamedTuple, TypeVar
+from ipaddress import ip_address, ip_network
+from typing import Any, NamedTuple
 
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import from_object
 from pinnace.network.families import IPV4, IpFamily, family_of
 
 _LAST_PORT = 65535
-_Network = TypeVar("_Network", IPv4Network, IPv6Network)
 
 
 class PortRange(NamedTuple):
@@ -187,26 +186,16 @@ def _is_in_namespaces(name: str, selector: Mapping[str, Any] | None, state: Poli
 def _subtract(cidr: str, exceptions: Sequence[str]) -> list[tuple[int, int]]:
     """Return the ranges of a network without some networks inside it."""
     network = ip_network(cidr, strict=False)
-    holes = [ip_network(text, strict=False) for text in exceptions]
-    kept: Sequence[IPv4Network | IPv6Network]
-    if isinstance(network, IPv4Network):
-        kept = _exclude(network, [hole for hole in holes if isinstance(hole, IPv4Network)])
-    else:
-        kept = _exclude(network, [hole for hole in holes if isinstance(hole, IPv6Network)])
-    return [(int(one.network_address), int(one.broadcast_address)) for one in kept]
-
-
-def _exclude(network: _Network, holes: Sequence[_Network]) -> list[_Network]:
-    networks = [network]
-    for hole in holes:
-        kept: list[_Network] = []
-        for one in networks:
-            if hole.subnet_of(one):
-                kept += one.address_exclude(hole)
-            elif not one.subnet_of(hole):
-                kept.append(one)
-        networks = kept
-    return networks
+    first, last = int(network.network_address), int(network.broadcast_address)
+    holes = [hole for text in exceptions if (hole := ip_network(text, strict=False)).version == network.version]
+    kept = []
+    for begin, end in sorted((int(hole.network_address), int(hole.broadcast_address)) for hole in holes):
+        if begin > first:
+            kept.append((first, min(begin - 1, last)))
+        first = max(first, end + 1)
+        if first > last:
+            return kept
+    return [*kept, (first, last)]
 
 
 def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

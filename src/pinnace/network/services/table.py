@@ -22,6 +22,8 @@ PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 ANY_ADDRESSES = (IPV4.any_address, IPV6.any_address)
 """The addresses of frontends that are node ports: any address of the node, by family."""
 _DEFAULT_AFFINITY_SECONDS = 10800
+MOST_EXTERNAL = 10_000
+"""How many pairs of an external address and a port a Service may have. Further addresses lead nowhere."""
 
 
 class Frontend(NamedTuple):
@@ -194,6 +196,7 @@ def _claims_of_family(
     inside = spec.get("internalTrafficPolicy") == "Local"
     outside = spec.get("externalTrafficPolicy") == "Local"
     external = [one for one in _external_addresses(service) if _leads_to(family, one, service)]
+    del external[MOST_EXTERNAL // max(1, len(spec.get("ports") or ())) :]
     for port in spec.get("ports") or ():
         protocol, number = port.get("protocol", "TCP"), port["port"]
         everywhere = _choose(slices, port.get("name", ""), protocol, "")
