@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from ipaddress import IPv4Address, ip_network
 
 import pytest
@@ -22,7 +22,7 @@ class Recorder(Transaction):
 
     rules = 0
 
-    def add_rule(self, chain: str, expressions: Sequence[Expression]) -> None:
+    def add_rule(self, chain: str, expressions: Iterable[Expression]) -> None:
         self.rules += 1
 
 
