@@ -35,7 +35,7 @@ _PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _INGRESS, _EGRESS = "ingress", "egress"
 _LAST_PORT = 65535
 MOST_RULES = 5_000
-"""How many rules a pod may have in one direction: each IP block with each port. What is left out is not allowed."""
+"""How many rules a pod may have in one direction: each IP block with each port. Traffic that needs more is dropped."""
 _ICMPV6 = 58
 _DISCOVERY = (133, 137)
 """The first and last type of the messages by which IPv6 neighbours find each other, as ARP does for IPv4."""
