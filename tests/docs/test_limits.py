@@ -15,6 +15,7 @@ from pinnace.model.patches.json_and_merge import MOST_COPIED_BYTES, MOST_OPERATI
 from pinnace.model.work_slices import SLICE_SECONDS
 from pinnace.network.policy.rules import MOST_RULES
 from pinnace.network.services.table import MOST_EXTERNAL
+from pinnace.node.agent.variables import LONGEST, MOST_TOTAL
 from pinnace.schema.golang.decode import MAX_UNKNOWN
 from pinnace.schema.golang.json_errors import MAX_DEPTH
 from pinnace.schema.golang.patterns import MAX_LENGTH
@@ -42,6 +43,7 @@ _LIMITS = Limits()
         f"| pattern of a schema | {MAX_LENGTH:,} characters |",
         f"| {MOST_MISSING} resources or paths, {_MOST_VERBS} verbs of each |",
         f"| pairs of an external address and a port of a Service | {MOST_EXTERNAL:,} |",
+        f"are replaced | {LONGEST >> 10} KiB; {MOST_TOTAL >> 20} MiB together, ",
         f"a port of its network policies | {MOST_RULES:,} |",
         f"| unknown fields that are named in the answer | {MAX_UNKNOWN} |",
         f"| sends its headers slowly | {_LIMITS.head_time:g} s |",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.node.agent.variables import expand
+from pinnace.node.agent.variables import expand, expand_all
 from pinnace.node.agent.volumes import PodVolumes
 from pinnace.node.runtime.embedded.launches import MASKED_PATHS, READ_ONLY_PATHS
 from pinnace.node.runtime.errors import ConfigRefused
@@ -79,8 +79,8 @@ def container_of(pod: Object, container: Object, image: Image, inputs: Container
         name=container["name"],
         image=image.id,
         attempt=attempt,
-        command=[expand(word, values) for word in container.get("command") or ()],
-        args=[expand(word, values) for word in container.get("args") or ()],
+        command=expand_all(container.get("command") or (), values),
+        args=expand_all(container.get("args") or (), values),
         working_directory=container.get("workingDir", ""),
         environment=environment,
         mounts=inputs.mounts,

@@ -11,6 +11,10 @@ from pinnace.model.objects import Object
 from pinnace.node.runtime.errors import ConfigRefused
 
 _reference = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+LONGEST = 128 << 10
+"""The longest text of a variable or an argument that Linux takes."""
+MOST_TOTAL = 6 << 20
+"""The most that Linux takes of all variables, and of all arguments, whatever the size of the stack."""
 _subscript = re.compile(r"(labels|annotations)\['([^']+)'\]")
 
 
@@ -84,28 +88,55 @@ async def environment_of(
     """Return the variables in order. Raise ConfigRefused with kubelet's message if a source is missing."""
     values = service_variables(services, facts.pod)
     namespace = facts.pod["metadata"]["namespace"]
+    size = 0
     for entry in container.get("envFrom") or ():
         for kind in ("configMapRef", "secretRef"):
             if kind in entry:
                 data = await _all_of(source, kind, namespace, entry[kind])
                 values |= {entry.get("prefix", "") + key: text for key, text in data.items()}
+                size = _add_size(size, *data.values())
     for entry in container.get("env") or ():
         if "valueFrom" in entry:
             found = await _value_from(entry["valueFrom"], container, facts, source)
-            if found is not None:
-                values[entry["name"]] = found
+            if found is None:
+                continue
         else:
-            values[entry["name"]] = expand(entry.get("value", ""), values)
+            found = expand(entry.get("value", ""), values)
+        values[entry["name"]] = found
+        size = _add_size(size, found)
     return list(values.items())
 
 
+def _add_size(size: int, *texts: str) -> int:
+    size += sum(map(len, texts))
+    if size > MOST_TOTAL:
+        raise ConfigRefused(f"the environment or the arguments are longer than {MOST_TOTAL} bytes")
+    return size
+
+
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace $(NAME) by its value; $$ is a dollar sign, and an unknown name stays as it is."""
+    """Replace $(NAME) by its value; $$ is a dollar sign, and an unknown name stays as it is.
 
-    def value(match: re.Match[str]) -> str:
-        return "$" if match[0] == "$$" else values.get(match[1], match[0])
+    Raise ConfigRefused for a result that Linux would not take: values that name each other twice double each time.
+    """
+    parts, end, size = list[str](), 0, 0
+    for match in _reference.finditer(text):
+        value = "$" if match[0] == "$$" else values.get(match[1], match[0])
+        size += match.start() - end + len(value)
+        if size > LONGEST:
+            raise ConfigRefused(f"{text[:40]!r} expands to more than {LONGEST} bytes")
+        parts += text[end : match.start()], value
+        end = match.end()
+    return "".join((*parts, text[end:])) if parts else text
 
-    return _reference.sub(value, text)
+
+def expand_all(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Expand the words of a command. Raise ConfigRefused if there is more than Linux would take."""
+    found, size = list[str](), 0
+    for text in texts:
+        found.append(expand(text, values))
+        size = _add_size(size, found[-1])
+    return found
 
 
 def service_variables(services: Sequence[Object], pod: Object) -> dict[str, str]:
