@@ -197,10 +197,15 @@ def _claims_of_family(
     outside = spec.get("externalTrafficPolicy") == "Local"
     external = [one for one in _external_addresses(service) if _leads_to(family, one, service)]
     del external[MOST_EXTERNAL // max(1, len(spec.get("ports") or ())) :]
+    offers: dict[tuple[str, str], list[tuple[_Slice, int]]] = {}
+    for one in slices:
+        for name, protocol, number in one.ports:
+            offers.setdefault((name, protocol), []).append((one, number))
     for port in spec.get("ports") or ():
         protocol, number = port.get("protocol", "TCP"), port["port"]
-        everywhere = _choose(slices, port.get("name", ""), protocol, "")
-        here = _choose(slices, port.get("name", ""), protocol, node) if inside or outside else ()
+        offered = offers.get((port.get("name", ""), protocol), ())
+        everywhere = _choose(offered, "")
+        here = _choose(offered, node) if inside or outside else ()
         if within := here if inside else everywhere:
             for address in _cluster_ips(service):
                 if _is_of(family, address):
@@ -240,21 +245,18 @@ def _external_addresses(service: Object) -> Iterator[str]:
             yield ingress.get("ip", "")
 
 
-def _choose(slices: Sequence[_Slice], name: str, protocol: str, node: str) -> tuple[Endpoint, ...]:
+def _choose(offered: Sequence[tuple[_Slice, int]], node: str) -> tuple[Endpoint, ...]:
     """The endpoints that are ready, of one node if it is named; if none is, those that serve while they terminate."""
     ready: set[Endpoint] = set()
     ending: set[Endpoint] = set()
-    for one in slices:
-        for port_name, port_protocol, number in one.ports:
-            if (port_name, port_protocol) != (name, protocol):
+    for one, number in offered:
+        for endpoint in one.endpoints:
+            if node and endpoint.node != node:
                 continue
-            for endpoint in one.endpoints:
-                if node and endpoint.node != node:
-                    continue
-                if endpoint.is_ready:
-                    ready.add(Endpoint(endpoint.address, number))
-                elif endpoint.is_serving:
-                    ending.add(Endpoint(endpoint.address, number))
+            if endpoint.is_ready:
+                ready.add(Endpoint(endpoint.address, number))
+            elif endpoint.is_serving:
+                ending.add(Endpoint(endpoint.address, number))
     return tuple(sorted(ready or ending))
 
 
