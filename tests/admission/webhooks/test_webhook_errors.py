@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from tests.admission.webhook_server import Answer, allowed, denied, patched, webhook
 from tests.admission.webhooks.configurations import MUTATING, NAME, VALIDATING, configure, hook
+from tests.loop_turns import counting_turns
 from tests.server.in_process import (
     CONFIG_MAPS,
     OPERATIONS,
@@ -171,22 +172,13 @@ def packed(body: bytes) -> web.Response:
 async def test_a_packed_answer_that_is_none_is_an_error_of_bounded_size(
     api: InProcess, tmp_path: Path, body: bytes, said: str
 ) -> None:
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
     async with webhook(tmp_path, lambda request: packed(body)) as server:
         await configure(api, VALIDATING, hook(server.client_config))
-        others = asyncio.create_task(count_turns())
-        reply = await api.post(CONFIG_MAPS, config_map())
-        others.cancel()
+        async with counting_turns() as turns:
+            reply = await api.post(CONFIG_MAPS, config_map())
     assert reply.status == 500
     assert said in reply.message
-    assert turns > 2
+    assert turns.count > 2
 
 
 async def test_an_answer_may_be_yaml(api: InProcess, tmp_path: Path) -> None:

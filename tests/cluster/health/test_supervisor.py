@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -32,6 +34,18 @@ def supervisor(clock: ManualClock) -> Supervisor:
     return Supervisor(clock, backoff=Backoff(first=1.0, longest=4.0, jitter=0.0))
 
 
+@asynccontextmanager
+async def failing_part() -> AsyncIterator[tuple[ManualClock, Fragile, Supervisor]]:
+    """Run a part, and let it fail for the first time."""
+    clock, part = ManualClock(), Fragile()
+    parts = supervisor(clock)
+    parts.add("odd", part.run)
+    async with parts.running():
+        await clock.advance(0)
+        part.fail()
+        yield clock, part, parts
+
+
 async def test_a_part_that_fails_is_logged_counted_and_restarted(caplog: pytest.LogCaptureFixture) -> None:
     clock, part = ManualClock(), Fragile()
     parts = supervisor(clock)
@@ -49,12 +63,7 @@ async def test_a_part_that_fails_is_logged_counted_and_restarted(caplog: pytest.
 
 
 async def test_a_repeated_failure_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    clock, part = ManualClock(), Fragile()
-    parts = supervisor(clock)
-    parts.add("odd", part.run)
-    async with parts.running():
-        await clock.advance(0)
-        part.fail()
+    async with failing_part() as (clock, part, _):
         await clock.advance(1)
         part.fail()
         await clock.advance(0)
@@ -65,12 +74,7 @@ async def test_a_repeated_failure_is_logged_in_one_line(caplog: pytest.LogCaptur
 
 
 async def test_a_restarted_part_counts_as_down_until_it_has_run_for_a_while() -> None:
-    clock, part = ManualClock(), Fragile()
-    parts = supervisor(clock)
-    parts.add("odd", part.run)
-    async with parts.running():
-        await clock.advance(0)
-        part.fail()
+    async with failing_part() as (clock, _, parts):
         await clock.advance(1)
         assert parts.down_seconds() == {"odd": 1.0}
         await clock.advance(RECOVERY_SECONDS)

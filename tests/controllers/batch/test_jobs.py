@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from tests.controllers.batch.jobs import FINALIZER, JOB, POD, Hand, is_tracked, job
+from tests.loop_turns import counting_turns
 
 from pinnace.controllers.batch.indexes import Indexes
 from pinnace.controllers.batch.job_policies import met_success_rule
@@ -308,18 +308,9 @@ async def test_a_success_policy_ends_a_job_early(
 
 async def test_long_rules_of_a_success_policy_leave_the_loop_to_others() -> None:
     rule = {"succeededIndexes": ",".join(str(index) for index in range(0, 24_000, 2)), "succeededCount": 1}
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    others = asyncio.create_task(count_turns())
-    assert await met_success_rule({"rules": [rule] * 20}, 100_000, Indexes.of([1])) == ""
-    others.cancel()
-    assert turns >= 3
+    async with counting_turns() as turns:
+        assert await met_success_rule({"rules": [rule] * 20}, 100_000, Indexes.of([1])) == ""
+    assert turns.count >= 3
 
 
 async def test_an_orphan_is_adopted_and_a_stranger_released(cluster: Cluster, hand: Hand) -> None:

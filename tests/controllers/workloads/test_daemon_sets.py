@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import orjson
@@ -23,6 +22,7 @@ from tests.controllers.workloads.objects import (
     workload,
 )
 from tests.controllers.world import World
+from tests.loop_turns import counting_turns
 
 from pinnace.controllers.workloads.daemon_placement import NodeFacts, Placement, sort_nodes
 from pinnace.kinds.pods.placement import Constraints
@@ -167,19 +167,10 @@ async def test_sorting_nodes_by_many_terms_leaves_the_loop_to_others() -> None:
     terms = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(10_000)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     placement = Placement("", Constraints({"spec": {"affinity": {"nodeAffinity": required}}}))
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    others = asyncio.create_task(count_turns())
     nodes = [NodeFacts(f"node-{number}", {f"k{number + 9_990}": ""}, ()) for number in range(10)]
-    assert len((await sort_nodes(placement, nodes)).wanted) == 10
-    others.cancel()
-    assert turns >= 3
+    async with counting_turns() as turns:
+        assert len((await sort_nodes(placement, nodes)).wanted) == 10
+    assert turns.count >= 3
 
 
 async def test_a_taint_keeps_new_pods_away_and_only_no_execute_drives_out(world: World, kubelet: Kubelet) -> None:
