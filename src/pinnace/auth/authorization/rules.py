@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from pinnace.auth.authorization.authorizers import Action
 from pinnace.model.objects import Object
 
 _ALL = "*"
+_FEW = 8
+"""So many values are found as fast in a tuple as in a set, which takes longer to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +23,14 @@ class Rule:
     resources: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
-    _verbs: frozenset[str] | None = field(init=False, repr=False, compare=False)
-    _groups: frozenset[str] | None = field(init=False, repr=False, compare=False)
-    _resources: frozenset[str] | None = field(init=False, repr=False, compare=False)
+    _verbs: Container[str] | None = field(init=False, repr=False, compare=False)
+    _groups: Container[str] | None = field(init=False, repr=False, compare=False)
+    _resources: Container[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("verbs", "groups", "resources"):
-            values = getattr(self, name)
-            object.__setattr__(self, f"_{name}", None if _ALL in values else frozenset(values))
+        object.__setattr__(self, "_verbs", _compile(self.verbs))
+        object.__setattr__(self, "_groups", _compile(self.groups))
+        object.__setattr__(self, "_resources", _compile(self.resources))
 
     @classmethod
     def of(cls, rule: Object) -> Rule:
@@ -109,6 +111,13 @@ class Rule:
             "nonResourceURLs": self.urls,
         }
         return shown | {name: list(values) for name, values in parts.items() if values}
+
+
+def _compile(values: tuple[str, ...]) -> Container[str] | None:
+    """Return the values for lookups; None for all values."""
+    if _ALL in values:
+        return None
+    return values if len(values) <= _FEW else frozenset(values)
 
 
 def rules_of(role: Object) -> tuple[Rule, ...]:

@@ -37,7 +37,7 @@ _MOST_RETRIES = 10
 
 
 class _Target(NamedTuple):
-    """Where a webhook is called."""
+    """The address of a webhook."""
 
     url: str
     shown: str
