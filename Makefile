@@ -1,5 +1,5 @@
-# The few verbs. `make up` needs Python 3.11 or newer; the rest is set up on the first use. See docs/support.md for what
-# the tests need beside it.
+# The few verbs. `make up` needs Python 3.11 or newer; the rest is set up on the first use, and so are the programs that
+# the tests need, as root where apt is (tests/machine.py).
 
 # Take the fastest suitable Python on the machine: one built without optimisation needs twice the CPU
 # (docs/decisions/0004-the-interpreter.md). Each is measured twice, since other work on the machine slows some moments.
@@ -14,10 +14,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ARGS ?=
 
-# Folders and pages whose words are checked. Add one when `tools/words.py FOLDER` finds nothing.
-WORDS_FOLDERS := $(shell cat tools/clean_folders.txt)
+# Cancellation, system calls and the start of containers differ between versions of Python.
+ON_NEWEST := tests/process tests/reconcile tests/model tests/sdk/operator/test_interrupted_handlers.py tests/node/agent/process/test_watch_dog.py \
+	tests/node/agent/status/test_ready.py tests/node/agent/volumes/test_hostile_volumes.py tests/node/agent/test_published_attacks.py \
+	tests/node/images/test_published_attacks.py tests/node/runtime/embedded/start/test_container_start.py \
+	tests/node/runtime/embedded/start/test_published_escapes.py tests/network/policy tests/hostile/test_kubelet_port.py
 
-.PHONY: help up test soak check check-pyright check-types check-style bench docs dist clean
+.PHONY: help up test newest soak check check-pyright check-types check-style bench docs dist clean
 .DEFAULT_GOAL := help
 
 help: ## List the verbs.
@@ -27,9 +30,21 @@ up: $(VENV)/.up ## Start a cluster in the foreground and print how to reach it. 
 	@$(BIN)/pinnace up $(ARGS)
 
 test: $(VENV)/.dev ## Run every test. ARGS="-k watch" passes arguments on to pytest.
+	@$(BIN)/python -m tests.machine
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+newest: $(VENV)/.dev ## Run the tests that depend on the interpreter and the kernel with the newest Python of this machine.
+	@newest=$$(for p in python3.15 python3.14 python3.13 python3.12 $(wildcard $(HOME)/.pyenv/versions/3.*/bin/python); do \
+		$$p -c 'import sys, venv, ensurepip; print("%03d.%03d.%03d" % sys.version_info[:3], sys.executable)' 2>/dev/null; \
+		done | sort | tail -n 1); \
+	if $(BIN)/python -c "import sys; sys.exit('%03d.%03d' % sys.version_info[:2] >= '$${newest%% *}'[:7])"; then \
+		$(MAKE) --no-print-directory test VENV=.venv-newest PYTHON="$${newest#* }" ARGS="$(ON_NEWEST) $(ARGS)"; \
+	else \
+		echo "SKIPPED: this machine has no newer Python than that of $(VENV)"; \
+	fi
+
 soak: $(VENV)/.dev ## Run the tests that take long: fuzzing of clients, every dimension of the complexity test.
+	@$(BIN)/python -m tests.machine
 	@$(BIN)/python -m pytest --numprocesses auto --dist load --timeout 3600 -m soak $(ARGS)
 
 check: $(VENV)/.dev ## Check style, types, import rules, words, sizes and the owners of tasks.
@@ -42,14 +57,16 @@ check-pyright: $(VENV)/.dev
 check-types: $(VENV)/.dev
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict examples/*/*.py
+	@$(BIN)/python -m tools.field_ledger --check
 
 check-style: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
-	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
+	@$(BIN)/python tools/words.py src tests bench tools examples docs *.md
 	@$(BIN)/python tools/sizes.py
 	@$(BIN)/python tools/tasks.py
+	@$(BIN)/python tools/typed_objects.py --check
 	@$(BIN)/python tools/reference.py --check
 
 bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.
@@ -73,11 +90,11 @@ docs: $(VENV)/.dev ## Build the documentation as a web site in build/site, with 
 	@$(BIN)/python tools/site.py build/site
 	@echo "open build/site/README.html"
 
-dist: $(VENV)/.up ## Build the wheel and the sdist, and test the wheel in an empty environment.
-	@$(BIN)/python tools/dist.py
+dist: $(VENV)/.up ## Build the wheels and sdists, and test the wheels in empty environments.
+	@$(BIN)/python -m tools.dist
 
 clean: ## Remove what the other verbs have set up.
-	rm -rf $(VENV) build dist src/pinnace/kinds/data
+	rm -rf $(VENV) .venv-newest build dist
 
 $(VENV)/bin/python:
 	@python="$(PYTHON)"; \

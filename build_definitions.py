@@ -1,6 +1,7 @@
 """Distils the Kubernetes definitions when a wheel is built, so that users install neither 150 MB nor 16,000 files.
 
-Runs as a hatchling build hook, or by hand in a source checkout: `python build_definitions.py`.
+A build hook of hatchling, also for an editable install. It writes nothing into the checkout: the files go from a
+temporary directory to the folder `pinnace_definitions` of the environment.
 
 One file per minor version: a zlib stream of one line of JSON, the index, and the definitions as JSON, end to end. The
 index says where each definition lies and which one describes which kind. `pinnace.kinds.definitions` reads it.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import tempfile
 import zlib
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 Node = dict[str, Any]
 
-DESTINATION = Path(__file__).parent / "src" / "pinnace" / "kinds" / "data"
+FOLDER = "pinnace_definitions"
+"""The folder of the files in an environment, beside the package."""
 
 # What the source has lost, as facts about single definitions.
 REPLACED: dict[str, Node] = {
@@ -118,29 +120,35 @@ def distil(definitions: dict[str, Node]) -> bytes:
     return zlib.compress(index + b"\n" + b"".join(bodies), 9)
 
 
-def build(destination: Path = DESTINATION) -> list[Path]:
-    destination.mkdir(parents=True, exist_ok=True)
+def build(destination: Path, minors: str) -> list[Path]:
+    """Write one file per minor version: `all`, the `newest` or the `older` ones."""
+    folders: dict[int, Path] = {}
+    for folder in source().glob("v1.*-local"):
+        if match := re.fullmatch(r"v1\.(\d+)\.\d+-local", folder.name):
+            folders[int(match[1])] = folder
+    newest = max(folders)
+    chosen = {"all": set(folders), "newest": {newest}, "older": set(folders) - {newest}}[minors]
     written = []
-    for folder in sorted(source().glob("v1.*-local")):
-        minor = re.fullmatch(r"v(1\.\d+)\.\d+-local", folder.name)
-        if minor is None:
-            continue
-        definitions = json.loads((folder / "_definitions.json").read_bytes())["$defs"]
-        path = destination / f"{minor[1]}.zlib"
+    for minor in sorted(chosen):
+        definitions = json.loads((folders[minor] / "_definitions.json").read_bytes())["$defs"]
+        path = destination / f"1.{minor}.zlib"
         path.write_bytes(distil(definitions))
         written.append(path)
     return written
 
 
 class DefinitionsBuildHook(BuildHookInterface[Any]):
-    """Called by hatchling before it packs a wheel."""
+    """Called by hatchling before and after it packs a wheel."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        build(Path(self.root) / "src" / "pinnace" / "kinds" / "data")
+        self._scratch = tempfile.TemporaryDirectory()
+        # A release splits them between its distributions (tools/distributions.py).
+        files = build(Path(self._scratch.name), self.config.get("minors", "all"))
+        included = {str(file): f"{FOLDER}/{file.name}" for file in files}
+        build_data["force_include"] |= included
+        build_data["force_include_editable"] |= included
 
-
-if __name__ == "__main__":
-    for path in build():
-        sys.stdout.write(f"{path.name}: {path.stat().st_size:,} bytes\n")
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        self._scratch.cleanup()

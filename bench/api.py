@@ -1,4 +1,4 @@
-"""What each verb costs: CPU time of the server process per request, measured with wrk over TLS at 64 connections.
+"""Measure what each verb costs: CPU time of the server process per request, with wrk over TLS at 64 connections.
 
     make bench
 
@@ -48,7 +48,7 @@ PEER_MS = {
 GOAL = {name: 20.0 if name == "list 1,000" else 5.0 for name in PEER_MS}
 GOAL["list 1,000, gzip"] = GOAL["list 1,000"]
 ROLES = " by role"
-"""Of a request by somebody whose roles have to be looked up, who may cost 15 % more."""
+"""The suffix of requests by a user whose roles have to be looked up, which may cost 15 % more."""
 for name in ("create", "get", "list 1,000"):
     PEER_MS[name + ROLES] = PEER_MS[name]
     GOAL[name + ROLES] = GOAL[name] / 1.15
@@ -86,9 +86,9 @@ class Server:
     @property
     def resident_mb(self) -> float:
         status = Path(f"/proc/{self.processes[0]}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) / 1024
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert resident is not None
+        return int(resident[1]) / 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def bare(size: int) -> Iterator[Server]:
 
 @contextmanager
 def started(home: Path | None = None) -> Iterator[tuple[Server, float]]:
-    """A cluster on disk, and how long it took from the command to the kubeconfig. What is in `home` is there again."""
+    """A cluster on disk, and how long it took from the command to the kubeconfig. It has the objects in `home`."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "kubeconfig"
         command = [sys.executable, *COMMAND, "up", "--no-node", "--port", "0"]
@@ -149,10 +149,10 @@ def load(server: Server, name: str, request: str, *, seconds: float = SECONDS, t
         spent = server.cpu_seconds - before
     if "Non-2xx" in printed and name != "delete":
         raise SystemExit(f"{name}: the server refused requests:\n{printed}")
-    found = re.search(r"(\d+) requests in ([\d.]+)s", printed)
-    assert found is not None, printed
-    requests = int(found[1])
-    return Row(name, requests, spent * 1000 / requests, requests / float(found[2]))
+    counted = re.search(r"(\d+) requests in ([\d.]+)s", printed)
+    assert counted is not None, printed
+    requests = int(counted[1])
+    return Row(name, requests, spent * 1000 / requests, requests / float(counted[2]))
 
 
 def in_turns(*loads: tuple[Server, str, str]) -> list[Row]:
@@ -160,7 +160,7 @@ def in_turns(*loads: tuple[Server, str, str]) -> list[Row]:
 
     Longer ones: of few requests, those count that wrk cuts off at its end, and the handshakes before the first.
     """
-    turns = [[load(*one, seconds=2 * SECONDS, threads=READERS) for one in loads] for _ in range(TURNS)]
+    turns = [[load(*arguments, seconds=2 * SECONDS, threads=READERS) for arguments in loads] for _ in range(TURNS)]
     return [sorted(rows, key=lambda row: row.cpu_ms)[TURNS // 2] for rows in zip(*turns, strict=True)]
 
 
@@ -203,7 +203,7 @@ def fill(server: Server, count: int, namespace: str) -> None:
 
 
 def requests_in(thousand: str, patches: str, names: str = "b") -> dict[str, str]:
-    """What wrk is to send for each row, in namespaces that are there. What it creates is called after `names`."""
+    """Return the requests of wrk for each row, in existing namespaces. New objects are named after `names`."""
     maps, applied = f"/api/v1/namespaces/{thousand}/configmaps", f"/api/v1/namespaces/{patches}/configmaps"
     headers = '["Authorization"]="Bearer " .. token, ["User-Agent"]="wrk"'
     return {
@@ -298,8 +298,8 @@ def report(rows: list[Row], beside: list[Row], *, took: float, idle: float, grow
             f"{row.name:28}{row.cpu_ms:8.3f}{peer:8.2f}{times:8.1f}x{GOAL[row.name]:5.3g}x"
             f"{row.per_second:9.0f}{row.requests:10}{mark}"
         )
-        for one in beside if row.name == "list 1,000" else ():
-            print(f"{'':28}{one.cpu_ms:8.3f}{peer:8.2f}{peer / one.cpu_ms:8.1f}x   {one.name}")
+        for server in beside if row.name == "list 1,000" else ():
+            print(f"{'':28}{server.cpu_ms:8.3f}{peer:8.2f}{peer / server.cpu_ms:8.1f}x   {server.name}")
     print(f"{'cold start, s (of 5)':28}{took:8.2f}{3.0:8.2f}   goal under 0.7")
     print(f"{'idle memory, MB':28}{idle:8.1f}{310:8.1f}   goal under 90")
     print(f"{'10,000 objects of 1 KiB, MB':28}{grown:8.1f}{'':8}   goal under 40")

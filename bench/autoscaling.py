@@ -16,19 +16,20 @@ import random
 import statistics
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 import uvloop
 
 from pinnace.client.client import Client
-from pinnace.cluster.background.controllers import controllers_of
-from pinnace.cluster.metrics.resource_metrics import ContainerUsages, add_usage_source
+from pinnace.cluster.controllers import controllers_of
 from pinnace.controllers.autoscaling.backtest import Backtest, LoadPoint, PodShape
 from pinnace.controllers.autoscaling.horizontal import SYNC_PERIOD
+from pinnace.metrics.resource_metrics import ContainerUsages, add_usage_source
 from pinnace.model import quantity
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
+from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk import Operator
 from pinnace.testing.cluster import Cluster, running_cluster
@@ -52,15 +53,18 @@ class RandomUsage:
 
     def usage_of(self, pod: Object, node: Object) -> ContainerUsages | None:
         used = round(50 * (1 + self._random.uniform(-self.spread, self.spread)))
-        return {one["name"]: {"cpu": quantity.parse(f"{used}m"), "memory": self._memory} for one in containers_of(pod)}
+        return {
+            container["name"]: {"cpu": quantity.parse(f"{used}m"), "memory": self._memory}
+            for container in containers_of(pod)
+        }
 
     def node_usage_of(self, node: Object) -> Mapping[str, Quantity] | None:
         return None
 
 
 def containers_of(pod: Object) -> list[Object]:
-    found: list[Object] = pod["spec"]["containers"]
-    return found
+    containers: list[Object] = pod["spec"]["containers"]
+    return containers
 
 
 def main() -> None:
@@ -96,8 +100,8 @@ async def measure_rounds(autoscalers: int, pods: int) -> None:
                 share = 100 * statistics.median(seconds) / SYNC_PERIOD
                 what = f"{autoscalers:,} autoscalers over {pods:,} pods, {name}"
                 show(what, share, f"% of a core ({statistics.median(seconds):.3f} s)", GOAL_SHARE)
-            found = await cluster.client.list("autoscaling/v2/HorizontalPodAutoscaler")
-            active = [one for one in found if _is_active(one)]
+            listed = await cluster.client.list("autoscaling/v2/HorizontalPodAutoscaler")
+            active = [autoscaler for autoscaler in listed if _is_active(autoscaler)]
             assert len(active) == autoscalers, f"{autoscalers - len(active)} autoscalers have no value"
 
 
@@ -111,7 +115,7 @@ async def round_of(cluster: Cluster, manager: Manager) -> float:
 
 def _is_active(autoscaler: Object) -> bool:
     conditions = (autoscaler.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "ScalingActive" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "ScalingActive" and condition["status"] == "True" for condition in conditions)
 
 
 async def fill(client: Client, autoscalers: int, pods: int, now: str) -> None:
@@ -179,10 +183,10 @@ async def measure_queries() -> None:
         walls, cpu = [], time.process_time()
         for _ in range(QUERIES):
             began = time.perf_counter()
-            found = orjson.loads(await cluster.client.read(path))
+            answer = orjson.loads(await cluster.client.read(path))
             walls.append(time.perf_counter() - began)
         cpu = (time.process_time() - cpu) / QUERIES
-        assert len(found["items"]) == 10
+        assert len(answer["items"]) == 10
     show("a query of a custom metric, client and operator included", 1e3 * statistics.median(walls), "ms", GOAL_QUERY)
     show("the same, CPU of all three", 1e3 * cpu, "ms", GOAL_QUERY)
 
@@ -193,7 +197,7 @@ async def measure_queries() -> None:
 def measure_backtest() -> None:
     metric = {"type": "Resource", "resource": {"name": "cpu"}}
     metric["resource"] = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
-    spec = {"minReplicas": 2, "maxReplicas": 100, "metrics": [metric]}
+    spec: Any = {"minReplicas": 2, "maxReplicas": 100, "metrics": [metric]}
     choose = random.Random(20)
     load = [LoadPoint(60.0 * minute, round(1000 * choose.uniform(5, 40))) for minute in range(24 * 60 + 1)]
     began = time.process_time()

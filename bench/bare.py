@@ -16,8 +16,8 @@ from pathlib import Path
 import uvloop
 
 from pinnace.auth.certificates.authority import ensure_certificates
-from pinnace.server.http.listener import Listener, listening_sockets
-from pinnace.server.http.tls import tls_context
+from pinnace.server.http.server import Listener, listening_sockets
+from pinnace.server.http.tls_transport import tls_context
 
 
 class _Sender(asyncio.Protocol):

@@ -1,9 +1,9 @@
-"""Our server and a real one, on the same machine, in turns: what each spends on the same requests.
+"""Compare our server and a real one, on the same machine, in turns: CPU time for the same requests.
 
     python -m bench.beside --port 6443 --token TOKEN --pid APISERVER --pid ETCD
 
 Figures of different machines and hours compare badly; these are of one machine and one hour, and only their ratio is to
-be believed. The real server (not started here) must know the token as somebody who may do everything.
+be believed. The real server (not started here) must know the token as that of an administrator.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def main() -> None:
             tell(
                 name,
                 [
-                    [load(one, name, request, seconds=SECONDS, threads=threads) for one in (peer, ours)]
+                    [load(server, name, request, seconds=SECONDS, threads=threads) for server in (peer, ours)]
                     for _ in range(TURNS)
                 ],
             )
-        tell("delete", [[load_deletes(one, f"deletes{mark}", there=DELETED, seconds=1) for one in (peer, ours)]])
+        tell("delete", [[load_deletes(server, f"deletes{mark}", there=DELETED, seconds=1) for server in (peer, ours)]])
 
 
 def prepare(server: Server, mark: str) -> None:

@@ -132,8 +132,8 @@ async def complete_parallel_job(own: Server, pods: int) -> None:
     async with connect(kubeconfig=own.kubeconfig) as client:
 
         async def is_complete() -> bool:
-            found = await client.get(JOB, made["metadata"]["name"], namespace="default")
-            return bool((found.get("status") or {}).get("completionTime"))
+            job = await client.get(JOB, made["metadata"]["name"], namespace="default")
+            return bool((job.get("status") or {}).get("completionTime"))
 
         async with measured(own, f"one Job of {pods:,} parallel pods", goal=90 * pods / 10_000):
             await client.create(made)
@@ -157,7 +157,7 @@ async def fire_cron_jobs(own: Server, count: int) -> None:
         began = time.perf_counter()
         async with measured(own, f"{count:,} CronJobs of one minute", goal=60):
             await until(lambda: _has_jobs(client, count))
-        missed = count - len({one["metadata"]["ownerReferences"][0]["name"] for one in await client.list(JOB)})
+        missed = count - len({obj["metadata"]["ownerReferences"][0]["name"] for obj in await client.list(JOB)})
         seconds = time.perf_counter() - began
         print(f"  {'':38}{missed:8} missed, the last after {seconds:.1f} s", flush=True)
 
@@ -226,10 +226,10 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 async def until_rolled_out(client: Client, replicas: int) -> None:
     async def is_rolled_out() -> bool:
-        found = await client.get(DEPLOYMENT, "web", namespace="default")
-        status = found.get("status") or {}
+        deployment = await client.get(DEPLOYMENT, "web", namespace="default")
+        status = deployment.get("status") or {}
         counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
-        is_observed: bool = status.get("observedGeneration") == found["metadata"]["generation"]
+        is_observed: bool = status.get("observedGeneration") == deployment["metadata"]["generation"]
         return is_observed and counts == [replicas] * 3
 
     await until(is_rolled_out)

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pinnace.schema.varint import encode_varint
 from pinnace.store.etcd.http2 import GrpcConnection
-from pinnace.store.etcd.wire import decode, varint
+from pinnace.store.etcd.wire import decode
 
 _IMAGE = "docker.io/library/bench:1"
 _SERVICE = b"/runtime.v1.RuntimeService/"
@@ -71,8 +72,8 @@ async def _measure(socket: Path, starts: int, at_once: int) -> tuple[list[float]
     began = time.perf_counter()
     sandboxes += await asyncio.gather(*(_run_pod(connection, f"many-{number}") for number in range(at_once)))
     together = time.perf_counter() - began
-    await asyncio.gather(*(_call(connection, "StopPodSandbox", _text(1, one)) for one in sandboxes))
-    await asyncio.gather(*(_call(connection, "RemovePodSandbox", _text(1, one)) for one in sandboxes))
+    await asyncio.gather(*(_call(connection, "StopPodSandbox", _text(1, sandbox)) for sandbox in sandboxes))
+    await asyncio.gather(*(_call(connection, "RemovePodSandbox", _text(1, sandbox)) for sandbox in sandboxes))
     connection.close()
     return times, together
 
@@ -95,17 +96,17 @@ async def _call(connection: GrpcConnection, method: str, message: bytes) -> byte
 
 
 def _id(answer: bytes) -> str:
-    found = decode(answer)[1]
-    assert isinstance(found, bytes)
-    return found.decode()
+    message = decode(answer)[1]
+    assert isinstance(message, bytes)
+    return message.decode()
 
 
 def _number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
+    return encode_varint(field << 3) + encode_varint(value)
 
 
 def _nested(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
+    return encode_varint(field << 3 | 2) + encode_varint(len(content)) + content
 
 
 def _text(field: int, value: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What custom resources cost: creating one, a CEL rule, 10,000 objects, and 2,000 definitions with large schemas.
+"""Measure what custom resources cost: creates, a CEL rule, 10,000 objects, and 2,000 definitions with large schemas.
 
     python -m bench.custom_resources [creates | rules | definitions]
 
@@ -280,9 +280,9 @@ class Connection:
     def _ask(self, method: str, path: str, body: str | None) -> None:
         self._connection.request(method, path, body, self._headers)
         answer = self._connection.getresponse()
-        said = answer.read()
+        content = answer.read()
         if answer.status >= 300:
-            raise SystemExit(f"{method} {path} was refused: {said[:500].decode()}")
+            raise SystemExit(f"{method} {path} was refused: {content[:500].decode()}")
 
 
 if __name__ == "__main__":

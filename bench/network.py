@@ -16,26 +16,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
-from pinnace.model.clock import SystemClock
-from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
-from pinnace.network.dns.network import DnsNetwork
-from pinnace.network.dns.records import records_of
+from pinnace.kinds.services.service_range import SERVICE_RANGE, dns_address_of
+from pinnace.model.typed_objects import ServiceSpec
+from pinnace.network.dns.network import DnsNetwork, records_of
 from pinnace.network.dns.server import DnsServer
 from pinnace.network.dns.zone import Zone
+from pinnace.network.netlink import Netlink
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables
-from pinnace.network.pods.netlink import Netlink
-from pinnace.network.service_range import SERVICE_RANGE, dns_address_of
 from pinnace.network.services.network import ServiceNetwork
 from pinnace.network.services.proxy import ServiceProxy
 from pinnace.network.services.rules import ServiceRules
 from pinnace.network.services.table import Backends, Endpoint, Frontend
 from pinnace.network.sockets import HostSockets, open_listener
+from pinnace.process.clock import SystemClock
+from pinnace.process.tasks import Tasks
 from pinnace.reconcile.manager import Manager
 
 SERVICES, ENDPOINTS, CHANGES = 1000, 5, 500
@@ -72,10 +72,10 @@ def measure_rules() -> None:
 async def measure_proxy() -> None:
     """The sender, the proxy and the receiver share this machine; only the proxy's own CPU time is its cost."""
     async with AsyncExitStack() as stack:
-        sink = subprocess.Popen([sys.executable, __file__, "sink"], stdout=subprocess.PIPE)
-        stack.callback(sink.kill)
-        assert sink.stdout is not None
-        port = int(sink.stdout.readline())
+        receiver = subprocess.Popen([sys.executable, __file__, "sink"], stdout=subprocess.PIPE)
+        stack.callback(receiver.kill)
+        assert receiver.stdout is not None
+        port = int(receiver.stdout.readline())
         with socket.socket() as free:
             free.bind((_LOOPBACK, 0))
             front = free.getsockname()[1]
@@ -176,7 +176,7 @@ async def _create_service(client: Client, number: int) -> None:
         await client.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "headless"}, "spec": spec})
 
 
-def _slice(number: int, addresses: Sequence[str], name: str = "") -> Object:
+def _slice(number: int, addresses: Sequence[str], name: str = "") -> Any:
     service = name or f"web-{number}"
     return {
         "apiVersion": "discovery.k8s.io/v1",
@@ -192,7 +192,7 @@ def _slice(number: int, addresses: Sequence[str], name: str = "") -> Object:
     }
 
 
-def _headless_slice(address: str) -> Object:
+def _headless_slice(address: str) -> Any:
     return _slice(0, [address], "headless")
 
 
@@ -223,7 +223,7 @@ async def measure_dns() -> None:
     zone = Zone()
     for number in range(SERVICES):
         address = f"10.96.{number // 250}.{number % 250 + 1}"
-        spec = {"clusterIP": address, "clusterIPs": [address], "ports": [{"name": "http", "port": 80}]}
+        spec: ServiceSpec = {"clusterIP": address, "clusterIPs": [address], "ports": [{"name": "http", "port": 80}]}
         zone.set(number, records_of({"metadata": {"name": f"web-{number}", "namespace": "default"}, "spec": spec}, []))
     datagrams = await open_listener(HostSockets(), socket.SOCK_DGRAM, _LOOPBACK, 0)
     port = datagrams.getsockname()[1]

@@ -4,7 +4,7 @@ python bench/pod_traffic.py
 
 It needs a network namespace of its own without a default route: bench/network.py runs it in one. The pods are processes
 in network namespaces of their own, connected to the node as the runtime connects them. Three ways take turns: the veth
-pairs alone, with the rules of 1,000 Services present, and through one of these Services.
+pairs alone, beside the rules that each node has and those of 1,000 Services, and through one of these Services.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ import sys
 import time
 from contextlib import ExitStack
 from ipaddress import ip_interface, ip_network
-from pathlib import Path
 
+from pinnace.kinds.services.service_range import SERVICE_RANGE
+from pinnace.network.families import IPV4
+from pinnace.network.netlink import Netlink
 from pinnace.network.nftables.transactions import PROTOCOL, Nftables, Transaction
-from pinnace.network.pods.netlink import Netlink
-from pinnace.network.service_range import SERVICE_RANGE
+from pinnace.network.pods.guard import TABLE as GUARD
+from pinnace.network.pods.guard import guard_pods
+from pinnace.network.policy.rules import TABLE as POLICIES
+from pinnace.network.policy.rules import PolicyRules
 from pinnace.network.services.rules import TABLE, ServiceRules
 from pinnace.network.services.table import Backends, Endpoint, Frontend
+from pinnace.node.runtime.embedded.supervision.pod_links import add_link, make_network
 
 SERVICES, ENDPOINTS = 1000, 5
 ROUNDS, SECONDS = 15, 0.15
 """Many short rounds, of which the best counts: other work of the machine disturbs some of them."""
-_BRIDGE, _GATEWAY, _POD_NETWORK = "pods0", "10.244.0.1/24", "10.244.0.0/16"
+_GATEWAY, _POD_NETWORK = "10.244.0.1/24", "10.244.0.0/16"
 _CLIENT, _SERVER, _PORT = "10.244.0.2", "10.244.0.3", 8080
 _SERVICE = "10.96.0.200"
 _MEGABYTE = bytes(1 << 20)
@@ -42,7 +47,8 @@ class Pod:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         stack.callback(self._process.kill)
         self._ask("")
-        node.add_veth(f"veth{address.rpartition('.')[2]}", "eth0", peer_pid=self._process.pid, bridge=_BRIDGE)
+        name, gateway = f"veth{address.rpartition('.')[2]}", _GATEWAY.partition("/")[0]
+        add_link(node, {"veth": name, "addresses": [f"{address}/24"], "gateways": [gateway]}, self._process.pid)
         self._ask("connected")
 
     def measure(self, kind: str, address: str, port: int) -> float:
@@ -60,35 +66,33 @@ def measure() -> None:
     node = Netlink()
     if node.has_default_route():
         raise SystemExit("run this in a network namespace without a default route: python bench/network.py")
-    node.set_up("lo")
-    node.add_bridge(_BRIDGE)
-    node.add_address(_BRIDGE, ip_interface(_GATEWAY))
-    node.set_up(_BRIDGE)
+    make_network(node, [_GATEWAY])
     node.add_local_network(ip_network(SERVICE_RANGE))
-    for name, value in (("ip_forward", "1"), ("conf/all/send_redirects", "0"), (f"conf/{_BRIDGE}/send_redirects", "0")):
-        Path("/proc/sys/net/ipv4", name).write_text(value)
     nftables = Nftables(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL))
     rules = ServiceRules(nftables)
     with ExitStack() as stack:
         Pod(stack, node, _SERVER)
         client = Pod(stack, node, _CLIENT)
         ways = {"bare": (_SERVER, _PORT), "direct": (_SERVER, _PORT), "service": (_SERVICE, 80)}
-        found: dict[tuple[str, str], list[float]] = {}
+        samples: dict[tuple[str, str], list[float]] = {}
         for _ in range(ROUNDS):
             for way, place in ways.items():
                 if way == "direct":
+                    guard_pods(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, PROTOCOL), [IPV4])
                     rules.replace(_table())
+                    PolicyRules(nftables).apply({})
                 for kind in ("bytes", "connections"):
-                    found.setdefault((kind, way), []).append(client.measure(kind, *place))
-            removal = Transaction(TABLE)
-            removal.delete_table()
-            nftables.commit(removal)
-    _report(found)
+                    samples.setdefault((kind, way), []).append(client.measure(kind, *place))
+            for table in (TABLE, GUARD, POLICIES):
+                removal = Transaction(table)
+                removal.delete_table()
+                nftables.commit(removal)
+    _report(samples)
 
 
-def _report(found: dict[tuple[str, str], list[float]]) -> None:
+def _report(samples: dict[tuple[str, str], list[float]]) -> None:
     for kind, unit, scale in (("bytes", "MB/s", 1e6), ("connections", "connections/s", 1.0)):
-        bare, direct, service = (max(found[kind, way]) / scale for way in ("bare", "direct", "service"))
+        bare, direct, service = (max(samples[kind, way]) / scale for way in ("bare", "direct", "service"))
         print(
             f"nftables: {service:.0f} {unit} between two pods through one of {SERVICES} Services, {direct:.0f} beside "
             f"their rules, {bare:.0f} by the veth pairs alone; ratio {service / bare:.2f}"

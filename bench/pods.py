@@ -155,9 +155,19 @@ def _cpu_seconds(pid: int) -> float:
 def server() -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = Path(directory) / "kubeconfig"
-        command = [sys.executable, "-m", "pinnace.cli.main", "up", "--ephemeral", "--node", "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "pinnace.cli.main",
+            "up",
+            "--ephemeral",
+            "--node",
+            "--host-image",
+            "--port",
+            "0",
+        ]
         process = subprocess.Popen(
-            [*command, "--kubeconfig", str(kubeconfig)],
+            [*command, "--port", "0", "--kubeconfig", str(kubeconfig)],
             env={**os.environ, "HOME": directory, "PINNACE_OFFLINE": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What an operator costs: 10,000 custom objects seen and reconciled once, beside kopf; an import; a cluster for a test.
+"""Measure what an operator costs: 10,000 custom objects reconciled once, beside kopf; an import; a cluster in a test.
 
     python bench/reconciling.py [objects]
 
@@ -66,8 +66,8 @@ def main() -> None:
 
 
 def row(what: str, value: float, unit: str, goal: float | None = None) -> None:
-    shown = f"{value:8.0f}" if unit == "MB" else f"{value:8.3f}"
-    print(f"  {what:38}{shown} {unit:4}" + (f" goal: under {goal:g}" if goal is not None else ""), flush=True)
+    number = f"{value:8.0f}" if unit == "MB" else f"{value:8.3f}"
+    print(f"  {what:38}{number} {unit:4}" + (f" goal: under {goal:g}" if goal is not None else ""), flush=True)
 
 
 @contextmanager
@@ -97,9 +97,9 @@ def measured(operator: str, kubeconfig: Path, count: int) -> dict[str, float]:
     command = [sys.executable, __file__, operator, str(kubeconfig), str(count)]
     # kopf's login looks for the kubeconfig when it is imported.
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    said = subprocess.check_output(command, text=True, env=environment, timeout=PATIENCE)
-    found: dict[str, float] = json.loads(said.splitlines()[-1])
-    return found
+    output = subprocess.check_output(command, text=True, env=environment, timeout=PATIENCE)
+    figures: dict[str, float] = json.loads(output.splitlines()[-1])
+    return figures
 
 
 def imported() -> float:
@@ -136,9 +136,9 @@ async def thread_seconds() -> float:
         return (time.perf_counter() - began) / 1000
 
     threads = HandlerThreads()
-    found = [await seconds_of(blocking) - await seconds_of(waiting) for _ in range(TRIES)]
+    delays = [await seconds_of(blocking) - await seconds_of(waiting) for _ in range(TRIES)]
     threads.close()
-    return min(found)
+    return min(delays)
 
 
 async def operate_kopf(kubeconfig: Path, count: int) -> dict[str, float]:

@@ -20,17 +20,17 @@ from typing import Any, cast
 import uvloop
 from aiohttp import web
 
-from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.auth.sources import FixedObjects
-from pinnace.auth.users import User
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.server.flowcontrol.flow_control import FlowControl, Turn
-from pinnace.server.http.deadlines import Deadlines
-from pinnace.server.http.messages import Response
+from pinnace.serving.deadlines import Deadlines
+from pinnace.serving.messages import Response
 from pinnace.store.memory import MemoryStore
 
 BINDINGS = 1_000
@@ -44,7 +44,7 @@ GET = Action("get", resource="pods", namespace="team-500", name="web", version="
 Object = dict[str, Any]
 
 
-def told(name: str, figure: float, unit: str, bound: float | None = None) -> None:
+def report(name: str, figure: float, unit: str, bound: float | None = None) -> None:
     limit = "" if bound is None else f"   to stay under {bound:g}"
     print(f"{name:64} {figure:9.2f} {unit}{limit}", flush=True)
 
@@ -60,7 +60,7 @@ def best(work: Callable[[], object]) -> float:
     return least / TIMES * 1e6
 
 
-# Who may.
+# Authorization.
 
 
 def _role(name: str, resource: str) -> Object:
@@ -94,8 +94,8 @@ def measure_rbac() -> None:
     strangers = itertools.cycle([User(f"bob-{number}", BOB.groups) for number in range(20_000)])
     for name, (roles, bindings, cluster_bindings) in cases.items():
         rbac = Rbac(roles=nothing, cluster_roles=roles, bindings=bindings, cluster_bindings=cluster_bindings)
-        told(f"RBAC, {BINDINGS} bindings, {name}: known", best(partial(rbac.decide, BOB, GET)), "µs", 3)
-        told(f"RBAC, {BINDINGS} bindings, {name}: new", best(partial(_decide_for_next, rbac, strangers)), "µs", 20)
+        report(f"RBAC, {BINDINGS} bindings, {name}: known", best(partial(rbac.decide, BOB, GET)), "µs", 3)
+        report(f"RBAC, {BINDINGS} bindings, {name}: new", best(partial(_decide_for_next, rbac, strangers)), "µs", 20)
 
 
 def _decide_for_next(roles: Rbac, users: Iterator[User]) -> None:
@@ -123,9 +123,10 @@ async def measure_turns() -> None:
     flows, answer = flow_control(), Response(200, b"Audit-Id: a\r\n", b"{}")
 
     def at_once() -> None:
-        flow = flows.flow_at_once(BOB, GET)
-        assert flow is not None
-        flow.mark(answer)
+        turn = flows.turn_at_once(BOB, GET, needs_seat=False)
+        assert turn is not None
+        turn.mark(answer)
+        turn.end()
 
     def seated() -> None:
         turn = drained(flows.take_turn(BOB, GET))
@@ -139,10 +140,10 @@ async def measure_turns() -> None:
             return cast(Turn, done.value)
         raise AssertionError("nothing is contended")
 
-    told("fair turns, not contended, answered at once", best(at_once), "µs", 2)
-    told("fair turns, not contended, answered later", best(seated), "µs", 2)
+    report("fair turns, not contended, answered at once", best(at_once), "µs", 2)
+    report("fair turns, not contended, answered later", best(seated), "µs", 2)
     deadlines = Deadlines()
-    told("request timeout", best(lambda: deadlines.end(deadlines.begin(None))), "µs", 2)
+    report("request timeout", best(lambda: deadlines.end(deadlines.begin(None))), "µs", 2)
 
 
 # A webhook that changes a write.
@@ -160,9 +161,9 @@ async def serve_webhook(directory: Path) -> None:
     patch = base64.b64encode(json.dumps([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]).encode())
 
     async def review(request: web.BaseRequest) -> web.Response:
-        asked = (await request.json())["request"]
-        said = {"uid": asked["uid"], "allowed": True, "patchType": "JSONPatch", "patch": patch.decode()}
-        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": said})
+        review_request = (await request.json())["request"]
+        response = {"uid": review_request["uid"], "allowed": True, "patchType": "JSONPatch", "patch": patch.decode()}
+        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     runner = web.ServerRunner(web.Server(review))
     await runner.setup()
@@ -181,8 +182,8 @@ async def measure_webhook() -> None:
             assert child.stdin is not None and child.stdout is not None
             plain, hooked = await creates(json.loads(child.stdout.readline()))
             child.stdin.close()
-    told("create of a ConfigMap, p50", plain, "ms")
-    told("a mutating webhook on loopback adds, p50", hooked - plain, "ms", 1.5)
+    report("create of a ConfigMap, p50", plain, "ms")
+    report("a mutating webhook on loopback adds, p50", hooked - plain, "ms", 1.5)
 
 
 async def creates(client_config: Object) -> tuple[float, float]:
@@ -192,7 +193,7 @@ async def creates(client_config: Object) -> tuple[float, float]:
     """
     store = MemoryStore()
     plane = await build(Settings(), store)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     local = plane.local()
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     hook = {
@@ -206,7 +207,7 @@ async def creates(client_config: Object) -> tuple[float, float]:
     hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     await local.request("POST", hooks, json.dumps({"metadata": {"name": "a"}, "webhooks": [hook]}).encode(), _JSON)
 
-    async def one(namespace: str, number: int) -> float:
+    async def create(namespace: str, number: int) -> float:
         body = json.dumps({"metadata": {"name": f"c{number}"}, "data": {"key": "value" * 20}}).encode()
         started = time.perf_counter()
         answer = await local.request("POST", f"/api/v1/namespaces/{namespace}/configmaps", body, _JSON)
@@ -218,7 +219,7 @@ async def creates(client_config: Object) -> tuple[float, float]:
         times: dict[str, list[float]] = {namespace: [] for namespace in medians}
         for number in range(batch * CREATES, (batch + 1) * CREATES):
             for namespace, measured in times.items():
-                measured.append(await one(namespace, number))
+                measured.append(await create(namespace, number))
         for namespace, measured in times.items():
             medians[namespace].append(statistics.median(measured))
     await plane.webhooks.close()

@@ -25,15 +25,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
+from pinnace.controllers.storage.local_path import default_storage_class
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import NodeStatus
+from pinnace.model.users import AUTHENTICATED, MASTERS, User
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.decision import decide
 from pinnace.scheduler.scheduler import Scheduler
@@ -42,6 +44,7 @@ from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 from pinnace.sdk.scheduling import NodeArrays
 from pinnace.sdk.scheduling import Scheduler as CustomScheduler
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
@@ -182,15 +185,16 @@ def custom_score(nodes: int, pods: int = 500) -> float:
     profiles = (CustomScheduler("plain").profile(), scheduler.profile())
     states = [state_with(nodes) for _ in profiles]
     used = [0.0, 0.0]
-    waiting = pod()
+    waiting: Any = pod()
     waiting["metadata"]["namespace"] = "default"
     for number in range(pods):
         for index, (profile, state) in enumerate(zip(profiles, states, strict=True)):
-            one = state.pod({**waiting, "metadata": {**waiting["metadata"], "name": f"p{number}", "uid": f"{number}"}})
+            named: Any = {**waiting, "metadata": {**waiting["metadata"], "name": f"p{number}", "uid": f"{number}"}}
+            named_pod = state.pod(named)
             began = time.process_time()
-            node = decide(one, state, profile).node
+            node = decide(named_pod, state, profile).node
             used[index] += time.process_time() - began
-            state.add_pod(one, node)
+            state.add_pod(named_pod, node)
     return 1000 * (used[1] - used[0]) / pods
 
 
@@ -198,7 +202,7 @@ def state_with(nodes: int) -> ClusterState:
     state = ClusterState()
     for number in range(nodes):
         name = f"node-{number}"
-        status = {"allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"}}
+        status: NodeStatus = {"allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"}}
         state.put_node({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "status": status})
     return state
 
@@ -208,7 +212,7 @@ async def server() -> AsyncIterator[Client]:
     """Run an API server in this process, without controllers; yield the administrator's client."""
     store = MemoryStore()
     plane = await build(Settings(), store, tokens={})
-    await bootstrap(plane, address="127.0.0.1", port=6443, volumes="/tmp")
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443), storage_class=default_storage_class("/tmp"))
     plane.health.is_ready = True
     try:
         async with plane.supervisor.running():

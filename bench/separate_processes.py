@@ -78,11 +78,11 @@ def measure(directory: Path, parts: tuple[str, ...], deployments: int) -> dict[s
         call(server, "POST", DEPLOYMENTS, deployment(0))
         wait_for_pods(server, 2)  # All parts work.
         servers = {name: Server((pid,), port, server.token) for name, pid in pids.items()}
-        before = {name: one.cpu_seconds for name, one in servers.items()}
+        before = {name: process.cpu_seconds for name, process in servers.items()}
         for number in range(1, deployments + 1):
             call(server, "POST", DEPLOYMENTS, deployment(number))
         wait_for_pods(server, 2 * deployments + 2)
-        return {name: one.cpu_seconds - before[name] for name, one in servers.items()}
+        return {name: process.cpu_seconds - before[name] for name, process in servers.items()}
 
 
 def main() -> None:
@@ -94,8 +94,8 @@ def main() -> None:
     )
     for name, parts in (("one process", ()), ("controllers apart", PARTS[:1]), ("both apart", PARTS)):
         with tempfile.TemporaryDirectory() as directory:
-            found = measure(Path(directory), parts, deployments)
-        columns = [found.get(part, 0.0) for part in ("server", *PARTS)]
+            figures = measure(Path(directory), parts, deployments)
+        columns = [figures.get(part, 0.0) for part in ("server", *PARTS)]
         print(f"{name:32}" + "".join(f"{seconds:12.2f}" for seconds in (*columns, sum(columns))), flush=True)
 
 

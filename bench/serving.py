@@ -51,8 +51,8 @@ def load(port: int, path: str, *, connections: int, seconds: int) -> int:
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in printed or "Socket errors" in printed:
         print(printed, file=sys.stderr)
-    found = re.search(r"(\d+) requests in", printed)
-    return int(found[1]) if found else 0
+    counted = re.search(r"(\d+) requests in", printed)
+    return int(counted[1]) if counted else 0
 
 
 def measure(*, mode: str, seconds: int) -> None:

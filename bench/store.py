@@ -1,4 +1,4 @@
-"""What a put costs: CPU per put, and puts per second, with many writers on one store."""
+"""Measure what a put costs: CPU per put, and puts per second, with many writers on one store."""
 
 from __future__ import annotations
 

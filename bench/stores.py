@@ -29,8 +29,8 @@ from pathlib import Path
 
 from bench.api import COMMAND, READERS, Server, call, fill, load, requests_in
 
-from pinnace.cluster.files.storage import open_store
 from pinnace.store.etcd.settings import EtcdSettings
+from pinnace.store.opening import open_store
 
 SECONDS = 3
 LOADS = ("create", "get", "list 1,000", "list 1,000, gzip", "merge patch")
@@ -58,9 +58,9 @@ class Setup:
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 
@@ -132,7 +132,7 @@ def started(setup: Setup) -> Iterator[tuple[Server, float]]:
 
 async def add_objects(setup: Setup, objects: int) -> None:
     """Store copies of one object, without a server."""
-    store = await open_store(setup.home / "0" / "state.db", key_file=None, etcd=setup.settings)
+    store = await open_store(setup.home / "0" / "state.db", etcd=setup.settings)
     prefix = "/registry/core/configmaps/thousand/"
     (sample, *_) = (await store.list(prefix, limit=1)).records
     name = sample.key.removeprefix(prefix).encode()
@@ -152,11 +152,11 @@ def measure_requests(server: Server, mark: str = "") -> dict[str, tuple[float, f
         call(server, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace + mark}})
     fill(server, 1000, f"thousand{mark}")
     requests = requests_in(f"thousand{mark}", f"patches{mark}", names=f"b{mark}-")
-    found = {}
+    figures = {}
     for name in LOADS:
         row = load(server, name, requests[name], seconds=SECONDS, threads=READERS if "list" in name else 1)
-        found[name] = (row.cpu_ms, row.per_second)
-    return found
+        figures[name] = (row.cpu_ms, row.per_second)
+    return figures
 
 
 def measure_restart(setup: Setup, objects: int) -> Restart:
@@ -190,10 +190,10 @@ def main() -> None:
     given = options.parse_args()
     rows: dict[str, dict[str, tuple[float, float]]] = {}
     restarts: dict[str, Restart] = {}
-    with tempfile.TemporaryDirectory() as directory, etcd(Path(directory) / "etcd") as found:
+    with tempfile.TemporaryDirectory() as directory, etcd(Path(directory) / "etcd") as endpoints:
         ports = free_ports(2)
         sqlite = Setup(Path(directory) / "sqlite", ports[0])
-        shared = Setup(Path(directory) / "shared", ports[1], etcd=found)
+        shared = Setup(Path(directory) / "shared", ports[1], etcd=endpoints)
         for name, setup in (("SQLite", sqlite), ("etcd", shared), ("2 on etcd", replace(shared, servers=2))):
             with started(setup) as (server, _):
                 rows[name] = measure_requests(server, mark=f"-{setup.servers}" if setup.servers > 1 else "")
@@ -218,10 +218,10 @@ def report(rows: dict[str, dict[str, tuple[float, float]]], restarts: dict[str, 
     print(f"restart with {objects:,} more objects under load")
     goals = ", ".join(f"{name} {seconds} s" for name, seconds in RESTART_GOALS.items())
     for title, figures in (
-        (f"seconds (goals for 100,000: {goals})", [f"{one.seconds:12.2f}" for one in restarts.values()]),
-        ("CPU seconds of the server", [f"{one.server_cpu:12.2f}" for one in restarts.values()]),
-        ("CPU seconds of etcd", [f"{one.etcd_cpu:12.2f}" for one in restarts.values()]),
-        ("memory of the server, MB", [f"{one.memory_mb:12.0f}" for one in restarts.values()]),
+        (f"seconds (goals for 100,000: {goals})", [f"{restart.seconds:12.2f}" for restart in restarts.values()]),
+        ("CPU seconds of the server", [f"{restart.server_cpu:12.2f}" for restart in restarts.values()]),
+        ("CPU seconds of etcd", [f"{restart.etcd_cpu:12.2f}" for restart in restarts.values()]),
+        ("memory of the server, MB", [f"{restart.memory_mb:12.0f}" for restart in restarts.values()]),
     ):
         print(f"  {title:42}" + "".join(figures))
 

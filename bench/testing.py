@@ -50,7 +50,7 @@ class Spent:
 
     @classmethod
     def best(cls, all_spent: list[Spent]) -> Spent:
-        return cls(min(one.elapsed for one in all_spent), min(one.cpu for one in all_spent))
+        return cls(min(spent.elapsed for spent in all_spent), min(spent.cpu for spent in all_spent))
 
 
 class Stopwatch:
@@ -65,13 +65,13 @@ class Stopwatch:
 
 async def measure_clusters() -> Spent:
     """Return the time from nothing to the first written object, after the first cluster of the process."""
-    found = []
+    times = []
     for _ in range(TRIES + 1):
         stopwatch = Stopwatch()
         async with running_cluster() as cluster:
             await cluster.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
-            found.append(stopwatch.spent())
-    return Spent.best(found[1:])
+            times.append(stopwatch.spent())
+    return Spent.best(times[1:])
 
 
 async def measure_forks() -> tuple[Spent, float]:
@@ -80,12 +80,12 @@ async def measure_forks() -> tuple[Spent, float]:
         for number in range(OBJECTS):
             body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d","namespace":"default"}}' % number
             await cluster.plane.store.put(f"/registry/core/configmaps/default/c{number}", body, expected=0)
-        found = []
+        times = []
         for _ in range(TRIES):
             gc.collect()
             stopwatch = Stopwatch()
             fork = await cluster.fork()
-            found.append(stopwatch.spent())
+            times.append(stopwatch.spent())
             await fork.close()
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
@@ -93,7 +93,7 @@ async def measure_forks() -> tuple[Spent, float]:
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         await fork.close()
-        return Spent.best(found), (after - before) / 1e6
+        return Spent.best(times), (after - before) / 1e6
 
 
 async def grow(cluster: Cluster) -> None:
@@ -107,13 +107,13 @@ async def measure_search() -> tuple[int, Spent]:
     """Return the number of disturbances, and the time of one."""
     scenario = Scenario(operator=website_operator, act=grow, name="website")
     logging.disable(logging.ERROR)
-    tried, found = 0, []
+    tried, defects = 0, []
     for _ in range(SEARCHES):
         stopwatch = Stopwatch()
         result = await search(scenario)
         whole, tried = stopwatch.spent(), len(result.tried)
-        found.append(Spent(result.seconds / tried, whole.cpu / (tried + 2)))  # Two runs are undisturbed.
-    return tried, Spent.best(found)
+        defects.append(Spent(result.seconds / tried, whole.cpu / (tried + 2)))  # Two runs are undisturbed.
+    return tried, Spent.best(defects)
 
 
 def measure_envtest(place: Path) -> Spent:

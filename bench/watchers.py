@@ -110,25 +110,25 @@ async def measure(server: Server, mark: str) -> dict[str, float]:
         call(server, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace + mark}})
     before = server.resident_mb
     async with watching(server, f"idle{mark}", IDLE):
-        found = {f"{IDLE:,} idle watches, MB at the first server (goal 70)": server.resident_mb - before}
+        figures = {f"{IDLE:,} idle watches, MB at the first server (goal 70)": server.resident_mb - before}
     for kind, events, goal in (("burst", BURST, 7), ("paced", PACED, 20)):
         is_paced = kind == "paced"
         alone = await spent(server, f"{kind}-alone{mark}", events, [], is_paced=is_paced)
         async with watching(server, kind + mark, WATCHERS) as watchers:
             total = await spent(server, kind + mark, events, watchers, is_paced=is_paced)
         cost = (total - alone) / (events * WATCHERS) * 1e6
-        found[f"{kind}: µs CPU per event and watcher (goal {goal})"] = cost
-    return found
+        figures[f"{kind}: µs CPU per event and watcher (goal {goal})"] = cost
+    return figures
 
 
 def main() -> None:
     columns: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as directory, etcd(Path(directory) / "etcd") as found:
+    with tempfile.TemporaryDirectory() as directory, etcd(Path(directory) / "etcd") as endpoints:
         ports = free_ports(3)
         for name, setup in (
             ("SQLite", Setup(Path(directory) / "sqlite", ports[0])),
-            ("etcd", Setup(Path(directory) / "one", ports[1], etcd=found)),
-            ("2 on etcd", Setup(Path(directory) / "two", ports[2], etcd=found, servers=2)),
+            ("etcd", Setup(Path(directory) / "one", ports[1], etcd=endpoints)),
+            ("2 on etcd", Setup(Path(directory) / "two", ports[2], etcd=endpoints, servers=2)),
         ):
             with started(setup) as (server, _):
                 columns[name] = uvloop.run(measure(server, f"-{setup.servers}"))

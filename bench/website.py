@@ -38,7 +38,8 @@ def measure(place: Path) -> float:
     (images / "host-images").write_bytes(table.stdout)
     config = place / "kubeconfig"
     environment = os.environ | {"KUBECONFIG": str(config), "PINNACE_OFFLINE": "1", "PYTHONPATH": str(ROOT / "src")}
-    flags = ["--node", "--port", "0", "--data-dir", str(place / "data"), "--kubeconfig", str(config)]
+    flags = ["--node", "--host-image", "--port", "0"]
+    flags += ["--data-dir", str(place / "data"), "--kubeconfig", str(config)]
     started = time.perf_counter()
     with (place / "log").open("wb") as log:
         command = [sys.executable, "-m", "pinnace.cli.main", "up", *flags]

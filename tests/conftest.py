@@ -1,4 +1,5 @@
-"""Fails each test in which the product holds the event loop for too long, and keeps the garbage collector short.
+"""Fails each test in which the product holds the event loop for too long, keeps the garbage collector short, and
+counts the tests that were skipped.
 
 `@pytest.mark.stalls(reason=…)` is for tests that hold it on purpose.
 """
@@ -7,10 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.machine import summary_of
 from tests.stall_gate import StallGate
 
 GATE = StallGate()
@@ -35,8 +38,21 @@ settings.load_profile("any")
 
 def pytest_configure() -> None:
     GATE.install()
+    heed_signals()
     os.environ.setdefault("PINNACE_NO_NODE", "1")  # A node takes a while to start, and few tests need one.
+    os.environ.setdefault("PINNACE_OFFLINE", "1")  # No test pulls an image from beyond loopback.
+    os.environ.setdefault("PINNACE_HOST_IMAGE", "1")  # Pods of the tests are programs of this machine, also as root.
     gc.set_threshold(COLLECTION)
+
+
+def heed_signals() -> None:
+    """Let the programs of the tests heed signals that this process ignores, as under nohup or in the background.
+
+    A program inherits what is ignored. It does not inherit a handler, by which this process goes on to do nothing.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,11 +81,16 @@ def freeze() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures that tests record as the property `figure`: the processes of xdist have no terminal."""
+    """Print the figures that tests record as the property `figure`, and the reasons of skipped tests: the processes
+    of xdist have no terminal.
+    """
     for report in terminalreporter.getreports("passed"):
         for name, text in report.user_properties:
             if name == "figure":
                 terminalreporter.write_line(str(text))
+    skipped = [str(report.longrepr[2]) for report in terminalreporter.getreports("skipped")]
+    for line in summary_of(skipped):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from pinnace.model.thread_stacks import Stack, stack_of_thread
+from pinnace.process.thread_stacks import Stack, stack_of_thread
 
 MOST_CPU_SECONDS = 0.25
 MARK_SECONDS = 0.01
@@ -76,6 +77,24 @@ class StallGate:
         asyncio.BaseEventLoop._run_once = measured  # type: ignore[attr-defined]
         gc.callbacks.append(self._measure_collection)
         threading.Thread(target=self._sample, name="stall-gate", daemon=True).start()
+
+    @contextmanager
+    def measuring_steps(self, most: float) -> Iterator[None]:
+        """Within a block, also record each callback and each step of a task that takes more CPU time than this."""
+        run: Callable[[Any], None] = asyncio.Handle._run
+
+        def measured(handle: Any) -> None:
+            began, before = time.perf_counter(), time.thread_time() - self._collected
+            run(handle)
+            seconds = time.thread_time() - self._collected - before
+            if seconds > most:
+                self.turns.append(LongTurn(seconds, 1, tuple(stack for when, stack in self._stacks if when >= began)))
+
+        asyncio.Handle._run = measured  # type: ignore[assignment, method-assign]
+        try:
+            yield
+        finally:
+            asyncio.Handle._run = run  # type: ignore[assignment, method-assign]
 
     def begin(self) -> None:
         """Measure from here."""

@@ -25,8 +25,8 @@ def product_function() -> Callable[..., None]:
     """Return a function that works for a while and whose code seems to be a file of the product."""
     names: dict[str, Any] = {"thread_time": time.thread_time}
     exec(compile(_SOURCE, "/somewhere/src/pinnace/work.py", "exec"), names)
-    found: Callable[..., None] = names["work"]
-    return found
+    work: Callable[..., None] = names["work"]
+    return work
 
 
 def work_here(seconds: float) -> None:

@@ -1,8 +1,9 @@
-"""Build the wheel and the sdist into dist/, and test the wheel: install it in an empty environment and start a cluster.
+"""Build the wheels and sdists of pinnace-sdk and pinnace into dist/, and test the wheels in empty environments.
 
     make dist
 
-Needs an index of packages to install from (PyPI, or the one that pip is configured with).
+A cluster is started from pinnace, and an operator of every kind runs against it from pinnace-sdk alone. Needs an
+index of packages to install from (PyPI, or the one that pip is configured with).
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import sys
 import tempfile
 import time
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import yaml
+from tools.distributions import lay_out_rest, lay_out_sdk
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
+OPERATOR_TESTS = ROOT / "tests" / "sdk" / "command"
 START_SECONDS = 30.0
 
 
@@ -42,17 +46,28 @@ def make_environment(directory: Path, *packages: str | Path) -> Path:
 
 
 def build(scratch: Path) -> tuple[Path, Path]:
-    """Build the sdist, then the wheel from the sdist, so that the sdist is complete."""
+    """Build both sdists, and from them the wheels, so that the sdists are complete. Return the wheels."""
     shutil.rmtree(DIST, ignore_errors=True)
     scripts = make_environment(scratch / "build", "build")
-    run(scripts / "python", "-m", "build", "--outdir", DIST)
-    (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
-    return wheel, sdist
+    version = read_version()
+    lay_out_sdk(scratch / "pinnace-sdk")
+    lay_out_rest(scratch / "pinnace", version)
+    for name in ("pinnace-sdk", "pinnace"):
+        run(scripts / "python", "-m", "build", "--outdir", DIST, scratch / name)
+    return DIST / f"pinnace_sdk-{version}-py3-none-any.whl", DIST / f"pinnace-{version}-py3-none-any.whl"
 
 
-def check(wheel: Path, scratch: Path) -> str:
-    """Install the wheel in an empty environment, start a cluster and read a namespace. Return the version."""
-    scripts = make_environment(scratch / "empty", wheel)
+def read_version() -> str:
+    text = (ROOT / "src" / "pinnace" / "__init__.py").read_text()
+    return text.partition('__version__ = "')[2].partition('"')[0]
+
+
+def check(sdk: Path, whole: Path, scratch: Path) -> str:
+    """Start a cluster in an environment with both wheels; run an operator in one with pinnace-sdk. Return versions."""
+    if shared := set(_names(sdk)) & set(_names(whole)):
+        sys.exit(f"both wheels have {', '.join(sorted(shared))}")
+    operators = make_environment(scratch / "operators", sdk)
+    scripts = make_environment(scratch / "empty", sdk, whole)
     version = run(scripts / "pinnace", "version", cwd=scratch)
     config = scratch / "kubeconfig"
     command = [scripts / "pinnace", "up", "--ephemeral", "--no-node", "--port", "0", "--kubeconfig", config]
@@ -60,12 +75,37 @@ def check(wheel: Path, scratch: Path) -> str:
     try:
         wait_for(config, cluster)
         name = read_namespace(config)
+        check_operator(operators, scripts, config, scratch)
     finally:
         cluster.terminate()
         code = cluster.wait(timeout=START_SECONDS)
     if name != "default" or code:
         sys.exit(f"expected the namespace default and exit code 0; found {name!r} and {code}")
     return version.splitlines()[0]
+
+
+def check_operator(operators: Path, scripts: Path, config: Path, scratch: Path) -> None:
+    """Run the command of an operator's image, use all that the operator serves, and stop it."""
+    shutil.copy(OPERATOR_TESTS / "complete_operator.py", scratch)
+    shutil.copy(OPERATOR_TESTS / "exercise.py", scratch)
+    command = [operators / "pinnace-operator", "run", "complete_operator.py", "--kubeconfig", config]
+    operator = subprocess.Popen(
+        list(map(str, command)), cwd=scratch, env=_clean_environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        if operator.stdout is None or not operator.stdout.readline():
+            sys.exit("the operator did not start; its messages are above")
+        run(scripts / "python", "exercise.py", config, cwd=scratch)
+    finally:
+        operator.terminate()
+        code = operator.wait(timeout=START_SECONDS)
+    if code:
+        sys.exit(f"the operator ended with {code}")
+
+
+def _names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
 
 
 def _clean_environment() -> dict[str, str]:
@@ -98,11 +138,11 @@ def read_namespace(config: Path) -> str:
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pinnace-dist-") as scratch:
-        wheel, sdist = build(Path(scratch))
-        version = check(wheel, Path(scratch))
-    for file in (wheel, sdist):
+        sdk, whole = build(Path(scratch))
+        version = check(sdk, whole, Path(scratch))
+    for file in sorted(DIST.iterdir()):
         print(f"{file.relative_to(ROOT)}  {file.stat().st_size / 1e6:.1f} MB")
-    print(f"the wheel works in an empty environment: {version}")
+    print(f"the wheels work in empty environments: {version}")
     return 0
 
 

@@ -3,7 +3,7 @@
     python tools/reference.py            write the page
     python tools/reference.py --check    fail if it is out of date, or if a public name has no docstring
 
-Public are the names of `pinnace.sdk`, the client, and the classes and fixtures of `pinnace.testing`.
+Public are the names in `__all__` of `pinnace.sdk`, `pinnace.client` and `pinnace.testing`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pinnace.client
 import pinnace.sdk
-from pinnace.client.client import Client
-from pinnace.client.connect import connect
-from pinnace.client.rates import Rate
-from pinnace.client.retries import Backoff
+import pinnace.testing
 from pinnace.model import errors
 from pinnace.sdk.handlers.options import HandlerOptions
 from pinnace.sdk.operator.runner import RunParameters
-from pinnace.testing.clock import ManualClock
-from pinnace.testing.cluster import Cluster, running_cluster
-from pinnace.testing.faults import FaultOptions, FaultRule, Faults
-from pinnace.testing.history import ObjectHistory, ObjectVersion
-from pinnace.testing.perturb.scenario import Scenario, SearchResult, TimingBug
-from pinnace.testing.perturb.search import replay, search
-from pinnace.testing.recordings import Recording
+from pinnace.testing.faults import FaultOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 _LONGEST = 110
@@ -54,24 +46,6 @@ _BACKEND = {
     "close": "Close the connection.",
 }
 """The methods of `Backend`, which every backend of the SDK documents once."""
-
-
-_TESTING: dict[str, Any] = {
-    "Cluster": Cluster,
-    "running_cluster": running_cluster,
-    "ManualClock": ManualClock,
-    "Faults": Faults,
-    "FaultRule": FaultRule,
-    "ObjectHistory": ObjectHistory,
-    "ObjectVersion": ObjectVersion,
-    "Recording": Recording,
-    "Scenario": Scenario,
-    "search": search,
-    "replay": replay,
-    "SearchResult": SearchResult,
-    "TimingBug": TimingBug,
-}
-"""The public names of `pinnace.testing`."""
 
 
 def main() -> None:
@@ -98,13 +72,12 @@ def page() -> str:
     lines += ["### Options of handlers", "", *options(HandlerOptions)]
     lines += ["### Options of Operator.run and pinnace run", "", *options(RunParameters)]
     lines += ["## pinnace.client", ""]
-    lines += entry("connect", connect)
-    for public in (Client, Rate, Backoff):
-        lines += entry(public.__name__, public) if public.__name__ not in pinnace.sdk.__all__ else []
+    for name in sorted(set(pinnace.client.__all__) - set(pinnace.sdk.__all__), key=str.lower):
+        lines += entry(name, getattr(pinnace.client, name))
     lines += ["### Errors", "", *error_lines(), ""]
     lines += ["## pinnace.testing", ""]
-    for name, value in _TESTING.items():
-        lines += entry(name, value)
+    for name in sorted(pinnace.testing.__all__, key=str.lower):
+        lines += entry(name, getattr(pinnace.testing, name))
     lines += ["### Options of faults", "", *options(FaultOptions)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
@@ -138,26 +111,26 @@ def methods(kind: type[Any]) -> Iterator[tuple[str, Any]]:
 def options(kind: Any) -> list[str]:
     """Return a line for each option of a TypedDict, with the string below it in the source."""
     source = inspect.getsource(kind)
-    found = re.findall(r'^    (\w+): ([^\n]+)\n(?:    """(.*?)"""\n)?', source, re.MULTILINE | re.DOTALL)
-    return [*(f"- `{name}: {kind}`{': ' + ' '.join(text.split()) if text else ''}" for name, kind, text in found), ""]
+    lines = re.findall(r'^    (\w+): ([^\n]+)\n(?:    """(.*?)"""\n)?', source, re.MULTILINE | re.DOTALL)
+    return [*(f"- `{name}: {kind}`{': ' + ' '.join(text.split()) if text else ''}" for name, kind, text in lines), ""]
 
 
 def error_lines() -> list[str]:
-    public = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.ApiError)]
-    return [f"- `{one.__name__}` ({one.code} {one.reason})" for one in public if getattr(one, "code", 0) and one.reason]
+    public = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, errors.ApiError)]
+    return [f"- `{cls.__name__}` ({cls.code} {cls.reason})" for cls in public if getattr(cls, "code", 0) and cls.reason]
 
 
 def signature(value: Any) -> str:
     if inspect.isclass(value) and hasattr(value, "model_fields"):
         return ""  # Pydantic's differs before and after the first use.
     try:
-        found = str(inspect.signature(value))
+        text = str(inspect.signature(value))
     except (TypeError, ValueError):
         return ""
-    found = re.sub(r"\b(?:pinnace|collections|typing|builtins)\.[\w.]*\.?(\w+)", r"\1", found)
-    found = re.sub(r"\bForwardRef\('([^']*)'[^)]*\)", r"\1", found)  # Of named tuples, before Python 3.14.
-    found = found.replace("'", "").replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
-    return found if len(found) <= _LONGEST else "(...)"
+    text = re.sub(r"\b(?:pinnace|collections|typing|builtins)\.[\w.]*\.?(\w+)", r"\1", text)
+    text = re.sub(r"\bForwardRef\('([^']*)'[^)]*\)", r"\1", text)  # Of named tuples, before Python 3.14.
+    text = text.replace("'", "").replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
+    return text if len(text) <= _LONGEST else "(...)"
 
 
 def docstring(name: str, value: Any) -> str:
@@ -165,7 +138,7 @@ def docstring(name: str, value: Any) -> str:
     text = inspect.getdoc(value) or _BACKEND.get(method)
     if not text:
         raise ValueError(f"{name} is public and has no docstring")
-    return re.sub(r"^( {4,}.*)$", lambda found: found[1], text, flags=re.MULTILINE)
+    return re.sub(r"^( {4,}.*)$", lambda match: match[1], text, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":

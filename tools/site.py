@@ -69,9 +69,9 @@ def build(out: Path, docs: Path = DOCS) -> list[Path]:
 def _link(text: str, source: Path, docs: Path) -> str:
     """Return a page whose links to other pages of the site end in .html."""
 
-    def replace(found: re.Match[str]) -> str:
-        target = (source.parent / f"{found[1]}.md").resolve()
-        return f"]({found[1]}.html{found[2] or ''})" if target.is_relative_to(docs.resolve()) else found[0]
+    def replace(match: re.Match[str]) -> str:
+        target = (source.parent / f"{match[1]}.md").resolve()
+        return f"]({match[1]}.html{match[2] or ''})" if target.is_relative_to(docs.resolve()) else match[0]
 
     return re.sub(r"\]\(([^):#]+)\.md(#[^)]*)?\)", replace, text)
 
@@ -82,9 +82,9 @@ def slug(heading: str) -> str:
 
 
 def _anchor(body: str) -> str:
-    def add(found: re.Match[str]) -> str:
-        text = html.unescape(re.sub(r"<[^>]+>", "", found[2]))
-        return f'<h{found[1]} id="{slug(text)}">{found[2]}</h{found[1]}>'
+    def add(match: re.Match[str]) -> str:
+        text = html.unescape(re.sub(r"<[^>]+>", "", match[2]))
+        return f'<h{match[1]} id="{slug(text)}">{match[2]}</h{match[1]}>'
 
     return re.sub(r"<h([2-4])>(.*?)</h\1>", add, body)
 
@@ -92,12 +92,12 @@ def _anchor(body: str) -> str:
 def _parts(title: str, text: str) -> list[tuple[str, str, str]]:
     """Return the anchor, the heading and the words of each section of a page."""
     sections = re.split(r"^##+ (.*)$", text, flags=re.MULTILINE)
-    found = [("", title, " ".join(sections[0].lower().split()))]
+    entries = [("", title, " ".join(sections[0].lower().split()))]
     for heading, words in zip(sections[1::2], sections[2::2], strict=True):
-        found.append(
+        entries.append(
             (f"#{slug(heading)}", f"{title}: {heading}", f"{heading.lower()} {' '.join(words.lower().split())}")
         )
-    return found
+    return entries
 
 
 if __name__ == "__main__":

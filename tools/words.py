@@ -1,6 +1,6 @@
-"""Check the words in src/: retired names, prose that is hard to read, and public class names used for two things.
+"""Check the words: retired and vague names, prose that is hard to read, and public class names used for two things.
 
-    python tools/words.py [FOLDER ...]      # src/pinnace without arguments; of pages (*.md) the prose
+    python tools/words.py FOLDER ...      # of pages (*.md) the prose
 
 `docs/glossary.md` says which word to use instead.
 """
@@ -37,23 +37,19 @@ RETIRED = {
     r"Heads": "header cache",
     r"Rounds": "large-response queue, or reinvocation",
     r"alike|sameness": "one of the three equalities in schema/equality.py",
-    r"Gates|_?gates?": "admission, plug-in",
     r"problems?|troubles?|refusals?|complaints?": "error",
 }
 FOLDER_WORDS = {
     "refusal": ("scheduler", "scheduling"),
     "refusals": ("scheduler", "scheduling"),
-    "gate": ("scheduler",),
-    "gates": ("scheduler",),
-    **dict.fromkeys(("fault", "faults", "Fault", "Faults", "_faults", "watch_faults"), ("testing",)),
+    **dict.fromkeys(("fault", "faults", "_fault", "Fault", "Faults", "_faults"), ("testing", "tests", "tools")),
 }
 """Retired words that have a meaning of their own in some folders.
 
-A refusal is a plug-in's answer that a node cannot run a pod; the gates are those of `spec.schedulingGates`;
-a fault is what a test lets go wrong.
+A refusal is a plug-in's answer that a node cannot run a pod; a fault is what a test lets go wrong.
 """
 PROSE = {
-    r"\b(somebody|nobody|whoever|whomever|whom)\b": "name the user, client or part",
+    r"\b(somebody|nobody|anybody|whoever|whomever|whom)\b": "name the user, client or part",
     r"\b(is|are|was|were|be|been) (told|let)\b": "say who does what: 'the server sends', 'may'",
     r"\btold of\b": "say who does what",
     r"\b(he|him|his|himself)\b": "the user, they",
@@ -64,7 +60,10 @@ SHARED_CLASSES = {
     "Scheduler": "the loop that binds pods, and the declaration of a custom one in the SDK",
 }
 """Public class names that two modules may have, and why."""
-PARTICIPLES = re.compile(r"_?(\w+_)?(shown|told|meant|said|called)")
+PARTICIPLES = re.compile(r"_?(\w+_)?(shown|told|meant|said|called)|_?(asked|found)")
+"""Names of functions that are no verbs."""
+VAGUE = ("one", "ones")
+"""Names of variables that say nothing of the value."""
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|^    .*?$|^#.*?$", re.MULTILINE | re.DOTALL)
 _PARAGRAPH = re.compile(r"(?:^\|.*$)|(?:^(?!\|).+\n?(?:^(?![|#-]|\d\.).+\n?)*)", re.MULTILINE)
 _WH_SUBJECT = re.compile(r"\s*(What|Who|Whom|Whoever|Whatever)\b(?! is\b.*\?)")
@@ -76,7 +75,7 @@ def check_names(path: Path, text: str) -> Iterator[Finding]:
     patterns = [(re.compile(rf"({pattern})\Z"), instead) for pattern, instead in RETIRED.items()]
     seen: set[str] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.NAME or token.string in seen:
+        if token.type != tokenize.NAME or token.string in seen or token.string.startswith("test_"):
             continue
         seen.add(token.string)
         for pattern, instead in patterns:
@@ -86,15 +85,28 @@ def check_names(path: Path, text: str) -> Iterator[Finding]:
 
 def check_functions(path: Path, tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and PARTICIPLES.fullmatch(node.name):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if node.name.startswith("test_"):  # A sentence.
+            sentence = node.name.removeprefix("test_").replace("_", " ").capitalize()
+            yield from check_prose(path, [(node.lineno, sentence)])
+        elif PARTICIPLES.fullmatch(node.name):
             yield path, node.lineno, f"{node.name}: name a function by a verb in the imperative"
+
+
+def check_variables(path: Path, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.arg in VAGUE:
+            yield path, node.lineno, f"{node.arg}: name a parameter by the thing that it holds"
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE:
+            yield path, node.lineno, f"{node.id}: name a variable by the thing that it holds"
 
 
 def check_prose(path: Path, passages: Iterable[tuple[int, str]]) -> Iterator[Finding]:
     for line, prose in passages:
         for pattern, instead in PROSE.items():
-            if found := re.search(pattern, prose, re.IGNORECASE):
-                yield path, line, f'"{found[0]}" in prose: {instead}'
+            if match := re.search(pattern, prose, re.IGNORECASE):
+                yield path, line, f'"{match[0]}" in prose: {instead}'
         for sentence in re.split(r"(?<=[.!?:])\s+", prose):
             if _WH_SUBJECT.match(sentence):
                 yield path, line, f'"{sentence.split(maxsplit=1)[0]} …" as a subject: name the thing'
@@ -115,9 +127,9 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 def _paragraphs(page: str) -> Iterator[tuple[int, str]]:
     """Yield the paragraphs, list items and table cells of a page of Markdown, without its code."""
     text = _CODE.sub(lambda code: "\n" * code[0].count("\n"), page)  # Headings may be questions.
-    for found in _PARAGRAPH.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        for prose in found[0].split(" | "):
+    for paragraph in _PARAGRAPH.finditer(text):
+        line = text.count("\n", 0, paragraph.start()) + 1
+        for prose in paragraph[0].split(" | "):
             yield line, prose.lstrip("|-# *").replace("\n", " ")
 
 
@@ -130,9 +142,9 @@ def check_classes(trees: dict[Path, ast.Module]) -> Iterator[Finding]:
                 continue
             if not (path.is_relative_to(SDK) and node.name in offered):
                 places[node.name].append((path, node.lineno))
-    for name, found in sorted(places.items()):
-        for path, line in found[1:] if name not in SHARED_CLASSES else ():
-            yield path, line, f"class {name}: the name is taken by {found[0][0]}"
+    for name, classes in sorted(places.items()):
+        for path, line in classes[1:] if name not in SHARED_CLASSES else ():
+            yield path, line, f"class {name}: the name is taken by {classes[0][0]}"
 
 
 def _offered_names(trees: dict[Path, ast.Module]) -> set[str]:
@@ -147,18 +159,19 @@ def _offered_names(trees: dict[Path, ast.Module]) -> set[str]:
 
 
 def main(folders: list[str]) -> int:
-    roots = [Path(folder) for folder in folders] or [SOURCE]
+    roots = [Path(folder) for folder in folders]
     findings: list[Finding] = []
     trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
-    for path, tree in trees.items():
-        if any(path.is_relative_to(root) for root in roots):
-            text = path.read_text()
-            findings += check_names(path, text)
-            findings += check_functions(path, tree)
-            findings += check_prose(path, (*_docstrings(tree), *_comments(text)))
+    for path in sorted(path for root in roots for path in root.rglob("*.py")):
+        text = path.read_text()
+        tree = trees.get(path) or ast.parse(text)
+        findings += check_names(path, text)
+        findings += check_functions(path, tree)
+        findings += check_variables(path, tree)
+        findings += check_prose(path, (*_docstrings(tree), *_comments(text)))
     for page in sorted(page for root in roots for page in ([root] if root.suffix == ".md" else root.rglob("*.md"))):
         findings += check_prose(page, _paragraphs(page.read_text()))
-    findings += (found for found in check_classes(trees) if any(found[0].is_relative_to(root) for root in roots))
+    findings += (finding for finding in check_classes(trees) if any(map(finding[0].is_relative_to, roots)))
     for path, line, message in sorted(findings):
         print(f"{path}:{line}: {message}")
     if findings:

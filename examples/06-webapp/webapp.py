@@ -66,7 +66,7 @@ async def reconcile(app: WebApp, ctx: Context) -> None:
     elif await ctx.get(INGRESS, app.name):
         await ctx.delete(INGRESS, app.name)
 
-    app.status.frontend, app.status.backend = shown(frontend), shown(backend)
+    app.status.frontend, app.status.backend = replicas_text(frontend), replicas_text(backend)
     app.status.url = f"http://{spec.host}" if spec.host else f"http://{app.name}-frontend:{spec.frontend.port}"
     waiting = [half for half, made in (("backend", backend), ("frontend", frontend)) if not is_up(made)]
     if waiting:
@@ -84,7 +84,7 @@ def is_up(deployment: Object) -> bool:
     return bool(ready(deployment) >= deployment["spec"]["replicas"])
 
 
-def shown(deployment: Object) -> str:
+def replicas_text(deployment: Object) -> str:
     return f"{ready(deployment)}/{deployment['spec']['replicas']}"
 
 

@@ -41,10 +41,10 @@ async def websites(
                 if any(owner["uid"] == site["metadata"]["uid"] for owner in obj["metadata"].get("ownerReferences", ())):
                     print(f"  {kind.rpartition('/')[2].lower()}/{obj['metadata']['name']}")
         return
-    found = await client.list(WEBSITE, namespace="" if all_namespaces else client.namespace)
-    if not found:
+    sites = await client.list(WEBSITE, namespace="" if all_namespaces else client.namespace)
+    if not sites:
         print("There are no websites here." if all_namespaces else f"There are no websites in {client.namespace}.")
-    for site in found:
+    for site in sites:
         where = f"{site['metadata']['namespace']}/" if all_namespaces else ""
         print(f"{where}{site['metadata']['name']:20} {state(site):12} {site['spec']['gitRepo']}")
 

@@ -111,7 +111,7 @@ class Gateway:
             self._routes.pop(key, None)
         else:
             self._routes[key] = route
-        rules = [rule for _, one in sorted(self._routes.items()) for rule in one.rules]
+        rules = [rule for _, routes in sorted(self._routes.items()) for rule in routes.rules]
         self._rules = sorted(rules, key=lambda rule: rule.rank, reverse=True)
 
     def unused(self) -> list[Endpoint]:
@@ -315,22 +315,22 @@ async def endpoints_of(backend: Object, ctx: Context) -> tuple[Endpoint, ...]:
         if port["port"] == wanted.get("number") or (wanted.get("name") and port.get("name") == wanted["name"])
     ]
     slices = await ctx.list(SLICE, labels=f"{SERVICE_NAME}={service['metadata']['name']}")
-    return tuple(sorted({one for part in slices for one in ready_endpoints(part, names[:1])}))
+    return tuple(sorted({endpoint for part in slices for endpoint in ready_endpoints(part, names[:1])}))
 
 
 def ready_endpoints(endpoint_slice: Object, names: Sequence[str]) -> Iterable[Endpoint]:
     for port in endpoint_slice.get("ports") or ():
         if (port.get("name") or "") not in names or not port.get("port"):
             continue
-        for one in endpoint_slice.get("endpoints") or ():
-            target = one.get("targetRef") or {}
-            if (one.get("conditions") or {}).get("ready") is not False and target.get("kind") == "Pod":
-                yield Endpoint(target["namespace"], target["name"], one["addresses"][0], port["port"])
+        for endpoint in endpoint_slice.get("endpoints") or ():
+            target = endpoint.get("targetRef") or {}
+            if (endpoint.get("conditions") or {}).get("ready") is not False and target.get("kind") == "Pod":
+                yield Endpoint(target["namespace"], target["name"], endpoint["addresses"][0], port["port"])
 
 
 async def certificates_of(ingress: Object, ctx: Context) -> dict[str, ssl.SSLContext]:
     """Load the certificates from the Secrets. One that cannot be used is an event, and its hosts have no TLS."""
-    found: dict[str, ssl.SSLContext] = {}
+    contexts: dict[str, ssl.SSLContext] = {}
     for tls in ingress["spec"].get("tls") or ():
         name = tls.get("secretName", "")
         secret = await ctx.get("v1/Secret", name) if name else None
@@ -340,8 +340,8 @@ async def certificates_of(ingress: Object, ctx: Context) -> dict[str, ssl.SSLCon
             what = "does not exist" if secret is None else f"has no usable tls.crt and tls.key: {error}"
             ctx.event("BadCertificate", f"the secret {name} {what}", type="Warning")
             continue
-        found |= dict.fromkeys(tls.get("hosts") or [""], context)
-    return found
+        contexts |= dict.fromkeys(tls.get("hosts") or [""], context)
+    return contexts
 
 
 def context_of(secret: Object) -> ssl.SSLContext:

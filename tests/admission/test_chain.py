@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pinnace.admission.chain import AdmissionChain, Review
-from pinnace.auth.users import User
+from pinnace.admission.chain import AdmissionChain, AdmissionPlugin
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Resource
+from pinnace.model.users import User
+from pinnace.model.write_review import Review
 from pinnace.schema.shape import Schema
 
 CONFIG_MAP = Kind("", "v1", "ConfigMap")
@@ -21,7 +22,7 @@ CONFIG_MAPS = Resource(
 )
 
 
-class CountingPlugin:
+class CountingPlugin(AdmissionPlugin):
     """Acts by objects that the test pretends to create."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ def test_an_expression_is_given_up_long_before_the_budget_of_all_is_spent() -> N
     with pytest.raises(CelError, match="actual cost limit exceeded"):
         budget.evaluate(compile_policy_expression(ENDLESS))
     assert MOST_COST_OF_ONE < budget.cost < 2 * MOST_COST_OF_ONE
-    assert budget.evaluate(CHEAP) is True  # What is left is there for the others.
+    assert budget.evaluate(CHEAP) is True  # The other expressions have the rest.
 
 
 def test_all_expressions_together_have_a_budget_too() -> None:

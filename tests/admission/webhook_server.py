@@ -64,7 +64,7 @@ async def webhook(directory: Path, answer: Answer) -> AsyncIterator[Webhook]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     bundles = {"root": ca, "intermediate": between, "leaf": pair, "other": new_ca()}
-    found = Webhook("", {name: base64.b64encode(one.certificate_pem).decode() for name, one in bundles.items()})
+    found = Webhook("", {name: base64.b64encode(bundle.certificate_pem).decode() for name, bundle in bundles.items()})
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         asked = (await request.json())["request"]

@@ -38,7 +38,7 @@ class HttpsServer:
 
 @contextmanager
 def https_server(directory: Path, answer: Answer) -> Iterator[HttpsServer]:
-    ca = new_ca(name="somebody else")
+    ca = new_ca(name="another authority")
     pair = issue(ca, common_name="127.0.0.1", server_names=["127.0.0.1"])
     for name, content in (("ca.crt", ca.certificate_pem), ("tls.crt", pair.certificate_pem), ("tls.key", pair.key_pem)):
         (directory / name).write_bytes(content)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pinnace.auth.certificates.authority import KeyPair
-from pinnace.model.certificates import ca_builder, common_name
+from pinnace.process.certificates import ca_builder, common_name
 
 
 def intermediate(ca: KeyPair, name: str = "between", *, now: datetime | None = None) -> KeyPair:

@@ -10,11 +10,11 @@ Object = dict[str, Any]
 
 
 class Kept:
-    """Implements `pinnace.auth.sources.Objects`."""
+    """Implements `WatchedObjects`."""
 
     def __init__(self, *objects: Object) -> None:
         self._objects: dict[str, Object] = {}
-        self._told: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         for obj in objects:
             self.put(obj)
 
@@ -24,19 +24,22 @@ class Kept:
     def items(self) -> Iterable[tuple[str, Object]]:
         return list(self._objects.items())
 
+    def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]:
+        return [(key, obj) for key, obj in self._objects.items() if key.startswith(f"{namespace}/")]
+
     def on_change(self, changed: Callable[[str], None]) -> None:
-        self._told.append(changed)
+        self._listeners.append(changed)
 
     def put(self, obj: Object) -> None:
         key = key_of(obj)
         self._objects[key] = obj
-        for told in self._told:
-            told(key)
+        for changed in self._listeners:
+            changed(key)
 
     def remove(self, key: str) -> None:
         del self._objects[key]
-        for told in self._told:
-            told(key)
+        for changed in self._listeners:
+            changed(key)
 
 
 def key_of(obj: Object) -> str:

@@ -1,4 +1,4 @@
-"""Somebody outside who knows users, or decides: asked over HTTPS, believed for a while, never with nonsense."""
+"""Webhooks that authenticate or authorize: called over HTTPS, cached for a while; invalid answers are refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from tests.auth.https_server import https_server
 
-from pinnace.auth.authentication.tokens import BadToken
-from pinnace.auth.authorization.authorizers import Action, Decision, InOrder, Masters
+from pinnace.auth.authentication.authenticators import BadToken
+from pinnace.auth.authorization.authorizers import InOrder, Masters
 from pinnace.auth.remote import Remote, RemoteConfigError, read_remote
-from pinnace.auth.users import User
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
+from pinnace.model.authorization import Action, Decision
+from pinnace.model.users import User
 
 BOB = User("bob", ("devs",), "7", {"scopes": ("a",)})
 

@@ -30,17 +30,17 @@ class Twin:
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
     def say_the_same(self, command: str, *, stdin: str = "") -> Outcome:
-        """What both say. They must, but for the seconds that pass, and the name that they go by."""
+        """Return the common output. It may differ in ages and in the name of the program only."""
         theirs, ours = self.kubectl.outcome(command, stdin=stdin), self(command, stdin=stdin)
-        one, other = comparable(ours), comparable(theirs)
-        differing = [*unified_diff(other.stdout.splitlines(), one.stdout.splitlines(), "kubectl", "pinnace", n=1)]
+        mine, reference = comparable(ours), comparable(theirs)
+        differing = [*unified_diff(reference.stdout.splitlines(), mine.stdout.splitlines(), "kubectl", "pinnace", n=1)]
         assert not differing, "\n".join([command, *differing])
-        assert one == other, command
+        assert mine == reference, command
         return ours
 
 
 def comparable(outcome: Outcome) -> Outcome:
-    """What was said, without what differs between two runs or between two versions of kubectl."""
+    """Return the output without the parts that differ between two runs or two versions of kubectl."""
     return Outcome(outcome.code, _plain(outcome.stdout), _plain(outcome.stderr))
 
 

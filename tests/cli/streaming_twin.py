@@ -48,7 +48,7 @@ def ours(kubectl: Kubectl) -> Pinnace:
 
 
 async def differences(kubectl: Kubectl, ours: Pinnace, *arguments: str, stdin: bytes = b"") -> list[str]:
-    """What kubectl and pinnace say, if it is not the same but for their names."""
+    """Return the outputs of kubectl and pinnace if they differ in more than the name of the program."""
     theirs, mine = await asyncio.gather(kubectl(*arguments, stdin=stdin), ours(*arguments, stdin=stdin))
     in_any_order = any(word.startswith("--all-containers") for word in arguments)  # kubectl's changes with each run.
     if _plain(mine, in_any_order=in_any_order) == _plain(theirs, in_any_order=in_any_order):

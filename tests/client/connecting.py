@@ -10,9 +10,9 @@ from tests.server.in_process import control_plane
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
+from pinnace.client.kubeconfig_files import kubeconfig_of
 from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.cluster.settings import Settings
 
 WAYS = ("in process", "over http")

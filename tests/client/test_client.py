@@ -47,6 +47,19 @@ async def test_a_kind_that_is_not_served_is_distinguished_from_an_object_that_is
     assert await client.get_or_none("v1/ConfigMap", "web") is None
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "web/status", "../kube-system", "web%2Fstatus"])
+async def test_a_name_that_no_object_can_have_is_not_found_and_leads_to_no_other_path(
+    client: Client, name: str
+) -> None:
+    await client.create(deployment("web"))
+    assert await client.get_or_none("apps/v1/Deployment", name) is None
+    with pytest.raises(errors.NotFound):
+        await client.delete("apps/v1/Deployment", name)
+    with pytest.raises(errors.NotFound):
+        await client.patch("apps/v1/Deployment", name, {"spec": {"replicas": 3}})
+    assert (await client.get("apps/v1/Deployment", "web"))["spec"]["replicas"] == 2
+
+
 async def test_refusals_are_the_errors_that_the_server_meant(client: Client) -> None:
     made = await client.create(config_map("settings"))
     with pytest.raises(errors.AlreadyExists):
@@ -54,10 +67,10 @@ async def test_refusals_are_the_errors_that_the_server_meant(client: Client) -> 
     await client.patch("v1/ConfigMap", "settings", {"data": {"a": "1"}})
     with pytest.raises(errors.Conflict):
         await client.update(made)
-    with pytest.raises(errors.Invalid) as refusal:
+    with pytest.raises(errors.Invalid) as raised:
         await client.create(config_map("not/a/name"))
-    assert [cause.field for cause in refusal.value.causes] == ["metadata.name"]
-    assert refusal.value.status["reason"] == "Invalid"
+    assert [cause.field for cause in raised.value.causes] == ["metadata.name"]
+    assert raised.value.status["reason"] == "Invalid"
 
 
 async def test_lists_choose_by_namespace_label_and_field(client: Client) -> None:

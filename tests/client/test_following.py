@@ -10,13 +10,14 @@ import pytest
 from tests.server.in_process import config_map, control_plane
 
 from pinnace.client.client import Client
+from pinnace.client.exchange import Retries
 from pinnace.client.following import UNSUPPORTED_SECONDS, Event, Followed, FollowError, Progress, Restarted, Synced
-from pinnace.client.retries import Backoff, Retries
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.model import errors
-from pinnace.model.clock import Alarm
 from pinnace.model.objects import Object
+from pinnace.process.backoff import Backoff
+from pinnace.process.clock import Alarm
 from pinnace.testing.clock import ManualClock
 
 
@@ -45,7 +46,7 @@ class FailingTransport:
         self.inner = inner
         self.targets: list[str] = []
         self.answers: list[Answer | ConnectionLost] = []
-        """What is answered next, instead of what the server says."""
+        """The next answers, instead of the server's."""
         self.open: list[CutStream] = []
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
@@ -185,16 +186,16 @@ async def test_an_unreachable_server_is_tried_more_and_more_rarely(scene: Scene)
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "error",
     [
         errors.Invalid([], group="meta.k8s.io", kind="ListOptions", name=""),
         errors.InternalError("the required storage feature RequestWatchProgress is disabled"),
     ],
     ids=["too old", "over an old etcd"],
 )
-async def test_servers_that_cannot_begin_a_watch_with_a_list_are_listed(scene: Scene, refusal: errors.ApiError) -> None:
+async def test_servers_that_cannot_begin_a_watch_with_a_list_are_listed(scene: Scene, error: errors.ApiError) -> None:
     await scene.quiet.create(config_map("a"))
-    scene.transport.answers = [Answer(refusal.code, {}, orjson.dumps(refusal.status))]
+    scene.transport.answers = [Answer(error.code, {}, orjson.dumps(error.status))]
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         assert isinstance(await anext(events), Restarted)
         assert await take_until_synced(events) == ["a"]
@@ -251,9 +252,9 @@ async def test_nonsense_is_no_reason_to_stop_following(scene: Scene, line: bytes
         await take_until_synced(events)
         scene.transport.open[-1].tail = line
         await scene.transport.open[-1].inner.close()
-        trouble = await anext(events)
-        assert isinstance(trouble, FollowError)
-        assert "did not answer with an object" in str(trouble.error)
+        failure = await anext(events)
+        assert isinstance(failure, FollowError)
+        assert "did not answer with an object" in str(failure.error)
         await scene.quiet.create(config_map("a"))
         assert named(await anext(events)) == "ADDED a"
 
@@ -276,8 +277,8 @@ async def test_a_kind_that_cannot_be_watched_is_listed_now_and_then(scene: Scene
         assert isinstance(await anext(events), Restarted)  # It cannot be streamed either.
         for waits in range(2):
             assert "etcd-0" in await take_until_synced(events)
-            assert isinstance(trouble := await anext(events), FollowError)
-            assert 'watch is not supported on resources of kind "componentstatuses"' in str(trouble.error)
+            assert isinstance(failure := await anext(events), FollowError)
+            assert 'watch is not supported on resources of kind "componentstatuses"' in str(failure.error)
             assert scene.clock.slept == [UNSUPPORTED_SECONDS] * waits  # The server may have been wrong about it.
         assert [target for target in scene.transport.targets if "watch" in target] == []
 

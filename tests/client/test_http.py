@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import config_map
 
+from pinnace.client import kubeconfig_files as kubeconfig
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import Fixed, Identity
@@ -17,7 +18,6 @@ from pinnace.client.following import Event, Synced
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
 from pinnace.client.transport import Answer, ConnectionLost, Untrusted
-from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
@@ -87,7 +87,7 @@ async def test_a_server_that_is_gone_was_sent_nothing(cluster: RunningCluster) -
 
 
 async def test_a_connection_that_has_fallen_silent_is_given_up() -> None:
-    """Half-open: the server is gone, and nobody has told."""
+    """Half-open: the server is gone, and has sent no FIN or RST."""
     asked = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from pinnace.client.credentials import ExecPlugin, FromExecPlugin, Identity, NoCredentials, TokenFile
 from pinnace.client.kubeconfig import Access, KubeconfigError, access_of, find_access, in_cluster, load
-from pinnace.model.clock import to_rfc3339
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.clock import ManualClock
 
 
@@ -53,7 +53,7 @@ def encoded(text: str) -> str:
         ({"auth-provider": {"name": "oidc", "config": {"id-token": "id"}}}, Identity(authorization="Bearer id")),
         ({}, Identity()),
     ],
-    ids=["token", "password", "certificate", "provider", "nobody"],
+    ids=["token", "password", "certificate", "provider", "anonymous"],
 )
 async def test_users_of_every_form_are_read(user: dict[str, Any], expected: Identity) -> None:
     assert await identity_of(access_of(config(user=user))) == expected
@@ -133,7 +133,7 @@ async def test_a_token_file_is_read_again_when_it_may_have_changed(tmp_path: Pat
 
 
 def plugin(directory: Path, status: dict[str, Any], *, code: int = 0) -> ExecPlugin:
-    """A plug-in that counts its runs and keeps what it was told."""
+    """A plug-in that counts its runs and keeps its input."""
     answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
     (directory / "answer").write_text(json.dumps(answer))
     script = f'echo run >> {directory}/runs; echo "$KUBERNETES_EXEC_INFO" > {directory}/told; cat {directory}/answer'

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from pinnace.client.credentials import Fixed, FromExecPlugin
-from pinnace.client.kubeconfig import Access, KubeconfigError
-from pinnace.client.overrides import Overrides, find_access_with
+from pinnace.client.kubeconfig import Access, KubeconfigError, Overrides, find_access_with
 
 PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws"}
 
@@ -56,7 +55,7 @@ def test_each_part_of_a_context_can_be_another(kubeconfig: Path) -> None:
     assert authorization(found) == "Bearer of ann"
 
 
-def test_a_server_a_token_and_an_authority_can_be_said(kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_server_a_token_and_an_authority_can_be_set(kubeconfig: Path, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(b"an authority")
     authority = tmp_path / "ca.crt"
     found = access(kubeconfig, context="work", server="https://other:1/", token="mine", certificate_authority=authority)
@@ -83,7 +82,7 @@ def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("said", "message"),
     [
         ({"context": "moon"}, "no context 'moon'; it has: home, work"),
         ({"cluster": "moon"}, "no cluster 'moon'; it has: home, work"),
@@ -92,8 +91,8 @@ def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
     ],
     ids=["context", "cluster", "user", "authority"],
 )
-def test_a_missing_entry_is_named(kubeconfig: Path, said: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(KubeconfigError, match=complaint):
+def test_a_missing_entry_is_named(kubeconfig: Path, said: dict[str, Any], message: str) -> None:
+    with pytest.raises(KubeconfigError, match=message):
         access(kubeconfig, **said)
 
 

@@ -15,10 +15,10 @@ from tests.server.streaming.process_node import ProcessNode
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
+from pinnace.client.kubeconfig_files import kubeconfig_of
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 
@@ -95,8 +95,8 @@ async def test_leaving_ends_the_command(pods: Pods) -> None:
 
 
 async def test_a_command_that_cannot_be_run_raises_what_the_server_says(pods: Pods) -> None:
-    with pytest.raises(errors.NotFound, match='pods "nobody" not found'):
-        await pods.client.exec("nobody", ["true"])
+    with pytest.raises(errors.NotFound, match='pods "absent" not found'):
+        await pods.client.exec("absent", ["true"])
     with pytest.raises(errors.BadRequest, match="container other is not valid for pod web"):
         await pods.client.exec("web", ["true"], container="other")
     with pytest.raises(errors.NotFound, match='containers "main" not found'):

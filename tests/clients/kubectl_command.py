@@ -5,27 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.machine import need
 
 TIMEOUT_SECONDS = 150.0
-REQUIRE_KUBECTL = "PINNACE_REQUIRE_KUBECTL"
 
 
 def kubectl_binary() -> str:
-    """Where the machine's kubectl is. Without one the test is skipped, and fails where it is asked for, as in CI."""
-    binary = shutil.which("kubectl")
-    if binary is None:
-        reason = "kubectl is not on this machine, so nothing shows that it works against pinnace"
-        if os.environ.get(REQUIRE_KUBECTL):
-            pytest.fail(f"{reason}, and {REQUIRE_KUBECTL} asks for it")
-        pytest.skip(f"{reason}: install it")
-    return binary
+    return need("kubectl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Kubectl:
     namespace: str
 
     def __call__(self, command: str, *, stdin: str = "", **environment: str) -> str:
-        """What the command prints. One that fails is an error."""
+        """Return the output of a command that must succeed."""
         outcome = self.outcome(command, stdin=stdin, **environment)
         assert outcome.code == 0, f"kubectl {command} ended with {outcome.code}:\n{outcome.stdout}{outcome.stderr}"
         return outcome.stdout
@@ -56,7 +47,7 @@ class Kubectl:
         return json.loads(self(f"{command} -o json"))
 
     def failure(self, command: str, *, stdin: str = "") -> str:
-        """What the command complains about. One that succeeds is an error."""
+        """Return the error of a command that must fail."""
         outcome = self.outcome(command, stdin=stdin)
         assert outcome.code != 0, f"kubectl {command} should have failed:\n{outcome.stdout}"
         return outcome.stderr.strip()
@@ -73,7 +64,7 @@ class Kubectl:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     def start(self, command: str) -> subprocess.Popen[str]:
-        """A command that goes on by itself, such as a watch. Whoever starts it ends it."""
+        """A command that goes on by itself, such as a watch. The caller ends it."""
         return subprocess.Popen(
             self._line(command),
             text=True,

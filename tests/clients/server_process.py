@@ -19,7 +19,7 @@ _GLANCE_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
-    """A started server. Whoever starts it stops it."""
+    """A started server. The caller stops it."""
 
     process: subprocess.Popen[bytes]
     kubeconfig: Path
@@ -72,7 +72,7 @@ class ServerProcess:
         raise AssertionError(f"the server has no agent {node}")
 
     def stop(self) -> int:
-        """Ask the server to stop, and tell its exit code."""
+        """Ask the server to stop, and return its exit code."""
         self.process.terminate()
         return self.await_end()
 

@@ -33,4 +33,4 @@ async def recrewed(old: Any, new: Any, patch: Any, **_: Any) -> None:
 
 @kopf.on.delete(*KIND)
 async def scrapped(name: str, namespace: str | None, memo: kopf.Memo, **_: Any) -> None:
-    """The finalizer is let go when this returns."""
+    """The finalizer is removed when this returns."""

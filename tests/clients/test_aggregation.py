@@ -135,7 +135,10 @@ def test_a_dead_server_takes_nothing_else_with_it(kubectl: Kubectl, kitchen: Kit
     kubectl("delete namespace leaving-kitchen --wait=false")
     kubectl("wait --for=delete configmap/left -n leaving-kitchen --timeout=120s")
     kubectl("wait --for=condition=NamespaceDeletionDiscoveryFailure namespace/leaving-kitchen --timeout=120s")
-    conditions = {one["type"]: one for one in kubectl.json("get namespace leaving-kitchen")["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition
+        for condition in kubectl.json("get namespace leaving-kitchen")["status"]["conditions"]
+    }
     undiscovered = conditions["NamespaceDeletionDiscoveryFailure"]
     assert undiscovered["reason"] == "DiscoveryFailed"
     assert undiscovered["message"].startswith(
@@ -145,7 +148,7 @@ def test_a_dead_server_takes_nothing_else_with_it(kubectl: Kubectl, kitchen: Kit
     assert conditions["NamespaceDeletionContentFailure"]["status"] == "False"
     assert conditions["NamespaceContentRemaining"]["status"] == "False"
     assert "configmaps" in kubectl("api-resources")
-    told = kubectl("get --raw /metrics")
-    assert f'aggregator_unavailable_apiservice{{name="{VERSION}.{GROUP}"}} 1' in told
+    metrics = kubectl("get --raw /metrics")
+    assert f'aggregator_unavailable_apiservice{{name="{VERSION}.{GROUP}"}} 1' in metrics
     kubectl(f"delete {API_SERVICE}")
     kubectl("wait --for=delete namespace/leaving-kitchen --timeout=120s")

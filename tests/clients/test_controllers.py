@@ -58,7 +58,7 @@ def test_a_namespace_with_a_finalizer_in_it_waits_and_says_for_what(kubectl: Kub
     kubectl(f"delete namespace {name} --wait=false")
     kubectl(f"wait namespace {name} --for=condition=NamespaceFinalizersRemaining --timeout=120s")
     namespace = kubectl.json(f"get namespace {name}")
-    messages = {one["type"]: one["message"] for one in namespace["status"]["conditions"]}
+    messages = {condition["type"]: condition["message"] for condition in namespace["status"]["conditions"]}
     assert messages["NamespaceContentRemaining"] == (
         "Some resources are remaining: configmaps. has 1 resource instances"
     )
@@ -78,5 +78,5 @@ def test_the_dependents_of_an_owner_go_with_it(kubectl: Kubectl, owner: dict[str
 def test_orphans_stay_and_have_no_owner(kubectl: Kubectl, owner: dict[str, Any]) -> None:
     kubectl("delete deployment web --cascade=orphan --timeout=120s")
     left = kubectl.json("get replicasets")["items"]
-    assert [one["metadata"]["name"] for one in left] == ["one", "two"]
-    assert not any("ownerReferences" in one["metadata"] for one in left)
+    assert [obj["metadata"]["name"] for obj in left] == ["one", "two"]
+    assert not any("ownerReferences" in obj["metadata"] for obj in left)

@@ -21,7 +21,7 @@ GREETED = 300
 SPARE = 200
 """File descriptors that this process needs for itself."""
 MOST_BYTES_EACH = 96 * 1024
-"""What the server may keep in memory for one of them, TLS included."""
+"""The memory that the server may keep for a client, TLS included."""
 
 
 def permitted(wanted: int) -> int:
@@ -78,7 +78,7 @@ async def test_ten_thousand_idle_connections_are_borne(process: ServerProcess, c
                     silent.append(socket.create_connection(("127.0.0.1", port), timeout=60))
                 await answered(session, 1)
             await answered(session, 50)
-            # Somebody new is let in, too.
+            # A new client is served, too.
             async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=context), headers=headers) as new:
                 await answered(new, 1)
             grown = resident_bytes(process.process.pid) - before

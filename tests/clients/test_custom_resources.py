@@ -149,8 +149,8 @@ def test_the_other_manifests_of_the_notes_are_applied(kubectl: Kubectl, manifest
 
 
 def test_a_manifest_of_the_notes_with_metadata_only_is_refused_with_the_missing_fields(kubectl: Kubectl) -> None:
-    told = kubectl.failure(f"apply -f {NOTES / 'pod-without-spec'}.yaml")
-    assert 'The Pod "nginx" is invalid: spec.containers: Required value' in told
+    error = kubectl.failure(f"apply -f {NOTES / 'pod-without-spec'}.yaml")
+    assert 'The Pod "nginx" is invalid: spec.containers: Required value' in error
 
 
 # kubectl.
@@ -183,9 +183,9 @@ def test_kubectl_edits_a_custom_kind_in_every_way(ships: Kubectl) -> None:
     ships('patch ship gannet --type=json -p \'[{"op":"add","path":"/spec/sails","value":[{"name":"jib"}]}]\'')
     main = ship().replace("{port: Bergen}", "{port: Bergen, sails: [{name: main, area: 9}]}")
     ships("apply --server-side --force-conflicts -f -", stdin=main)
-    found = ships.json("get ship gannet")
-    assert [sail["name"] for sail in found["spec"]["sails"]] == ["jib", "main"]
-    assert found["metadata"]["labels"] == {"tier": "one"}
+    gannet = ships.json("get ship gannet")
+    assert [sail["name"] for sail in gannet["spec"]["sails"]] == ["jib", "main"]
+    assert gannet["metadata"]["labels"] == {"tier": "one"}
     assert "a ship keeps its home port" in ships.failure(
         'patch ship gannet --type=merge -p \'{"spec":{"port":"Oslo"}}\''
     )
@@ -229,7 +229,7 @@ def _use_both_versions(kubectl: Kubectl) -> None:
 
 
 def _use_the_stored_version(kubectl: Kubectl) -> None:
-    """What needs no conversion goes on without the webhook; what does fails with its reason."""
+    """Requests that need no conversion go on without the webhook; the others fail with its reason."""
     patch = json.dumps({"spec": {"size": 5}})
     assert "patched" in kubectl(f"patch boats.v1.clients.example.com teal --type=merge -p '{patch}'")
     assert "this boat has sunk" in kubectl.failure("get boats.v2.clients.example.com teal")
@@ -277,10 +277,10 @@ def two_versions(webhook: Webhook) -> dict[str, Any]:
 
 def test_every_error_of_a_definition_is_reported_at_once(kubectl: Kubectl) -> None:
     wrong = SHIPS.replace("type: integer, minimum: 0", "type: float, minimum: 0").replace("kind: Ship,", "kind: S hip,")
-    told = kubectl.failure("apply -f -", stdin=wrong.replace("[name]\n", "[nobody]\n"))
-    assert "spec.names.kind" in told
-    assert "x-kubernetes-list-map-keys" in told
-    assert 'Unsupported value: "float"' in told
+    error = kubectl.failure("apply -f -", stdin=wrong.replace("[name]\n", "[missing]\n"))
+    assert "spec.names.kind" in error
+    assert "x-kubernetes-list-map-keys" in error
+    assert 'Unsupported value: "float"' in error
 
 
 # Dynamic clients.
@@ -288,30 +288,30 @@ def test_every_error_of_a_definition_is_reported_at_once(kubectl: Kubectl) -> No
 
 def test_the_dynamic_client_of_kubernetes_uses_a_custom_kind(ships: Kubectl, api_client: ApiClient) -> None:
     client = dynamic.DynamicClient(api_client)  # type: ignore[no-untyped-call]
-    found = client.resources.get(api_version="clients.example.com/v1", kind="Ship")
+    resource = client.resources.get(api_version="clients.example.com/v1", kind="Ship")
     body = {
         "apiVersion": "clients.example.com/v1",
         "kind": "Ship",
         "metadata": {"name": "gannet"},
         "spec": {"port": "Oslo"},
     }
-    made = found.create(body=body, namespace=ships.namespace)
+    made = resource.create(body=body, namespace=ships.namespace)
     assert made.spec.crew == 3
-    found.patch(
+    resource.patch(
         name="gannet",
         namespace=ships.namespace,
         body={"spec": {"crew": 4}},
         content_type="application/merge-patch+json",
     )
-    found.status.patch(
+    resource.status.patch(
         name="gannet",
         namespace=ships.namespace,
         body={"status": {"aboard": 4}},
         content_type="application/merge-patch+json",
     )
-    listed = found.get(namespace=ships.namespace).items
-    assert [(one.metadata.name, one.spec.crew, one.status.aboard) for one in listed] == [("gannet", 4, 4)]
-    found.delete(name="gannet", namespace=ships.namespace)
+    listed = resource.get(namespace=ships.namespace).items
+    assert [(boat.metadata.name, boat.spec.crew, boat.status.aboard) for boat in listed] == [("gannet", 4, 4)]
+    resource.delete(name="gannet", namespace=ships.namespace)
 
 
 def test_lightkube_uses_a_custom_kind(ships: Kubectl, kubeconfig: Path) -> None:
@@ -320,7 +320,7 @@ def test_lightkube_uses_a_custom_kind(ships: Kubectl, kubeconfig: Path) -> None:
         made = client.create(kind(metadata=ObjectMeta(name="gannet"), spec={"port": "Oslo"}))
         assert made.spec["crew"] == 3
         client.apply(kind(metadata=ObjectMeta(name="gannet"), spec={"port": "Oslo", "crew": 9}), force=True)
-        assert [one.spec["crew"] for one in client.list(kind)] == [9]
+        assert [boat.spec["crew"] for boat in client.list(kind)] == [9]
         client.delete(kind, "gannet")
 
 

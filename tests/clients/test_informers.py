@@ -77,7 +77,7 @@ class LastingServer:
         self._running = self._start()
 
     def forget_history(self) -> None:
-        """What the server does by itself after minutes; only while it is stopped."""
+        """Compact, as the server does by itself after minutes; only while it is stopped."""
 
         async def forget() -> None:
             store = await SqliteStore.open(self._directory / "data" / "state.db")

@@ -42,7 +42,7 @@ class Operator:
         self._process.terminate()
         assert self._process.wait(SECONDS) == 0, self._log.read_text()
 
-    def told(self) -> str:
+    def log_text(self) -> str:
         return self._log.read_text()
 
 
@@ -50,24 +50,24 @@ def reached(kubectl: Kubectl, is_so: Callable[[dict[str, Any]], Any], operator: 
     """The ship, once it is so."""
     deadline = time.monotonic() + SECONDS
     while True:
-        found: dict[str, Any] = kubectl.json("get ship gannet")
-        if is_so(found):
-            return found
-        assert time.monotonic() < deadline, f"{found}\n{operator.told()}"
+        ship: dict[str, Any] = kubectl.json("get ship gannet")
+        if is_so(ship):
+            return ship
+        assert time.monotonic() < deadline, f"{ship}\n{operator.log_text()}"
 
 
 def test_an_operator_creates_updates_resumes_and_deletes(ships: Kubectl, kubeconfig: Path, tmp_path: Path) -> None:
     operator = Operator(kubeconfig, ships.namespace, tmp_path / "first.log")
     ships("create -f -", stdin=ship())
-    made = reached(ships, lambda found: (found.get("status") or {}).get("launched"), operator)
+    made = reached(ships, lambda ship: (ship.get("status") or {}).get("launched"), operator)
     assert made["status"]["launched"] == {"from": "Bergen"}
     assert made["metadata"]["finalizers"] == ["clients.example.com/ship-operator"]
     ships("scale ship gannet --replicas=6")
-    changed = reached(ships, lambda found: found["status"].get("aboard") == 6, operator)
+    changed = reached(ships, lambda ship: ship["status"].get("aboard") == 6, operator)
     assert changed["status"]["before"] == 3
     operator.stop()
     operator = Operator(kubeconfig, ships.namespace, tmp_path / "second.log")
-    reached(ships, lambda found: found["status"].get("resumed"), operator)
+    reached(ships, lambda ship: ship["status"].get("resumed"), operator)
     ships("delete ship gannet --timeout=120s")
     assert "not found" in ships.failure("get ship gannet")
     operator.stop()

@@ -28,8 +28,8 @@ async def test_objects_are_created_changed_waited_for_and_deleted(api: Any) -> N
     await settings.patch({"data": {"colour": "blue"}})
     await settings.label(tier="front")
     await settings.annotate(note="two words")
-    found = await ConfigMap.get("settings", api=api)
-    assert (found.data, found.labels, found.annotations) == (
+    settings = await ConfigMap.get("settings", api=api)
+    assert (settings.data, settings.labels, settings.annotations) == (
         {"colour": "blue"},
         {"tier": "front"},
         {"note": "two words"},

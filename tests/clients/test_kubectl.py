@@ -46,9 +46,9 @@ def test_server_side_apply_knows_who_owns_a_field(kubectl: Kubectl) -> None:
     assert kubectl("get configmap settings -o jsonpath={.data.colour}") == "red"
 
     kubectl("apply --server-side --field-manager=rival --force-conflicts -f -", stdin=blue)
-    shown = kubectl.json("get configmap settings --show-managed-fields")
-    assert shown["data"] == {"colour": "blue"}
-    owners = {entry["manager"]: entry for entry in shown["metadata"]["managedFields"]}
+    settings = kubectl.json("get configmap settings --show-managed-fields")
+    assert settings["data"] == {"colour": "blue"}
+    owners = {entry["manager"]: entry for entry in settings["metadata"]["managedFields"]}
     assert owners["rival"]["operation"] == "Apply"
     assert "f:colour" in owners["rival"]["fieldsV1"]["f:data"]
     assert "f:data" not in owners.get("painter", {"fieldsV1": {}})["fieldsV1"]

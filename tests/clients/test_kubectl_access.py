@@ -29,7 +29,7 @@ def claims_of(token: str) -> Any:
 
 
 def with_token(kubectl: Kubectl, directory: Path, token: str) -> Kubectl:
-    """kubectl as whoever the token stands for, without the administrator's certificate."""
+    """kubectl as the user of the token, without the administrator's certificate."""
     config = yaml.safe_load(kubectl.kubeconfig.read_text())
     for user in config["users"]:
         user["user"] = {"token": token}
@@ -62,17 +62,17 @@ def test_can_i_lists_what_one_may(kubectl: Kubectl) -> None:
 
 
 def test_whoami_prints_the_impersonated_user(kubectl: Kubectl) -> None:
-    told = kubectl.json("auth whoami --as bob --as-group devs --as-uid 7")["status"]["userInfo"]
-    assert told == {"username": "bob", "uid": "7", "groups": ["devs", "system:authenticated"]}
+    user = kubectl.json("auth whoami --as bob --as-group devs --as-uid 7")["status"]["userInfo"]
+    assert user == {"username": "bob", "uid": "7", "groups": ["devs", "system:authenticated"]}
     account = ROBOT.format(namespace=kubectl.namespace)
-    told = kubectl.json(f"auth whoami --as {account}")["status"]["userInfo"]
+    user = kubectl.json(f"auth whoami --as {account}")["status"]["userInfo"]
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{kubectl.namespace}", "system:authenticated"]
-    assert told == {"username": account, "groups": groups}
+    assert user == {"username": account, "groups": groups}
 
 
 def test_a_refusal_reads_as_it_does_everywhere(kubectl: Kubectl) -> None:
-    told = kubectl.failure("get pods --as bob")
-    assert told == (
+    error = kubectl.failure("get pods --as bob")
+    assert error == (
         'Error from server (Forbidden): pods is forbidden: User "bob" cannot list resource "pods" in API group "" '
         f'in the namespace "{kubectl.namespace}"'
     )
@@ -89,8 +89,8 @@ def test_a_created_token_works_within_its_role(kubectl: Kubectl, tmp_path: Path)
     assert robot.json("auth whoami")["status"]["userInfo"]["username"] == account
     robot("create configmap settings --from-literal=a=b")
     assert "cannot list resource" in robot.failure("get nodes")
-    told = robot.failure("create clusterrolebinding me --clusterrole=cluster-admin --user=me")
-    assert f'User "{account}" cannot create resource "clusterrolebindings"' in told
+    error = robot.failure("create clusterrolebinding me --clusterrole=cluster-admin --user=me")
+    assert f'User "{account}" cannot create resource "clusterrolebindings"' in error
     assert "cannot impersonate-on:user-info:list" in robot.failure("get pods --as admin")
     kubectl("delete serviceaccount robot")
     assert "Unauthorized" in robot.failure("get configmaps") or "logged in" in robot.failure("get configmaps")
@@ -226,10 +226,10 @@ def test_a_certificate_of_an_unknown_authority_is_refused(wire: Wire, tmp_path: 
     masters = ["system:masters"]
     forged = issue(new_ca(), common_name="kubernetes-admin", organizations=masters, client=True)
     for_servers = issue(wire.pair("ca"), common_name="admin", organizations=masters, server_names=["localhost"])
-    signer = issue(wire.pair("ca"), common_name="bob", client=True)  # Who has a certificate is no authority by that.
+    signer = issue(wire.pair("ca"), common_name="bob", client=True)  # A user's certificate is no authority.
     by_user = issue(signer, common_name="kubernetes-admin", organizations=masters, client=True)
-    for shown, behind in ((forged, ()), (for_servers, ()), (by_user, (signer,))):
-        status, answer = wire.get(PODS, shown, tmp_path, *behind, **SMUGGLED)
+    for certificate, chain in ((forged, ()), (for_servers, ()), (by_user, (signer,))):
+        status, answer = wire.get(PODS, certificate, tmp_path, *chain, **SMUGGLED)
         assert (status, answer["message"]) == (401, "Unauthorized")
 
 
@@ -240,7 +240,7 @@ def test_an_expired_certificate_is_refused_with_the_reason(wire: Wire, tmp_path:
     status, answer = wire.get(PODS, bob, tmp_path)
     assert (status, answer["message"]) == (401, "Unauthorized")
     between = intermediate(wire.pair("ca"), now=then)
-    signer = KeyPair(intermediate(wire.pair("ca")).certificate, between.key)  # What it signs would be valid today.
+    signer = KeyPair(intermediate(wire.pair("ca")).certificate, between.key)  # Its signatures would be valid today.
     admin = issue(signer, common_name="kubernetes-admin", organizations=["system:masters"], client=True)
     assert wire.get(PODS, admin, tmp_path, between)[0] == 401
 

@@ -19,8 +19,8 @@ from pinnace.auth.certificates.authority import private_pem
 def known_as(kubectl: Kubectl, directory: Path, **user: Any) -> Kubectl:
     """kubectl with these credentials and none of the administrator's."""
     config = yaml.safe_load(kubectl.kubeconfig.read_text())
-    for one in config["users"]:
-        one["user"] = {name.replace("_", "-"): value for name, value in user.items()}
+    for entry in config["users"]:
+        entry["user"] = {name.replace("_", "-"): value for name, value in user.items()}
     path = directory / "kubeconfig-of-another"
     path.write_text(yaml.safe_dump(config))
     return Kubectl(kubectl.binary, path, kubectl.cache, kubectl.namespace)
@@ -58,8 +58,8 @@ def test_an_approved_certificate_lets_its_owner_in(kubectl: Kubectl, tmp_path: P
     issued = kubectl(f"get csr {name} -o jsonpath={{.status.certificate}}")
     key_data = base64.b64encode(private_pem(key)).decode()
     jane = known_as(kubectl, tmp_path, client_certificate_data=issued, client_key_data=key_data)
-    told = jane.json("auth whoami")["status"]["userInfo"]
-    assert (told["username"], told["groups"]) == ("jane", ["devs", "system:authenticated"])
+    user = jane.json("auth whoami")["status"]["userInfo"]
+    assert (user["username"], user["groups"]) == ("jane", ["devs", "system:authenticated"])
     assert 'User "jane" cannot list resource "pods"' in jane.failure("get pods")
     kubectl("create rolebinding devs --clusterrole=view --group=devs")
     assert "No resources found" in jane.outcome("get pods").stderr

@@ -14,6 +14,7 @@ from tests.waiting import until
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The kubeconfig of a cluster with simulated nodes."""
+    kubectl_binary()
     server = ServerProcess.start(tmp_path_factory.mktemp("simulated"), "--ephemeral", "--nodes", "3")
     try:
         yield server.await_kubeconfig()

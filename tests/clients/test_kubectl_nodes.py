@@ -73,8 +73,8 @@ def test_a_drain_keeps_to_the_budget(kubectl: Kubectl, node: str) -> None:
 def test_services_show_their_endpoints(kubectl: Kubectl, node: str) -> None:
     kubectl("create service clusterip web --tcp=80:8080")
     run(kubectl, "a", node, "10.244.9.1")
-    shown = "jsonpath={.endpoints[0].addresses[0]}=10.244.9.1"
-    kubectl(f"wait endpointslices -l kubernetes.io/service-name=web --for={shown} --timeout=120s")
+    condition = "jsonpath={.endpoints[0].addresses[0]}=10.244.9.1"
+    kubectl(f"wait endpointslices -l kubernetes.io/service-name=web --for={condition} --timeout=120s")
     listed = kubectl("get endpointslices -l kubernetes.io/service-name=web").splitlines()[1].split()
     assert listed[1:4] == ["IPv4", "8080", "10.244.9.1"]
     assert "10.244.9.1:8080" in kubectl("describe service web")

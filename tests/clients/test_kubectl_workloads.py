@@ -15,6 +15,7 @@ from tests.clients.server_process import ServerProcess
 
 @pytest.fixture(scope="module")
 def cluster_with_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    kubectl_binary()
     server = ServerProcess.start(tmp_path_factory.mktemp("server"), "--ephemeral", "--nodes", "2")
     try:
         yield server.await_kubeconfig()

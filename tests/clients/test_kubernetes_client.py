@@ -112,7 +112,7 @@ def test_a_watch_goes_on_after_the_revision_it_is_given(core: CoreV1Api, namespa
 
     def seen_after(revision: str, count: int) -> list[tuple[str, str, str]]:
         stream = watch.Watch()
-        found = []
+        changes = []
         for event in stream.stream(
             core.list_namespaced_config_map,
             namespace,
@@ -121,10 +121,10 @@ def test_a_watch_goes_on_after_the_revision_it_is_given(core: CoreV1Api, namespa
             timeout_seconds=WATCH_SECONDS,
         ):
             obj = event["object"]
-            found.append((event["type"], obj.data["colour"], obj.metadata.resource_version))
-            if len(found) == count:
+            changes.append((event["type"], obj.data["colour"], obj.metadata.resource_version))
+            if len(changes) == count:
                 stream.stop()
-        return found
+        return changes
 
     everything = seen_after(str(start.resource_version), 3)
     assert [event[:2] for event in everything] == [("ADDED", "red"), ("MODIFIED", "blue"), ("DELETED", "blue")]

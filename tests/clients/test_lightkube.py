@@ -37,11 +37,11 @@ def test_objects_are_created_listed_replaced_and_deleted(lightkube: Client) -> N
     assert _names(iter(lightkube.list(ConfigMap, labels={"of": "test"}, chunk_size=2))) == [
         f"item-{n}" for n in range(5)
     ]
-    found = lightkube.get(ConfigMap, "item-0")
-    found.data = {"a": "1"}
-    assert lightkube.replace(found).data == {"a": "1"}
+    item = lightkube.get(ConfigMap, "item-0")
+    item.data = {"a": "1"}
+    assert lightkube.replace(item).data == {"a": "1"}
     with pytest.raises(ApiError) as lost:
-        lightkube.replace(found)
+        lightkube.replace(item)
     assert (lost.value.status.code, lost.value.status.reason) == (409, "Conflict")
     lightkube.delete(ConfigMap, "item-0")
     with pytest.raises(ApiError) as gone:

@@ -53,10 +53,10 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
             )
-        found = Kubectl(kubectl_binary(), kubeconfig, directory / "cache", "default")
-        found("create deployment worker --image worker")
-        found("set resources deployment worker --requests cpu=100m")
-        yield found
+        kubectl = Kubectl(kubectl_binary(), kubeconfig, directory / "cache", "default")
+        kubectl("create deployment worker --image worker")
+        kubectl("set resources deployment worker --requests cpu=100m")
+        yield kubectl
     finally:
         if operator is not None:
             operator.terminate()
@@ -104,8 +104,8 @@ def test_autoscale_makes_an_autoscaler_of_the_usage(kubectl: Kubectl) -> None:
 
 def test_custom_metrics_are_read_and_followed(kubectl: Kubectl) -> None:
     until(lambda: kubectl.outcome(f"get --raw {RAW}").code == 0)
-    found = json.loads(kubectl(f"get --raw {RAW}?labelSelector=app%3Dworker"))
-    assert [(item["metric"]["name"], item["value"]) for item in found["items"]] == [("queue_depth", "30")]
+    values = json.loads(kubectl(f"get --raw {RAW}?labelSelector=app%3Dworker"))
+    assert [(item["metric"]["name"], item["value"]) for item in values["items"]] == [("queue_depth", "30")]
     rows = json.loads(kubectl("get --raw /apis/custom.metrics.k8s.io/v1beta2"))["resources"]
     assert [row["name"] for row in rows] == ["pods/queue_depth"]
     kubectl("apply -f -", stdin=HPA)

@@ -21,7 +21,7 @@ from tests.clients.server_process import ServerProcess
 from pinnace.auth.authentication import jwt
 
 DIRECTORY = {"directory-token": {"username": "carol", "groups": ["engineering"]}}
-"""What the webhook's small directory knows."""
+"""The users of the webhook."""
 KEY = ec.generate_private_key(ec.SECP256R1())
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -64,6 +64,7 @@ class Reached:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reached]:
     directory = tmp_path_factory.mktemp("outside")
     (directory / "tokens.csv").write_text('file-token,dave,1,"system:masters"\n')
+    (directory / "tokens.csv").chmod(0o600)
     with https_server(directory, lambda path, sent: outside(path, sent, elsewhere.url)) as elsewhere:
         options = {
             "token-auth-file": directory / "tokens.csv",
@@ -115,7 +116,7 @@ def test_others_stay_out_and_nothing_is_written_about_their_tokens(cluster: Reac
 
 
 @pytest.mark.parametrize(
-    ("argument", "complaint"),
+    ("argument", "message"),
     [
         ("--token-auth-file=/nowhere/tokens.csv", "/nowhere/tokens.csv"),
         ("--authentication-token-webhook-config-file=/nowhere/config", "/nowhere/config"),
@@ -123,7 +124,7 @@ def test_others_stay_out_and_nothing_is_written_about_their_tokens(cluster: Reac
         ("--oidc-issuer-url=https://127.0.0.1", "needs a client id"),
     ],
 )
-def test_settings_that_cannot_work_stop_the_start(tmp_path: Path, argument: str, complaint: str) -> None:
+def test_settings_that_cannot_work_stop_the_start(tmp_path: Path, argument: str, message: str) -> None:
     server = ServerProcess.start(tmp_path, "--ephemeral", argument)
     assert server.await_end() == 1
-    assert complaint in server.log.read_text()
+    assert message in server.log.read_text()

@@ -33,11 +33,11 @@ def served(kubectl: Kubectl, file: Path, **environment: str) -> Iterator[None]:
     )
     try:
         assert process.stdout is not None
-        said = ""
-        while "is running" not in said:
+        output = ""
+        while "is running" not in output:
             line = process.stdout.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
         yield
     finally:
         process.terminate()
@@ -176,3 +176,23 @@ def test_a_namespace_takes_its_websites_along(kubectl: Kubectl, table: Path) -> 
     kubectl("delete namespace passing --timeout=120s")
     with sqlite3.connect(table) as shop:
         assert shop.execute("SELECT count(*) FROM website").fetchone() == (0,)
+
+
+@pytest.mark.usefixtures("table")
+def test_pages_patches_and_appliers_of_an_own_api(kubectl: Kubectl) -> None:
+    for number in range(3):
+        kubectl("apply -f -", stdin=SITE.replace("name: kubia", f"name: kubia-{number}"))
+    paged = kubectl("get ws --chunk-size=1 -o name").split()
+    assert paged == [f"{KIND}/kubia-{number}" for number in range(3)]
+    kubectl('patch ws kubia-0 --type merge -p \'{"spec":{"replicas":2}}\'')
+    kubectl('patch ws kubia-0 --type json -p \'[{"op": "test", "path": "/spec/replicas", "value": 2}]\'')
+    strategic = kubectl.failure('patch ws kubia-0 --type strategic -p \'{"spec":{"replicas":2}}\'')
+    assert "strategic" in strategic or "UnsupportedMediaType" in strategic or "unsupported" in strategic
+    other = SITE.replace("kubia", "kubia-0", 1).replace("luksa", "bob")
+    taken = kubectl.failure("apply --server-side --field-manager ann -f -", stdin=other)
+    assert "conflict" in taken
+    forced = "apply --server-side --force-conflicts --field-manager ann -f -"
+    assert "serverside-applied" in kubectl(forced, stdin=other)
+    assert "configured (server dry run)" in kubectl(
+        "apply --dry-run=server -f -", stdin=SITE.replace("name: kubia", "name: kubia-1").replace("luksa", "ann")
+    )

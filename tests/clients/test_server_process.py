@@ -15,7 +15,7 @@ from tests.free_ports import free_port
 
 
 def _readiness(url: str) -> str:
-    """What the page says. The certificate is not looked at: who waits for readiness has no authority to check it by."""
+    """Return the text of the page. Until the server is ready, there is no authority to check its certificate by."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -49,8 +49,8 @@ def test_a_server_that_says_that_it_is_ready_has_written_its_kubeconfig(tmp_path
     # On disk, since the first objects then take long enough for a request to come between.
     server = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), port=port)
     try:
-        while (said := _readiness(f"https://127.0.0.1:{port}")) != "ok":
-            assert not server.ends_within(0.001), said
+        while (answer := _readiness(f"https://127.0.0.1:{port}")) != "ok":
+            assert not server.ends_within(0.001), answer
         _assert_complete_and_private(server.kubeconfig, f"https://127.0.0.1:{port}")
     finally:
         assert server.stop() == 0
@@ -69,8 +69,8 @@ def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path, kubeconfig
 def test_a_server_that_is_stopped_while_it_registers_nodes_exits_well(tmp_path: Path) -> None:
     port = free_port()
     server = ServerProcess.start(tmp_path, "--ephemeral", "--nodes", "5000", port=port)
-    while "HTTP Error" not in (said := _readiness(f"https://127.0.0.1:{port}")):
-        assert not server.ends_within(0.01), said
+    while "HTTP Error" not in (answer := _readiness(f"https://127.0.0.1:{port}")):
+        assert not server.ends_within(0.01), answer
     assert server.stop() == 0
     assert "Traceback" not in server.log.read_text()
     assert "is ready" not in server.log.read_text()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
+from pinnace.client.kubeconfig_files import ClusterAccess
 from pinnace.cluster import cluster as clusters
 from pinnace.cluster.cluster import CannotListen, RunningCluster, running
-from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.version import version_of
+from pinnace.serving.discovery.version import version_of
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Damaged, Locked
 

@@ -10,8 +10,7 @@ from tests.server.in_process import InProcess, control_plane
 from pinnace.client.client import Client
 from pinnace.client.exchange import parts_of
 from pinnace.cluster.in_process import in_process_client
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key, Object, ObjectEvent
 from pinnace.reconcile.manager import Manager
 
 CONFIG_MAP = "v1/ConfigMap"

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
-from pinnace.model.metric_stability import LEVELS, MISSING
 from pinnace.model.objects import Object
+from pinnace.process.exposition import LEVELS, MISSING
 from pinnace.testing.cluster import Cluster
 
 FACTS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "metrics_1_36.json").read_text())
@@ -34,15 +34,19 @@ OF_NODES = {
     "pod_memory_working_set_bytes",
     "resource_scrape_error",
 }
-"""On the pages of a node that runs pods (tests/node/agent/test_usage_metrics.py)."""
+"""On the pages of a node that runs pods (tests/node/agent/metrics/test_usage_metrics.py)."""
 RARE = {
+    "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
+    "apiserver_authentication_config_controller_automatic_reloads_total",
+    "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
+    "apiserver_authorization_config_controller_automatic_reloads_total",
     "apiserver_flowcontrol_rejected_requests_total",
     "endpoint_slice_controller_services_count_by_traffic_distribution",
     "job_controller_pod_failures_handled_by_failure_policy_total",
     "scheduler_permit_wait_duration_seconds",
     "scheduler_unschedulable_pods",
 }
-"""Without a sample in this cluster: an overload, a permit or a failure policy is needed for one."""
+"""Without a sample in this cluster: one needs an overload, a permit, a failure policy or a configuration file."""
 OTHER_LABELS = {
     "apiserver_flowcontrol_current_executing_requests": {"priority_level"},
     "apiserver_flowcontrol_current_executing_seats": {"priority_level"},
@@ -171,32 +175,32 @@ def test_guaranteed_metrics_have_the_types_labels_and_buckets_of_kubernetes(page
             wrong.append((name, family.documentation))
         if family.type != fact["type"]:
             wrong.append((name, family.type))
-        labels = {label for one in family.samples for label in one.labels} - {"le"}
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         # The queues of controllers also have the label of controller-runtime.
         labels -= {"controller"} if name.startswith("workqueue_") else set()
         if family.samples and labels != OTHER_LABELS.get(name, set(fact["labels"])):
             wrong.append((name, str(labels)))
-        bounds = [float(one.labels["le"]) for one in family.samples if one.name.endswith("_bucket")]
+        bounds = [float(sample.labels["le"]) for sample in family.samples if sample.name.endswith("_bucket")]
         known = fact.get("buckets")
-        if known and [one for one in dict.fromkeys(bounds) if not math.isinf(one)][: len(known)] != known:
+        if known and [bound for bound in dict.fromkeys(bounds) if not math.isinf(bound)][: len(known)] != known:
             wrong.append((name, str(dict.fromkeys(bounds))))
     assert wrong == []
 
 
 def test_pages_have_no_series_twice_and_histograms_that_add_up(pages: str) -> None:
     for name, family in families_in(pages).items():
-        series = [(one.name, tuple(sorted(one.labels.items()))) for one in family.samples]
+        series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in family.samples]
         assert len(set(series)) == len(series), name
         if family.type != "histogram":
             continue
         buckets: dict[tuple[tuple[str, str], ...], list[float]] = {}
         counts: dict[tuple[tuple[str, str], ...], float] = {}
-        for one in family.samples:
-            labels = tuple(sorted((key, value) for key, value in one.labels.items() if key != "le"))
-            if one.name.endswith("_bucket"):
-                buckets.setdefault(labels, []).append(one.value)
-            elif one.name.endswith("_count"):
-                counts[labels] = one.value
+        for sample in family.samples:
+            labels = tuple(sorted((key, value) for key, value in sample.labels.items() if key != "le"))
+            if sample.name.endswith("_bucket"):
+                buckets.setdefault(labels, []).append(sample.value)
+            elif sample.name.endswith("_count"):
+                counts[labels] = sample.value
         assert {labels: found[-1] for labels, found in buckets.items()} == counts, name
         assert all(found == sorted(found) for found in buckets.values()), name
 
@@ -211,9 +215,9 @@ async def test_plug_ins_are_timed_in_a_sample_that_counts_for_all_writes(cluster
     def count(family: str, **labels: str) -> list[float]:
         wanted = {"operation": "CREATE", "rejected": "false", **labels}
         return [
-            one.value
-            for one in families[family].samples
-            if one.name == f"{family}_count" and wanted.items() <= one.labels.items()
+            sample.value
+            for sample in families[family].samples
+            if sample.name == f"{family}_count" and wanted.items() <= sample.labels.items()
         ]
 
     (steps,) = count("apiserver_admission_step_admission_duration_seconds", type="admit")

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.auth.certificates.authority import CertificateError, ensure_certificates
+from pinnace.auth.certificates.authority import CertificateError, KeyFiles, ensure_certificates, use_key_files
 from pinnace.auth.settings import AuthSettings
-from pinnace.auth.users import User
+from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.control_plane import build
-from pinnace.cluster.files.key_files import use_key_files
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.request.admission import AdmissionPluginError
-from pinnace.cluster.request.security import AuthorizationModeError
-from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings
+from pinnace.cluster.security import AuthorizationModeError
+from pinnace.cluster.settings import AdmissionSettings, Settings
 from pinnace.model import errors
+from pinnace.model.users import User
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.cluster import Cluster, running_cluster
 

@@ -41,12 +41,14 @@ class Balancer(Proxy):
         timeout = aiohttp.ClientTimeout(total=1)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), timeout=timeout) as session:
             while True:
-                for server in self._servers:
-                    if await _is_ready(session, server):
-                        self.ready.add(server)
-                    else:
-                        self.ready.discard(server)
+                await asyncio.gather(*(self._probe_one(session, server) for server in self._servers))
                 await asyncio.sleep(_PROBE_SECONDS)
+
+    async def _probe_one(self, session: aiohttp.ClientSession, server: ServerProcess) -> None:
+        if await _is_ready(session, server):
+            self.ready.add(server)
+        else:
+            self.ready.discard(server)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         ready = [server for server in self._servers if server in self.ready]

@@ -70,7 +70,7 @@ class _Truth:
         if written.value is None:
             deleted = self._deletion_of(written)
             if deleted is None:
-                around = [one for one in versions if abs(one.revision - (written.expected or 0)) < 40]
+                around = [version for version in versions if abs(version.revision - (written.expected or 0)) < 40]
                 yield f"lost or wrong deletion: {written} among {around}"
             else:
                 self._began[deleted] = written.span.began
@@ -105,7 +105,7 @@ class _Truth:
             return
         ends = [after.revision for after in versions if after.value is not None]
         absences = [version for version in versions if version.value is None]
-        starts = [0, *(one.revision for one in absences if self._began.get(one, 0.0) <= read.span.ended)]
+        starts = [0, *(absence.revision for absence in absences if self._began.get(absence, 0.0) <= read.span.ended)]
         if not any(self._is_absent(start, ends, newest) for start in starts):
             yield f"stale read: {read} found nothing, though revision {newest} was known before"
 

@@ -77,5 +77,5 @@ class History:
     @property
     def operations(self) -> int:
         """The number of answered operations and of changes that watches showed."""
-        shown = sum(len(watch.seen) for watch in self.watches)
-        return len(self.writes) + len(self.reads) + len(self.lists) + shown
+        changes = sum(len(watch.seen) for watch in self.watches)
+        return len(self.writes) + len(self.reads) + len(self.lists) + changes

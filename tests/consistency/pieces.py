@@ -68,5 +68,5 @@ async def run_piece(scene: Scene, name: str, *, operations: int, chance: random.
         await workload.run(happen, writers=6, readers=3, watchers=2)
     finally:
         await client.close()
-    found = await asyncio.to_thread(violations, workload.history)
-    return Piece(workload.history, happened, found, time.monotonic() - began)
+    inconsistencies = await asyncio.to_thread(violations, workload.history)
+    return Piece(workload.history, happened, inconsistencies, time.monotonic() - began)

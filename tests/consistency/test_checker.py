@@ -53,7 +53,7 @@ def change(edit: Callable[[History], object]) -> History:
 
 
 @pytest.mark.parametrize(
-    ("history", "found"),
+    ("history", "expected"),
     [
         pytest.param(
             change(lambda h: h.writes.append(Written(Span(12, 13), "d", 0, 7, "7"))),
@@ -133,5 +133,5 @@ def change(edit: Callable[[History], object]) -> History:
         pytest.param(change(lambda h: h.audit.seen.remove(B3)), "lost", id="audit with a gap"),
     ],
 )
-def test_each_inconsistency_is_found(history: History, found: str) -> None:
-    assert any(found in violation for violation in violations(history)), violations(history)
+def test_each_inconsistency_is_found(history: History, expected: str) -> None:
+    assert any(expected in violation for violation in violations(history)), violations(history)

@@ -34,7 +34,7 @@ def member(tmp_path: Path) -> Iterator[EtcdMember]:
 
 @pytest.fixture
 async def servers(member: EtcdMember, tmp_path: Path) -> AsyncIterator[list[ServerProcess]]:
-    flags = ("--store", f"etcd://127.0.0.1:{member.port}", "--shutdown-delay-duration", "1s", "--no-scheduler")
+    flags = ("--store", f"etcd://127.0.0.1:{member.port}", "--shutdown-delay-duration", "3s", "--no-scheduler")
     servers = [ServerProcess(tmp_path / f"server{number}", *flags) for number in range(3)]
     try:
         await servers[0].start()
@@ -68,9 +68,9 @@ async def wait_for_pods(client: Client, names: list[str]) -> None:
     """Wait until each Deployment has one ReplicaSet with two pods."""
     async with asyncio.timeout(60):
         while True:
-            _, found = await client.call("GET", REPLICA_SETS)
-            owners = [item["metadata"]["ownerReferences"][0]["name"] for item in found["items"]]
-            replicas = [item.get("status", {}).get("replicas") for item in found["items"]]
+            _, listed = await client.call("GET", REPLICA_SETS)
+            owners = [item["metadata"]["ownerReferences"][0]["name"] for item in listed["items"]]
+            replicas = [item.get("status", {}).get("replicas") for item in listed["items"]]
             if sorted(owners) == sorted(names) and set(replicas) == {2}:
                 break
             assert len(set(owners)) == len(owners), f"two control loops ran: {owners}"
@@ -108,8 +108,8 @@ async def test_a_rolling_restart_fails_no_request(servers: list[ServerProcess]) 
         await workload.run(restart_each, writers=4, readers=3, watchers=2)
         await check_each(each)
     finally:
-        for one in (admin, client, *each):
-            await one.close()
+        for to_close in (admin, client, *each):
+            await to_close.close()
         await balancer.stop()
     assert client.failures == admin.failures == [] and workload.history.open_writes == 0
     assert violations(workload.history) == []
@@ -128,9 +128,9 @@ async def check_each(clients: list[Client]) -> None:
     made = []
     for number, client in enumerate(clients):
         body = {"metadata": {"name": f"page-{number}", "labels": {"run": "pages"}}, "data": {"v": ""}}
-        status, found = await client.call("POST", MAPS, body)
-        assert status == 201, found
-        made.append(found["metadata"])
+        status, answer = await client.call("POST", MAPS, body)
+        assert status == 201, answer
+        made.append(answer["metadata"])
     token, names, revisions = "", [], set()
     for client in clients:
         query = f"{MAPS}?limit=1&labelSelector=run%3Dpages" + (f"&continue={token}" if token else "")
@@ -150,4 +150,4 @@ async def check_each(clients: list[Client]) -> None:
         watching = asyncio.ensure_future(client.watch(int(made[0]["resourceVersion"]), show))
         await until(lambda seen=seen: len(seen) >= 2)  # type: ignore[misc]
         watching.cancel()
-        assert seen == [(one["name"], one["resourceVersion"]) for one in made[1:]]
+        assert seen == [(version["name"], version["resourceVersion"]) for version in made[1:]]

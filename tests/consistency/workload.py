@@ -64,11 +64,11 @@ class Client:
             async with self._session.request(
                 method, url, data=data, headers={"content-type": kind}, timeout=timeout
             ) as answer:
-                found = orjson.loads(await answer.read())
+                obj = orjson.loads(await answer.read())
                 if answer.status >= 500 or answer.status == 429:
                     after = answer.headers.get("retry-after", "")
-                    raise Unanswered(f"{answer.status} {found.get('message')}", after=after)
-                return answer.status, found
+                    raise Unanswered(f"{answer.status} {obj.get('message')}", after=after)
+                return answer.status, obj
         except (*_ERRORS, ValueError) as error:
             raise Unanswered(repr(error), is_lost=not isinstance(error, TimeoutError)) from error
 
@@ -152,10 +152,10 @@ class Workload:
 
     async def _put_last(self) -> None:
         name = f"{self._run}-{_LAST}"
-        _, found = await self._client.call("POST", _PATH, self._object(name, "last"))
-        if found.get("reason") == "AlreadyExists":
-            _, found = await self._client.call("GET", f"{_PATH}/{name}")
-        self._last = int(found["metadata"]["resourceVersion"])
+        _, obj = await self._client.call("POST", _PATH, self._object(name, "last"))
+        if obj.get("reason") == "AlreadyExists":
+            _, obj = await self._client.call("GET", f"{_PATH}/{name}")
+        self._last = int(obj["metadata"]["resourceVersion"])
 
     # Writers.
 
@@ -164,14 +164,14 @@ class Workload:
             key = chance.choice(self._keys)
             began = time.monotonic()
             try:
-                status, found = await self._client.call("GET", f"{_PATH}/{key}")
-                self._note_read(began, key, status, found)
+                status, obj = await self._client.call("GET", f"{_PATH}/{key}")
+                self._note_read(began, key, status, obj)
                 if status == 404:
                     await self._create(key)
                 elif chance.random() < 0.2:
-                    await self._delete(key, int(found["metadata"]["resourceVersion"]))
+                    await self._delete(key, int(obj["metadata"]["resourceVersion"]))
                 elif chance.random() < 0.5:
-                    await self._replace(key, found)
+                    await self._replace(key, obj)
                 else:
                     await self._patch(key)
             except Unanswered:
@@ -181,26 +181,26 @@ class Workload:
     async def _create(self, key: str) -> None:
         value = self._value()
         began = time.monotonic()
-        status, found = await self._client.call("POST", _PATH, self._object(key, value))
+        status, obj = await self._client.call("POST", _PATH, self._object(key, value))
         if status == 201:
-            self._note_write(began, key, 0, int(found["metadata"]["resourceVersion"]), value)
+            self._note_write(began, key, 0, int(obj["metadata"]["resourceVersion"]), value)
 
-    async def _replace(self, key: str, found: dict[str, Any]) -> None:
-        value, expected = self._value(), int(found["metadata"]["resourceVersion"])
-        found["data"] = {"v": value}
+    async def _replace(self, key: str, obj: dict[str, Any]) -> None:
+        value, expected = self._value(), int(obj["metadata"]["resourceVersion"])
+        obj["data"] = {"v": value}
         began = time.monotonic()
-        status, found = await self._client.call("PUT", f"{_PATH}/{key}", found)
+        status, obj = await self._client.call("PUT", f"{_PATH}/{key}", obj)
         if status == 200:
-            self._note_write(began, key, expected, int(found["metadata"]["resourceVersion"]), value)
+            self._note_write(began, key, expected, int(obj["metadata"]["resourceVersion"]), value)
 
     async def _patch(self, key: str) -> None:
         value = self._value()
         began = time.monotonic()
-        status, found = await self._client.call(
+        status, obj = await self._client.call(
             "PATCH", f"{_PATH}/{key}", {"data": {"v": value}}, "application/merge-patch+json"
         )
         if status == 200:
-            self._note_write(began, key, None, int(found["metadata"]["resourceVersion"]), value)
+            self._note_write(began, key, None, int(obj["metadata"]["resourceVersion"]), value)
 
     async def _delete(self, key: str, expected: int) -> None:
         body = {"preconditions": {"resourceVersion": str(expected)}}
@@ -217,15 +217,15 @@ class Workload:
             try:
                 if chance.random() < 0.5:
                     began = time.monotonic()
-                    status, found = await self._client.call("GET", f"{_PATH}/{key}")
-                    self._note_read(began, key, status, found)
+                    status, obj = await self._client.call("GET", f"{_PATH}/{key}")
+                    self._note_read(began, key, status, obj)
                 else:
                     await self._list(limit=chance.choice((0, 0, 3)))
             except Unanswered:
                 await asyncio.sleep(0.05)
 
     async def _list(self, *, limit: int) -> None:
-        found: set[Version] = set()
+        versions: set[Version] = set()
         revision, token, pages = 0, "", 0
         began = ended = time.monotonic()
         while True:
@@ -238,10 +238,10 @@ class Workload:
             pages += 1
             assert not revision or int(page["metadata"]["resourceVersion"]) == revision, "pages of two revisions"
             revision = int(page["metadata"]["resourceVersion"])
-            found.update(one for item in page["items"] if (one := self._version(item)) is not None)
+            versions.update(version for item in page["items"] if (version := self._version(item)) is not None)
             token = page["metadata"].get("continue", "")
             if not token:
-                self.history.lists.append(Listed(Span(began, ended), revision, frozenset(found), pages))
+                self.history.lists.append(Listed(Span(began, ended), revision, frozenset(versions), pages))
                 return
 
     async def _watch(self, watch: Watched) -> None:
@@ -267,8 +267,8 @@ class Workload:
     # Records.
 
     async def _revision(self) -> int:
-        _, found = await self._client.call("GET", f"{_PATH}?limit=1")
-        return int(found["metadata"]["resourceVersion"])
+        _, obj = await self._client.call("GET", f"{_PATH}?limit=1")
+        return int(obj["metadata"]["resourceVersion"])
 
     def _value(self) -> str:
         self._values += 1
@@ -277,16 +277,16 @@ class Workload:
     def _object(self, key: str, value: str) -> dict[str, Any]:
         return {"metadata": {"name": key, "labels": {_LABEL: self._run}}, "data": {"v": value}}
 
-    def _version(self, found: dict[str, Any]) -> Version | None:
-        metadata = found["metadata"]
+    def _version(self, obj: dict[str, Any]) -> Version | None:
+        metadata = obj["metadata"]
         if metadata.get("labels", {}).get(_LABEL) != self._run:
             return None
-        return Version(int(metadata["resourceVersion"]), metadata["name"], found["data"]["v"])
+        return Version(int(metadata["resourceVersion"]), metadata["name"], obj["data"]["v"])
 
     def _note_write(self, began: float, key: str, expected: int | None, revision: int, value: str | None) -> None:
         self.history.writes.append(Written(Span(began, time.monotonic()), key, expected, revision, value))
 
-    def _note_read(self, began: float, key: str, status: int, found: dict[str, Any]) -> None:
+    def _note_read(self, began: float, key: str, status: int, obj: dict[str, Any]) -> None:
         if status in (200, 404):
-            version = self._version(found) if status == 200 else None
+            version = self._version(obj) if status == 200 else None
             self.history.reads.append(Read(Span(began, time.monotonic()), key, version))

@@ -11,8 +11,9 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
-from pinnace.cluster.background.controllers import CONTROLLERS, controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.settings import Settings
+from pinnace.controllers.built_in import CONTROLLERS
 from pinnace.testing.clock import ManualClock
 
 

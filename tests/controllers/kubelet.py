@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from tests.controllers.world import World
 
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339
 
 POD = "v1/Pod"
 
@@ -83,13 +83,19 @@ class Kubelet:
     async def _report(self, name: str, phase: str, *, is_ready: bool, restarts: int) -> None:
         now = to_rfc3339(self._client.clock.now())
         pod = await self._client.get(POD, name, namespace=self._namespace)
-        known = {one["type"]: one for one in (pod.get("status") or {}).get("conditions") or ()}
+        known = {condition["type"]: condition for condition in (pod.get("status") or {}).get("conditions") or ()}
         status = "True" if is_ready else "False"
         if (known.get("Ready") or {}).get("status") != status:
             known["Ready"] = {"type": "Ready", "status": status, "lastTransitionTime": now}
         containers = [
-            {"name": one["name"], "image": one["image"], "imageID": "", "ready": is_ready, "restartCount": restarts}
-            for one in pod["spec"]["containers"]
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "ready": is_ready,
+                "restartCount": restarts,
+            }
+            for container in pod["spec"]["containers"]
         ]
         patch = {"status": {"phase": phase, "conditions": list(known.values()), "containerStatuses": containers}}
         await self._client.patch(POD, name, patch, namespace=self._namespace, subresource="status")
@@ -97,7 +103,7 @@ class Kubelet:
 
 def is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def pinned_to(pod: Object) -> str:

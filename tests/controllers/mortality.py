@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from tests.server.in_process import InProcess
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.auth.users import User
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
+from pinnace.model.users import User
 from pinnace.testing.clock import ManualClock
 
 
@@ -28,7 +28,7 @@ class Life:
 
 @dataclass(slots=True)
 class Journal:
-    """What was created in all lives: paths, one for each object."""
+    """The objects created in all lives: a path for each."""
 
     created: list[str] = field(default_factory=list)
     writes: int = 0

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.controllers.world import World
 
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339
 
 POD, NODE, SERVICE = "v1/Pod", "v1/Node", "v1/Service"
 
@@ -38,7 +38,7 @@ async def add_node(world: World, name: str = "n1", *, zone: str = "", cpu: str =
 
 
 async def report_node(world: World, name: str = "n1", *, cpu: str = "4", **conditions: str) -> Object:
-    """What the kubelet of a node says of it: ready, and under no pressure unless told otherwise."""
+    """Return a node's conditions as its kubelet writes them: ready, and by default under no pressure."""
     now = to_rfc3339(world.client.clock.now())
     told = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", **conditions}
     status = {
@@ -68,13 +68,13 @@ async def run_pod(
     phase: str = "Running",
     **more: Any,
 ) -> Object:
-    """What the kubelet of a pod's node says of the pod."""
+    """Return a pod's status as the kubelet of its node writes it."""
     now = to_rfc3339(world.client.clock.now())
     ips = [ip] if isinstance(ip, str) else list(ip)
     status = {
         "phase": phase,
         "podIP": ips[0],
-        "podIPs": [{"ip": one} for one in ips],
+        "podIPs": [{"ip": address} for address in ips],
         "conditions": [{"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}],
         "startTime": now,
         **more,
@@ -91,4 +91,4 @@ async def add_pod(world: World, name: str, *, node: str = "n1", ip: Any = "10.24
 
 async def events_of(world: World, reason: str, namespace: str = "default") -> list[Object]:
     found = await world.client.list("v1/Event", namespace=namespace)
-    return [one for one in found if one["reason"] == reason]
+    return [event for event in found if event["reason"] == reason]

@@ -23,8 +23,8 @@ from tests.server.in_process import InProcess
 
 from pinnace.client.client import Client
 from pinnace.cluster.in_process import in_process_client
-from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339, to_rfc3339_micro
 from pinnace.testing.clock import ManualClock
 
 SCRATCH = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
@@ -175,21 +175,23 @@ async def _services(client: Client) -> None:
     await client.delete("networking.k8s.io/v1/IPAddress", repaired["spec"]["clusterIP"])
 
 
-def _signing_request() -> bytes:
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
-            x509.NameAttribute(NameOID.COMMON_NAME, "system:node:n1"),
-        ]
-    )
+_NODE = x509.Name(
+    [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+        x509.NameAttribute(NameOID.COMMON_NAME, "system:node:n1"),
+    ]
+)
+
+
+def _signing_request(subject: x509.Name, encoding: serialization.Encoding) -> str:
     request = x509.CertificateSigningRequestBuilder().subject_name(subject)
     signed = request.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
-    return signed.public_bytes(serialization.Encoding.PEM)
+    return b64encode(signed.public_bytes(encoding)).decode()
 
 
 async def _security(client: Client) -> None:
     requests = "certificates.k8s.io/v1/CertificateSigningRequest"
-    text = b64encode(_signing_request()).decode()
+    text = _signing_request(_NODE, serialization.Encoding.PEM)
     signer = "kubernetes.io/kube-apiserver-client-kubelet"
     usages = ["digital signature", "client auth"]
     for name in ("fresh", "approved"):
@@ -197,6 +199,12 @@ async def _security(client: Client) -> None:
         await client.create(made(requests, name, namespace="", spec=spec))
     approved = {"type": "Approved", "status": "True", "reason": "x", "message": "x"}
     await client.patch(requests, "approved", {"status": {"conditions": [approved]}}, subresource="approval")
+    spec = {
+        **{"signerName": "example.com/pods", "podName": "lonely", "podUID": "1", "nodeName": "n1", "nodeUID": "2"},
+        **{"serviceAccountName": "default", "serviceAccountUID": "3"},
+        "stubPKCS10Request": _signing_request(x509.Name([]), serialization.Encoding.DER),
+    }
+    await client.create(made("certificates.k8s.io/v1/PodCertificateRequest", "late", spec=spec))
     annotations = {"kubernetes.io/service-account.name": "builder"}
     listed = [{"name": name} for name in ("unused", "invalid")]
     await client.create(made("v1/ServiceAccount", "builder", secrets=listed))
@@ -237,3 +245,7 @@ async def _garbage(client: Client) -> None:
     old = {"holderIdentity": "dead", "leaseDurationSeconds": 60, "renewTime": to_rfc3339_micro(client.clock.now())}
     lease = made("coordination.k8s.io/v1/Lease", "dead", namespace="kube-system", metadata={"labels": labels}, spec=old)
     await client.create(lease)
+    # Without objects: one that is killed rewrites all again, so that lives of one write each would never end it.
+    migrated = {"resource": {"group": "", "resource": "podtemplates"}}
+    migration = made("storagemigration.k8s.io/v1/StorageVersionMigration", "all", namespace="", spec=migrated)
+    await client.create(migration)

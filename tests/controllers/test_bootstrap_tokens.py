@@ -10,8 +10,8 @@ from datetime import timedelta
 import orjson
 from tests.controllers.world import World
 
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.clock import ManualClock
 
 KUBECONFIG = "apiVersion: v1\nkind: Config\n"
@@ -39,7 +39,7 @@ async def test_a_token_goes_when_it_expires(world: World, clock: ManualClock) ->
     await clock.advance(310)
     await world.settle()
     left = await world.client.list("v1/Secret", namespace="kube-system", fields="type=bootstrap.kubernetes.io/token")
-    assert [one["metadata"]["name"] for one in left] == ["bootstrap-token-unlimi"]
+    assert [obj["metadata"]["name"] for obj in left] == ["bootstrap-token-unlimi"]
 
 
 async def test_valid_tokens_sign_the_cluster_info(world: World, clock: ManualClock) -> None:

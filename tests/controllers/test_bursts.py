@@ -8,7 +8,7 @@ from tests.controllers.batch.jobs import JOB, job
 from tests.controllers.workloads.objects import REPLICA_SET, workload
 from tests.server.in_process import control_plane
 
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 
 BURST = 1000
@@ -24,8 +24,8 @@ async def test_a_burst_of_jobs_does_not_hold_a_replica_set_up() -> None:
             await client.create(workload(REPLICA_SET, replicas=3))
             while not (await client.get(REPLICA_SET, "web", namespace="default")).get("status", {}).get("replicas"):
                 await asyncio.sleep(0)
-            handled = sum("conditions" in (one.get("status") or {}) for one in await client.list(JOB))
+            handled = sum("conditions" in (job.get("status") or {}) for job in await client.list(JOB))
             assert 0 < handled < BURST / 2
             await manager.settle()
-        suspended = [one for one in await client.list(JOB) if one["status"]["conditions"][0]["type"] == "Suspended"]
+        suspended = [obj for obj in await client.list(JOB) if obj["status"]["conditions"][0]["type"] == "Suspended"]
         assert len(suspended) == BURST

@@ -11,7 +11,7 @@ from tests.server.in_process import control_plane
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.client.client import Client
-from pinnace.cluster.background.controllers import CONTROLLERS
+from pinnace.controllers.built_in import CONTROLLERS
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
 
@@ -47,9 +47,12 @@ KINDS = (
     "storage.k8s.io/v1/VolumeAttributesClass",
     "coordination.k8s.io/v1/Lease",
     "certificates.k8s.io/v1/CertificateSigningRequest",
+    "certificates.k8s.io/v1/PodCertificateRequest",
+    "storagemigration.k8s.io/v1/StorageVersionMigration",
 )
 LATER = {
     "certificatesigningrequest-cleaner-controller": 2 * 86400,
+    "podcertificaterequest-cleaner-controller": 3600,
     "legacy-serviceaccount-token-cleaner-controller": 400 * 86400,
     "persistentvolume-expander-controller": 0,
 }
@@ -72,11 +75,11 @@ def outline(obj: Object) -> str:
         "labels": sorted(metadata.get("labels") or ()),
         "annotations": sorted(metadata.get("annotations") or ()),
         "finalizers": sorted(metadata.get("finalizers") or ()),
-        "owners": [one["kind"] for one in metadata.get("ownerReferences") or ()],
+        "owners": [owner["kind"] for owner in metadata.get("ownerReferences") or ()],
         "data": sorted(obj.get("data") or ()),
         "spec": sorted(spec),
-        "taints": sorted(one["key"] for one in spec.get("taints") or ()),
-        "conditions": sorted((one["type"], one["status"]) for one in status.get("conditions") or ()),
+        "taints": sorted(taint["key"] for taint in spec.get("taints") or ()),
+        "conditions": sorted((condition["type"], condition["status"]) for condition in status.get("conditions") or ()),
         "counts": {name: value for name, value in status.items() if isinstance(value, int) or name == "phase"},
         "endpoints": len(obj.get("endpoints") or ()) + len(obj.get("subsets") or ()),
     }
@@ -108,8 +111,8 @@ async def test_a_loop_that_dies_after_every_write_ends_where_it_should(name: str
     found, killed = await end_state(name, files, writes=1)
     assert undisturbed.forbidden == [], "the role of the controller in Kubernetes does not allow this"
     assert found == expected
-    assert sorted(mask(one) for one in killed.created if "/events" not in one) == sorted(
-        mask(one) for one in undisturbed.created if "/events" not in one
+    assert sorted(mask(path) for path in killed.created if "/events" not in path) == sorted(
+        mask(path) for path in undisturbed.created if "/events" not in path
     ), "an object was created twice"
     if LATER.get(name) != 0:
         assert undisturbed.writes, f"{name} had nothing to do: add it to the scene"

@@ -48,8 +48,8 @@ async def test_controllers_count_under_kubernetes_names(busy: Cluster) -> None:
     page = (await busy.client.read("/metrics")).decode()
     found: Samples = {}
     for family in text_string_to_metric_families(page):
-        for one in family.samples:
-            found.setdefault(one.name, []).append((one.labels, one.value))
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
     mode = {"completion_mode": "NonIndexed"}
     assert ({**mode, "result": "succeeded", "reason": "CompletionsReached"}, 1.0) in found[JOBS_FINISHED]
     syncs = [{**mode, "result": "success", "action": action} for action in ("pods_created", "tracking")]

@@ -10,12 +10,12 @@ import pytest
 from tests.controllers.objects import node, pod, service
 from tests.server.in_process import InProcess, control_plane
 
-from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Stream
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
 from pinnace.model.objects import Object
+from pinnace.model.users import User
 from pinnace.testing.clock import ManualClock
 
 KINDS = (
@@ -98,7 +98,7 @@ def outline(obj: Object) -> str:
         "healthy": status.get("currentHealthy"),
         "ingress": len((status.get("loadBalancer") or {}).get("ingress") or ()),
         "is bound": bool(spec.get("volumeName") or spec.get("claimRef")),
-        "endpoints": [one["addresses"] for one in obj.get("endpoints") or ()],
+        "endpoints": [endpoint["addresses"] for endpoint in obj.get("endpoints") or ()],
         "subsets": len(obj.get("subsets") or ()),
     }
     return f"{obj['kind']} {told}"
@@ -140,7 +140,7 @@ async def end_state(writes: int) -> tuple[list[str], bool]:
 @pytest.mark.parametrize("first", range(0, MOST_WRITES, 12))
 async def test_a_kill_between_any_two_writes_changes_nothing_in_the_end(first: int) -> None:
     expected, _ = await end_state(10_000)
-    assert any("'phase': 'Bound'" in one for one in expected)
+    assert any("'phase': 'Bound'" in state for state in expected)
     for writes in range(first, first + 12):
         found, was_killed = await end_state(writes)
         assert found == expected, f"killed after {writes} writes"

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from tests.controllers.world import World
 
-from pinnace.model.clock import to_rfc3339_micro
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339_micro
 from pinnace.testing.clock import ManualClock
 
 DAY = 86400
@@ -57,8 +57,8 @@ async def test_unused_tokens_are_marked_after_a_year_and_deleted_after_another(
     await world.client.create({**tracking, "data": {"since": clock.now().date().isoformat()}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder", "namespace": "default"}}
     await world.client.create({**account, "secrets": [{"name": "old"}, {"name": "used"}]})
-    for one in ("old", "used", "made-by-a-user"):
-        await world.client.create(legacy_token(one))
+    for token_name in ("old", "used", "made-by-a-user"):
+        await world.client.create(legacy_token(token_name))
     await world.settle()
     await pass_days(clock, 300)
     used = {"metadata": {"labels": {"kubernetes.io/legacy-token-last-used": clock.now().date().isoformat()}}}
@@ -66,7 +66,7 @@ async def test_unused_tokens_are_marked_after_a_year_and_deleted_after_another(
     await world.settle()
     await pass_days(clock, 80)
     await world.settle()
-    found = {one["metadata"]["name"]: one["metadata"] for one in await world.client.list("v1/Secret")}
+    found = {obj["metadata"]["name"]: obj["metadata"] for obj in await world.client.list("v1/Secret")}
     assert {name for name, metadata in found.items() if INVALID in (metadata.get("labels") or {})} == {"old"}
     await pass_days(clock, 370)
     await world.settle()

@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.server.in_process import InProcess
 
-from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
 from pinnace.client.transport import Transport
@@ -17,6 +16,7 @@ from pinnace.cluster.control_plane import SYSTEM
 from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.users import User
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import owner_reference
 from pinnace.testing.clock import ManualClock
@@ -42,7 +42,7 @@ class World:
 
     async def names(self, kind: KindName, namespace: str = "default") -> set[str]:
         """The names of what there is of a kind, but for what every namespace has."""
-        found = {one["metadata"]["name"] for one in await self.client.list(kind, namespace=namespace)}
+        found = {obj["metadata"]["name"] for obj in await self.client.list(kind, namespace=namespace)}
         return found - {"kube-root-ca.crt", "default", "kubernetes"}
 
     async def namespace(self, name: str) -> Object:
@@ -63,7 +63,7 @@ class World:
                     await self.settle()
 
     async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
-        """Return when others, whom the manager does not know, have done their part too."""
+        """Return when the parts that the manager does not know have finished, too."""
         async with asyncio.timeout(60):
             while not await is_so():
                 await self.settle()

@@ -1,4 +1,4 @@
-"""docs/architecture.md draws the line of a write and of a reconcile as they are, and they stay short."""
+"""docs/architecture.md draws the lines of a write, a reconcile and a pod as they are, and they stay short."""
 
 from __future__ import annotations
 
@@ -6,52 +6,42 @@ import asyncio
 from functools import cache
 from pathlib import Path
 
-from tools import trace_write
-from tools.trace_write import Function, Stage, Traced, count_files, count_lines
+import pytest
+from tools import trace_lines
+from tools.trace_lines import LINES, Traced, count_files, count_lines, listing
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
-FIXED_ORDER = [stage.name for stage in trace_write.WRITE].index("publish") + 1
-"""Up to here each stage waits for the one before it."""
+SIMULTANEOUS = ("watch cache and fan-out", "deliver", "send", "respond")
+"""The stages of a write that do not wait for each other."""
 
 
 @cache
-def traces() -> tuple[Traced, list[Function]]:
-    return asyncio.run(trace_write.run())
+def traces() -> dict[str, Traced]:
+    return asyncio.run(trace_lines.run())
 
 
-def names(stages: list[Stage]) -> list[str]:
-    return [stage.name for stage in stages]
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_runs_its_stages_in_the_order_that_is_drawn(line: str) -> None:
+    ran = [stage.name for stage in traces()[line].stages]
+    drawn = [stage.name for stage in LINES[line].stages]
+    assert [name for name in ran if name not in SIMULTANEOUS] == [name for name in drawn if name not in SIMULTANEOUS]
+    assert set(ran) == set(drawn)
 
 
-def test_a_patch_runs_the_stages_in_the_order_that_is_drawn() -> None:
-    write, _ = traces()
-    drawn = list(trace_write.WRITE)
-    assert names(write.stages[:FIXED_ORDER]) == names(drawn[:FIXED_ORDER])
-    assert set(names(write.stages)) == set(names(drawn))
-
-
-def test_each_stage_of_a_write_is_linked() -> None:
+@pytest.mark.parametrize("line", LINES)
+def test_each_stage_of_a_line_is_linked(line: str) -> None:
     page = ARCHITECTURE.read_text()
-    missing = [stage for stage in trace_write.WRITE if f"(../src/pinnace/{stage.file})" not in page]
-    assert missing == []
+    assert [stage for stage in LINES[line].stages if f"(../src/pinnace/{stage.file})" not in page] == []
 
 
-def test_a_write_crosses_at_most_25_files_and_1300_lines() -> None:
-    write, _ = traces()
-    assert count_files(write.line) <= 25, trace_write.listing(write.line)
-    assert count_lines(write.in_files_of_line) <= 1300, trace_write.listing(write.in_files_of_line)
+@pytest.mark.parametrize(("line", "files"), [("write", 25), ("pod", 22)])
+def test_the_stages_and_the_calls_between_them_are_in_few_files(line: str, files: int) -> None:
+    functions = traces()[line].line
+    assert count_files(functions) <= files, listing(functions)
 
 
-def test_a_reconcile_crosses_at_most_900_lines() -> None:
-    _, reconcile = traces()
-    assert count_lines(reconcile) <= 900, trace_write.listing(reconcile)
-
-
-def test_each_file_of_a_reconcile_is_in_a_folder_of_the_page() -> None:
-    _, reconcile = traces()
-    page = ARCHITECTURE.read_text()
-    stages = ("reconcile/informer.py", "reconcile/cache.py", "reconcile/queue.py", "reconcile/controller.py")
-    ran = {function.file for function in reconcile}
-    for stage in (*stages, "client/following.py", "client/writing.py"):
-        assert stage in ran
-        assert f"(../src/pinnace/{stage})" in page
+@pytest.mark.parametrize(("line", "files", "lines"), [("write", 50, 2000), ("reconcile", 20, 900), ("pod", 80, 4000)])
+def test_all_functions_that_run_are_few(line: str, files: int, lines: int) -> None:
+    functions = traces()[line].all
+    assert count_files(functions) <= files, listing(functions)
+    assert count_lines(functions) <= lines, listing(functions)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
-from unittest.mock import AsyncMock
 
 from tests.testing.both_ways import cluster
 
-from pinnace.node.agent.kubelet_metrics import OPERATION_ERRORS, OPERATION_SECONDS, KubeletMetrics
-from pinnace.node.agent.pod_metrics import EVICTIONS, PULL_SECONDS, PodMetrics
+from pinnace.node.agent.metrics.kubelet_metrics import (
+    OPERATION_ERRORS,
+    OPERATION_SECONDS,
+    KubeletMetrics,
+    MeteredRuntime,
+)
+from pinnace.node.agent.metrics.pod_metrics import EVICTIONS, PULL_SECONDS, PodMetrics
+from pinnace.node.runtime.in_memory import InMemoryRuntime
 from pinnace.reconcile.metrics import Metrics
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.cluster import Cluster
@@ -43,12 +47,11 @@ def named_metrics() -> set[str]:
     return {name for query in queries for name in re.findall(r"\b(\w+)\{", query)}
 
 
-async def node_page() -> str:
+async def node_page(directory: Path) -> str:
     """The page /metrics of a node on which each metric of pods was counted once."""
     metrics, clock = Metrics(), ManualClock()
-    runtime: Any = AsyncMock()
-    runtime.sandboxes.return_value = runtime.containers.return_value = []
-    kubelet = KubeletMetrics(metrics, runtime, clock, "node")
+    runtime = MeteredRuntime(InMemoryRuntime(directory, clock), metrics, clock)
+    kubelet = KubeletMetrics(metrics, runtime, "node")
     for observed in (OPERATION_SECONDS, PULL_SECONDS):
         metrics.observe(observed, (), 1.0)
     for counted in (OPERATION_ERRORS, EVICTIONS):
@@ -57,7 +60,7 @@ async def node_page() -> str:
     return await kubelet.text()
 
 
-async def test_every_metric_of_the_dashboard_exists(cluster: Cluster) -> None:
+async def test_every_metric_of_the_dashboard_exists(cluster: Cluster, tmp_path: Path) -> None:
     await cluster.add_nodes(1)
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "web"}]}}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
@@ -72,7 +75,7 @@ async def test_every_metric_of_the_dashboard_exists(cluster: Cluster) -> None:
     await cluster.advance(30)
     page = (await cluster.client.read("/metrics", accept="*/*")).decode()
     assert "# TYPE kubelet_" not in page
-    text = page + await node_page()
+    text = page + await node_page(tmp_path)
     typed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     missing = [
         name

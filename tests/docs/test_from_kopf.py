@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pinnace.cli.operator_files import operator_in
 from pinnace.client.client import Client
+from pinnace.sdk.command.operator_files import operator_in
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.plugin import cluster, kubeconfig
 
@@ -36,8 +36,8 @@ def example(kind: str, name: str, **spec: Any) -> Object:
 
 async def drive_drawers(client: Client, eventually: Eventually, *, is_kopf: bool) -> None:
     async def has_size(size: str) -> bool:
-        found = await client.get_or_none("v1/ConfigMap", "desk", namespace="default")
-        return found is not None and found["data"] == {"size": size}
+        desk = await client.get_or_none("v1/ConfigMap", "desk", namespace="default")
+        return desk is not None and desk["data"] == {"size": size}
 
     async def is_handled() -> bool:
         # kopf compares with its last annotation: a change before it is written would be lost.
@@ -49,14 +49,14 @@ async def drive_drawers(client: Client, eventually: Eventually, *, is_kopf: bool
     await eventually(is_handled)
     await client.patch("example.com/v1/Drawer", "desk", {"spec": {"size": 5}})
     await eventually(lambda: has_size("5"))
-    found = await client.get("v1/ConfigMap", "desk", namespace="default")
-    assert [owner["kind"] for owner in found["metadata"]["ownerReferences"]] == ["Drawer"]
+    desk = await client.get("v1/ConfigMap", "desk", namespace="default")
+    assert [owner["kind"] for owner in desk["metadata"]["ownerReferences"]] == ["Drawer"]
 
 
 async def drive_tenants(client: Client, eventually: Eventually, *, is_kopf: bool) -> None:
     async def is_registered() -> bool:
-        found = await client.get("example.com/v1/Tenant", "acme")
-        return bool((found.get("status") or {}).get("registered") and found["metadata"].get("finalizers"))
+        tenant = await client.get("example.com/v1/Tenant", "acme")
+        return bool((tenant.get("status") or {}).get("registered") and tenant["metadata"].get("finalizers"))
 
     async def is_gone() -> bool:
         return await client.get_or_none("example.com/v1/Tenant", "acme") is None
@@ -70,8 +70,8 @@ async def drive_tenants(client: Client, eventually: Eventually, *, is_kopf: bool
 
 async def drive_boards(client: Client, eventually: Eventually, *, is_kopf: bool) -> None:
     async def has_two() -> bool:
-        found = await client.get("example.com/v1/Board", "todo")
-        return bool(found.get("status", {}).get("notes") == 2)
+        board = await client.get("example.com/v1/Board", "todo")
+        return bool(board.get("status", {}).get("notes") == 2)
 
     await client.create(example("Board", "todo"))
     for name in ("one", "two"):

@@ -82,8 +82,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         target = page.parent / link if link else page
         assert target.exists(), link
         if heading:
-            found = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
-            assert heading in [re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in found], (
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings], (
                 f"{link}#{heading}"
             )
 

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from pinnace.auth.authorization.coverage import _MOST_VERBS, MOST_MISSING
-from pinnace.cluster.health.stall_watch import STALL_SECONDS
-from pinnace.cluster.health.supervisor import RECOVERY_SECONDS
 from pinnace.kinds.core.secrets import MOST_BYTES
 from pinnace.model.metadata import MOST_ANNOTATION_BYTES
 from pinnace.model.patches.json_and_merge import MOST_COPIED_BYTES, MOST_OPERATIONS
-from pinnace.model.work_slices import SLICE_SECONDS
 from pinnace.network.policy.rules import MOST_RULES
 from pinnace.network.services.table import MOST_EXTERNAL
-from pinnace.node.agent.variables import LONGEST, MOST_TOTAL
+from pinnace.node.agent.containers.variables import LONGEST, MOST_TOTAL
+from pinnace.process.stall_watch import STALL_SECONDS
+from pinnace.process.supervisor import RECOVERY_SECONDS
+from pinnace.process.work_slices import SLICE_SECONDS
 from pinnace.schema.golang.decode import MAX_UNKNOWN
 from pinnace.schema.golang.json_errors import MAX_DEPTH
 from pinnace.schema.golang.patterns import MAX_LENGTH
-from pinnace.server.http.limits import Limits
-from pinnace.server.read.watch import MAX_BUFFERED
-from pinnace.server.request.body import MAX_CONTAINERS
-from pinnace.server.request.yaml_body import MAX_ALIASED
+from pinnace.serving.limits import Limits
+from pinnace.serving.read.watch import MAX_BUFFERED
+from pinnace.serving.request.body import MAX_CONTAINERS
+from pinnace.serving.request.yaml_body import MAX_ALIASED
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 _LIMITS = Limits()

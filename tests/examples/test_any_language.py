@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.clients.server_process import ServerProcess
+from tests.machine import need
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "13-any-language"
 GO_MODULE = "PINNACE_GO_MODULE"
@@ -28,6 +29,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProce
 
 
 def test_the_shell_example_runs(controlled: ServerProcess) -> None:
+    need("curl")
     environment = {**os.environ, "KUBECONFIG": str(controlled.kubeconfig)}
     ran = subprocess.run(
         ["sh", str(EXAMPLE / "copies.sh")], env=environment, capture_output=True, text=True, timeout=60

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from pinnace.cli.operator_files import operator_in
 from pinnace.model import errors
+from pinnace.sdk.command.operator_files import operator_in
 from pinnace.testing.cluster import Cluster
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "10-database"
@@ -63,7 +63,7 @@ async def test_a_database_becomes_a_stateful_set_a_service_and_a_password_that_s
     await orders.advance(60)
     assert (await client.get("v1/Secret", "orders"))["data"]["password"] == password
     database = await client.get(DATABASE, "orders")
-    (ready,) = [one for one in database["status"]["conditions"] if one["type"] == "Ready"]
+    (ready,) = [condition for condition in database["status"]["conditions"] if condition["type"] == "Ready"]
     assert ready["message"].endswith("replicas are ready")
     assert database["status"]["storage"] == "10Gi"
 
@@ -85,7 +85,7 @@ async def test_users_of_the_old_version_see_the_same_database(orders: Cluster) -
     assert (new["spec"]["storage"], new["spec"]["engine"]) == ("20Gi", "postgres:17")
     assert new["status"]["storage"] == "20Gi"
     events = await orders.client.list("v1/Event", namespace="default")
-    assert "from 10Gi to 20Gi" in [one["message"] for one in events if one["reason"] == "Resized"]
+    assert "from 10Gi to 20Gi" in [event["message"] for event in events if event["reason"] == "Resized"]
 
 
 async def test_it_never_shrinks_and_its_engine_never_changes(orders: Cluster) -> None:
@@ -103,8 +103,8 @@ async def test_new_settings_restart_only_the_databases_that_use_them(orders: Clu
     await orders.settle()
 
     async def settings_of(name: str) -> str:
-        found = await orders.client.get(STATEFUL_SET, name)
-        return str(found["spec"]["template"]["metadata"]["annotations"]["settings"])
+        stateful_set = await orders.client.get(STATEFUL_SET, name)
+        return str(stateful_set["spec"]["template"]["metadata"]["annotations"]["settings"])
 
     before = await settings_of("orders")
     assert before
@@ -118,7 +118,7 @@ async def test_it_stays_until_its_last_backup_is_done(orders: Cluster, backups: 
     await orders.client.delete(DATABASE, "orders")
     await orders.settle()
     held = await orders.client.get(DATABASE, "orders")
-    assert {one["type"]: one["message"] for one in held["status"]["conditions"]}["Reconciling"] == (
+    assert {condition["type"]: condition["message"] for condition in held["status"]["conditions"]}["Reconciling"] == (
         "the last backup is running"
     )
     assert backups.asked == ["/backups/default/orders"]

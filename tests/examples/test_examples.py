@@ -16,9 +16,9 @@ from aiohttp import web
 from tests.testing.both_ways import in_process_only
 from tests.testing.ready_pods import run_pods_of
 
-from pinnace.cli.operator_files import operator_in
 from pinnace.model import errors
 from pinnace.sdk import Operator
+from pinnace.sdk.command.operator_files import operator_in
 from pinnace.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -78,13 +78,13 @@ async def test_a_foo_never_takes_a_deployment_that_is_not_its_own(cluster: Clust
 
 
 async def test_kubewatch_posts_what_comes_changes_and_goes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     failures = iter([True])
 
     async def chat(request: web.Request) -> web.Response:
         if next(failures, False):
             return web.Response(status=503)
-        said.append((await request.json())["text"])
+        messages.append((await request.json())["text"])
         return web.Response()
 
     app = web.Application()
@@ -103,7 +103,7 @@ async def test_kubewatch_posts_what_comes_changes_and_goes(cluster: Cluster, mon
         }
         await cluster.client.create(service)
         await cluster.settle()
-        assert said == []  # The chat was down.
+        assert messages == []  # The chat was down.
         await cluster.advance(1)
         await cluster.client.patch("v1/Service", "web", {"spec": {"ports": [{"port": 81}]}})
         await cluster.settle()
@@ -111,7 +111,7 @@ async def test_kubewatch_posts_what_comes_changes_and_goes(cluster: Cluster, mon
         await cluster.settle()
     finally:
         await runner.cleanup()
-    assert said == [f"Service default/web was {what}" for what in ("created", "changed", "deleted")]
+    assert messages == [f"Service default/web was {what}" for what in ("created", "changed", "deleted")]
 
 
 async def test_a_config_map_is_given_its_team_by_the_webhook(cluster: Cluster) -> None:
@@ -169,13 +169,25 @@ async def test_each_example_also_runs_as_a_process_of_its_own(path: Path, cluste
     )
     try:
         assert process.stdout is not None
-        said = b""
-        while b"is running" not in said:
+        output = b""
+        while b"is running" not in output:
             line = await process.stdout.readline()
-            assert line, said.decode()
-            said += line
+            assert line, output.decode()
+            output += line
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
     finally:
         if process.returncode is None:
             process.kill()
+
+
+async def test_two_replicas_share_the_certificates(cluster: Cluster) -> None:
+    managers = [await cluster.run(example("16-sharded/certificates.py")) for _ in range(2)]
+    for number in range(12):
+        certificate = {"apiVersion": "extensions.example.com/v1", "kind": "SiteCertificate"}
+        metadata = {"name": f"site-{number}", "namespace": "default"}
+        await cluster.client.create({**certificate, "metadata": metadata, "spec": {"host": f"{number}.example.com"}})
+    await cluster.settle()
+    assert {frozenset(), frozenset(range(6))} != {manager.shards.held for manager in managers if manager.shards}
+    stored = await cluster.client.list("extensions.example.com/v1/SiteCertificate")
+    assert {obj["status"]["secret"] for obj in stored} == {f"site-{number}-certificate" for number in range(12)}

@@ -24,8 +24,8 @@ def _manifests(example: str) -> list[Object]:
     """Return the output of `pinnace manifests` with this machine as the image: the file and Python are mounted."""
     command = [sys.executable, "-m", "pinnace.cli.main", "manifests", str(_EXAMPLES / example)]
     printed = subprocess.run(command, capture_output=True, check=True, env={"PYTHONPATH": str(_ROOT / "src")}).stdout
-    objects = [one for one in yaml.safe_load_all(printed) if one]
-    (deployment,) = [one for one in objects if one["kind"] == "Deployment"]
+    objects = [document for document in yaml.safe_load_all(printed) if document]
+    (deployment,) = [obj for obj in objects if obj["kind"] == "Deployment"]
     spec = deployment["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     places = {"project": str(_ROOT), "python": sys.prefix}
@@ -36,20 +36,20 @@ def _manifests(example: str) -> list[Object]:
     container["image"] = "host"
     container["env"] = [*container.get("env", []), {"name": "PYTHONPATH", "value": str(_ROOT / "src")}]
     program, _, _, *flags = container["command"]
-    assert program == "pinnace"
-    container["command"] = [sys.executable, "-m", "pinnace.cli.main", "run", str(_EXAMPLES / example), *flags]
+    assert program == "pinnace-operator"
+    container["command"] = [sys.executable, "-m", "pinnace.sdk.command.main", "run", str(_EXAMPLES / example), *flags]
     return objects
 
 
 async def _deploy(pods: PodCluster, example: str) -> None:
     objects = _manifests(example)
-    for one in objects:
-        await pods.client.apply(one, force=True)
-    (deployment,) = [one for one in objects if one["kind"] == "Deployment"]
+    for obj in objects:
+        await pods.client.apply(obj, force=True)
+    (deployment,) = [obj for obj in objects if obj["kind"] == "Deployment"]
 
     async def is_available() -> bool:
-        found = await pods.client.get("apps/v1/Deployment", deployment["metadata"]["name"], namespace="default")
-        return bool(found["status"].get("availableReplicas"))
+        deployed = await pods.client.get("apps/v1/Deployment", deployment["metadata"]["name"], namespace="default")
+        return bool(deployed["status"].get("availableReplicas"))
 
     await pods.until(is_available)
 
@@ -108,13 +108,13 @@ def _fetch(place: str, host: str) -> str:
 async def test_an_ingress_controller_as_a_pod_is_reached_on_loopback(_python_is_visible: None) -> None:
     async with run_pod_cluster() as pods:
         for file in ("service.yaml", "shop.yaml"):
-            for one in yaml.safe_load_all((_EXAMPLES / "12-ingress" / file).read_text()):
-                await pods.client.apply(one)
+            for document in yaml.safe_load_all((_EXAMPLES / "12-ingress" / file).read_text()):
+                await pods.client.apply(document)
         await _deploy(pods, "12-ingress/ingress.py")
 
         async def address() -> str:
-            found = await pods.client.get("networking.k8s.io/v1/Ingress", "shop", namespace="default")
-            return "".join(one["ip"] for one in found["status"]["loadBalancer"].get("ingress") or ())
+            ingress = await pods.client.get("networking.k8s.io/v1/Ingress", "shop", namespace="default")
+            return "".join(point["ip"] for point in ingress["status"]["loadBalancer"].get("ingress") or ())
 
         async def has_address() -> bool:
             return (await address()).startswith("127.")
@@ -159,8 +159,8 @@ async def test_an_aggregated_api_server_as_a_pod_serves_its_kind(_python_is_visi
             return await _website(pods, "extensions.example.com/v1alpha1") is not None
 
         await pods.until(is_accepted)
-        found = await pods.client.get("extensions.example.com/v1alpha1/Website", "kubia", namespace="default")
-        assert found["spec"]["gitRepo"].startswith("https://")
+        website = await pods.client.get("extensions.example.com/v1alpha1/Website", "kubia", namespace="default")
+        assert website["spec"]["gitRepo"].startswith("https://")
         with pytest.raises(errors.ApiError, match="serve something real"):
             bad = {"gitRepo": "https://example.com/test.git"}
             metadata = {"name": "bad", "namespace": "default"}

@@ -17,14 +17,14 @@ from tests.free_ports import free_port
 from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.auth.certificates.authority import KeyPair, issue, new_ca
-from pinnace.cli.operator_files import operator_in
+from pinnace.client import kubeconfig_files as kubeconfig
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
-from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
+from pinnace.sdk.command.operator_files import operator_in
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "12-ingress" / "ingress.py"
 INGRESS = "networking.k8s.io/v1/Ingress"
@@ -94,13 +94,13 @@ class Site:
             return await answer.text() if answer.status == 200 else str(answer.status)
 
     async def until(self, read: Callable[[], Awaitable[str]], wanted: str) -> None:
-        found = ""
+        text = ""
         try:
             async with asyncio.timeout(60):
-                while not (found := await read()).startswith(wanted):
+                while not (text := await read()).startswith(wanted):
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            raise AssertionError(f"expected {wanted}, found {found}") from None
+            raise AssertionError(f"expected {wanted}, found {text}") from None
 
     async def until_known(self, name: str = "shop") -> Object:
         """Wait until the controller has reported its address in the status of an Ingress, and return the status."""
@@ -119,8 +119,15 @@ class _Loopback(aiohttp.abc.AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[aiohttp.abc.ResolveResult]:
-        found = {"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}
-        return [aiohttp.abc.ResolveResult(**found)]  # type: ignore[typeddict-item]
+        result = {
+            "hostname": host,
+            "host": "127.0.0.1",
+            "port": port,
+            "family": socket.AF_INET,
+            "proto": 0,
+            "flags": 0,
+        }
+        return [aiohttp.abc.ResolveResult(**result)]  # type: ignore[typeddict-item]
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -284,7 +291,7 @@ async def test_a_bad_certificate_is_an_event_and_the_rest_is_served(site: Site) 
 
     async def messages() -> str:
         events = await site.client.list("v1/Event", namespace="default")
-        return " ".join(sorted(one["message"] for one in events if one["reason"] == "BadCertificate"))
+        return " ".join(sorted(event["message"] for event in events if event["reason"] == "BadCertificate"))
 
     await site.until(messages, "the secret cert has no usable tls.crt and tls.key: ")
     assert "the secret missing does not exist" in await messages()

@@ -13,7 +13,7 @@ from tests.clients.kubectl_command import kubectl_binary
 from tests.testing.both_ways import in_process_only
 from tests.testing.ready_pods import run_pods_of
 
-from pinnace.cli.operator_files import only_in, operator_in
+from pinnace.sdk.command.operator_files import only_in, operator_in
 from pinnace.sdk.kubectl import Plugin
 from pinnace.testing.cluster import Cluster
 
@@ -62,14 +62,14 @@ class RealKubectl:
 
     async def __call__(self, *arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            "kubectl",
+            kubectl_binary(),
             *arguments,
             env=self._environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, complained = await process.communicate()
-        return process.returncode or 0, said.decode() or complained.decode()
+        output, errors = await process.communicate()
+        return process.returncode or 0, output.decode() or errors.decode()
 
 
 @in_process_only
@@ -88,17 +88,17 @@ async def test_kubectl_finds_runs_and_completes_it(cluster: Cluster, kubeconfig:
     _, helped = await kubectl("websites", "--help")
     assert "Usage: kubectl websites" in helped
     assert "--context" in helped
-    code, said = await kubectl("websites")
-    assert (code, said.split()[:2]) == (0, ["kubia", "up"])
+    code, output = await kubectl("websites")
+    assert (code, output.split()[:2]) == (0, ["kubia", "up"])
     assert (await kubectl("websites", "-n", "shop"))[1].split()[:2] == ["blog", "0"]
     assert await kubectl("websites", "-n", "empty") == (0, "There are no websites in empty.\n")
 
-    code, said = await kubectl("websites", "nobody")
-    refusal = 'Error from server (NotFound): websites.extensions.example.com "nobody" not found\n'
-    assert (code, said) == (1, refusal)
-    code, said = await kubectl("websites", "--as", "ann")
+    code, output = await kubectl("websites", "absent")
+    message = 'Error from server (NotFound): websites.extensions.example.com "absent" not found\n'
+    assert (code, output) == (1, message)
+    code, output = await kubectl("websites", "--as", "ann")
     assert code == 1
-    assert 'Error from server (Forbidden): websites.extensions.example.com is forbidden: User "ann"' in said
+    assert 'Error from server (Forbidden): websites.extensions.example.com is forbidden: User "ann"' in output
 
     _, completed = await kubectl("__complete", "websites", "ku")
     assert completed.splitlines()[:2] == ["kubia", ":4"]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.machine import PROGRAMS, need
 from tests.node.images.image_files import BuiltImage, directory, entry, layer, link
 from tests.node.namespaces import need_namespaces
 from tests.waiting import until
@@ -21,13 +22,14 @@ from tests.waiting import until
 import pinnace
 
 _NOTES = Path(__file__).parents[2] / "examples" / "11-notes"
-_BUSYBOX = Path("/usr/bin/busybox")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with a node that has the images of the notes."""
     need_namespaces()
+    need("curl")
+    need("kubectl")
     place = tmp_path_factory.mktemp("notes")
     images = place / "data" / "node" / "images"
     images.mkdir(parents=True)
@@ -36,6 +38,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PINNACE_OFFLINE", "1")
         _load_busybox(place)
+        if Path(kubectl_binary()).parent == PROGRAMS:  # Pods see no kubectl of this machine.
+            _load_kubectl_proxy(place)
         started = ServerProcess.start(place, "--data-dir", str(place / "data"), "--node")
     try:
         yield started
@@ -46,19 +50,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def kubectl(server: ServerProcess, tmp_path: Path) -> Kubectl:
-    found = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
-    until(lambda: found("get nodes -o name") and found("wait --for=condition=Ready --timeout=120s node --all"))
-    return found
+    kubectl = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    until(lambda: kubectl("get nodes -o name") and kubectl("wait --for=condition=Ready --timeout=120s node --all"))
+    return kubectl
 
 
 def _load_busybox(place: Path) -> None:
     """Make the image that the notes look names up with, from this machine's static busybox."""
-    if not _BUSYBOX.exists():
-        pytest.skip("the machine has no busybox: install busybox-static")
     applets = [link(f"bin/{name}", "/bin/busybox") for name in ("sh", "nslookup", "wget", "date", "tail", "sleep")]
-    program = entry("bin/busybox", _BUSYBOX.read_bytes(), mode=0o755)
-    image = BuiltImage([layer(directory("bin"), program, *applets, directory("etc"), directory("tmp", 0o777))])
-    archive = image.write_docker(place / "busybox.tar", "busybox:1.28")
+    program = entry("bin/busybox", Path(need("busybox")).read_bytes(), mode=0o755)
+    folders = [directory("bin"), directory("etc"), directory("tmp", 0o777)]
+    _load(place, BuiltImage([layer(*folders, program, *applets)]), "busybox:1.28")
+
+
+def _load_kubectl_proxy(place: Path) -> None:
+    program = entry("bin/kubectl", Path(kubectl_binary()).read_bytes(), mode=0o755)
+    config = {"Cmd": ["/bin/kubectl", "proxy", "--port=8001"]}
+    _load(place, BuiltImage([layer(directory("bin"), program, directory("etc"))], config), "luksa/kubectl-proxy:1.6.2")
+
+
+def _load(place: Path, image: BuiltImage, name: str) -> None:
+    archive = image.write_docker(place / "image.tar", name)
     command = [sys.executable, "-m", "pinnace.cli.main", "image", "load", str(archive)]
     environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])}
     subprocess.run([*command, "--directory", str(place / "data" / "node")], check=True, env=environment)
@@ -144,8 +156,8 @@ def test_the_members_of_the_stateful_set_are_found_by_name(kubectl: Kubectl) -> 
     pods = json.loads(kubectl("get pods -l name=statefulset-example -o json"))["items"]
     addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}
     assert len(addresses) == 3
-    found = _run(kubectl, "debug", "nslookup statefulset-service.default.svc.cluster.local")
-    assert all(address in found for address in addresses.values()), found
+    answer = _run(kubectl, "debug", "nslookup statefulset-service.default.svc.cluster.local")
+    assert all(address in answer for address in addresses.values()), answer
     # As the notes write it, with the name that /etc/resolv.conf completes, and without an image of busybox.
     command = "run -i --tty --image busybox debug --restart=Never --rm nslookup"
     _await_output(kubectl, f"{command} statefulset-service", *addresses.values())
@@ -256,9 +268,9 @@ def test_a_rolling_update_under_load_fails_no_request(kubectl: Kubectl) -> None:
 
 def test_the_cron_job_runs_by_its_schedule(kubectl: Kubectl) -> None:
     def jobs() -> list[str]:
-        found = kubectl.json("get jobs")["items"]
-        owned = [one for one in found if one["metadata"].get("ownerReferences", [{}])[0].get("kind") == "CronJob"]
-        return [one["metadata"]["name"] for one in owned if one["metadata"]["name"] != "now"]
+        listed = kubectl.json("get jobs")["items"]
+        owned = [obj for obj in listed if obj["metadata"].get("ownerReferences", [{}])[0].get("kind") == "CronJob"]
+        return [obj["metadata"]["name"] for obj in owned if obj["metadata"]["name"] != "now"]
 
     names = until(jobs, seconds=90)  # The schedule is every minute.
     kubectl(f"wait --for=condition=Complete --timeout=120s job/{names[0]}")

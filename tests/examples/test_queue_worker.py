@@ -11,9 +11,9 @@ import yaml
 from aiohttp import web
 from tests.network.services.conftest import run_pod_cluster
 
-from pinnace.cli.operator_files import operator_in
 from pinnace.controllers.autoscaling import horizontal
 from pinnace.reconcile.conditions import condition
+from pinnace.sdk.command.operator_files import operator_in
 from pinnace.testing.cluster import Cluster
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "14-queue-worker"
@@ -53,14 +53,14 @@ async def worker(cluster: Cluster, queues: QueueService) -> Cluster:
 
 
 async def replicas(cluster: Cluster) -> int:
-    found: int = (await cluster.client.get("apps/v1/Deployment", "worker"))["spec"]["replicas"]
-    return found
+    count: int = (await cluster.client.get("apps/v1/Deployment", "worker"))["spec"]["replicas"]
+    return count
 
 
 async def active(cluster: Cluster) -> tuple[str, str]:
-    found = condition(await cluster.client.get(AUTOSCALER, "worker"), "ScalingActive")
-    assert found is not None
-    return found["status"], found["message"]
+    scaling = condition(await cluster.client.get(AUTOSCALER, "worker"), "ScalingActive")
+    assert scaling is not None
+    return scaling["status"], scaling["message"]
 
 
 async def test_the_replicas_follow_the_queue(worker: Cluster, queues: QueueService) -> None:
@@ -109,9 +109,11 @@ async def test_the_replicas_follow_the_queue_on_pods_that_run(
 
         async def count_running() -> tuple[int, int]:
             """The pods, and the containers among them in which a process runs."""
-            found = await pods.client.list("v1/Pod", namespace="default", labels="app=worker")
-            states = [one for pod in found for one in pod["status"].get("containerStatuses") or ()]
-            return len(found), sum("running" in one["state"] for one in states)
+            listed = await pods.client.list("v1/Pod", namespace="default", labels="app=worker")
+            states = [
+                container_status for pod in listed for container_status in pod["status"].get("containerStatuses") or ()
+            ]
+            return len(listed), sum("running" in state["state"] for state in states)
 
         await pods.until(count_running, (1, 1))
         for length, expected in ((35, 4), (12, 2), (0, 1)):

@@ -10,11 +10,11 @@ import aiohttp
 import yaml
 from tests.clients.server_process import ServerProcess
 
-from pinnace.cli.operator_files import only_in
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import find_access
 from pinnace.model.objects import Object
+from pinnace.sdk.command.operator_files import only_in
 from pinnace.sdk.scheduling import Scheduler
 from pinnace.sdk.scheduling.extender_server import ExtenderServer, extender_listening
 from pinnace.testing.cluster import Cluster
@@ -73,7 +73,7 @@ async def test_the_same_file_is_an_extender() -> None:
     async with extender_listening(server, 0) as port:
         body = {"Pod": POD, "Nodes": {"items": NODES}, "NodeNames": None}
         answer = await ask(port, "filter", body)
-        assert [one["metadata"]["name"] for one in answer["Nodes"]["items"]] == ["small", "large"]
+        assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["small", "large"]
         assert answer["FailedNodes"] == {"theirs": "node(s) belong to team data"}
         scores = await ask(port, "prioritize", body | {"Nodes": {"items": NODES[:2]}})
         assert scores == [{"Host": "small", "Score": 0}, {"Host": "large", "Score": 10}]

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from tests.testing.ready_pods import run_pods_of
 
-from pinnace.cli.operator_files import operator_in
 from pinnace.client.client import Client
 from pinnace.model import errors
+from pinnace.sdk.command.operator_files import operator_in
 from pinnace.testing.cluster import Cluster
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "06-webapp"
@@ -49,9 +49,9 @@ async def test_it_is_ready_when_both_halves_are(cluster: Cluster) -> None:
     client = await start(cluster)
 
     async def status() -> tuple[str, str, str]:
-        found = (await client.get(WEBAPP, "shop"))["status"]
-        (condition,) = found["conditions"]
-        return found["frontend"], found["backend"], condition.get("message") or condition["reason"]
+        status = (await client.get(WEBAPP, "shop"))["status"]
+        (condition,) = status["conditions"]
+        return status["frontend"], status["backend"], condition.get("message") or condition["reason"]
 
     assert await status() == ("0/2", "0/1", "waiting for backend and frontend")
     await run_pods_of(cluster, "shop-backend")

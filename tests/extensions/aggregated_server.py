@@ -1,4 +1,4 @@
-"""A small API server of its own, as somebody else would write one: recipes, in a group that pinnace knows nothing of.
+"""A small API server of its own, written without pinnace: recipes, in a group that pinnace knows nothing of.
 
 Started as a process: python -m tests.extensions.aggregated_server <port> <certificate> <key> <client CA>
 """
@@ -160,7 +160,7 @@ class Kitchen:
         return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
 
     async def _caller(self, request: web.Request) -> web.Response:
-        """Who this server thinks is calling, and how it was told."""
+        """Answer with the caller's name and how the server knows it."""
         peer = request.transport.get_extra_info("peercert") if request.transport is not None else None
         names = dict(pair for entry in (peer or {}).get("subject", ()) for pair in entry)
         headers: dict[str, list[str]] = {}
@@ -179,7 +179,7 @@ class Kitchen:
         return socket
 
     async def _talk_plainly(self, request: web.Request) -> web.StreamResponse:
-        """Says again what it hears, byte by byte, in no protocol that anybody knows: SPDY is such a one to proxies."""
+        """Send back all received bytes, in no known protocol: proxies do not know SPDY either."""
         transport = request.transport
         assert transport is not None
         upgrade = request.headers["Upgrade"]
@@ -239,7 +239,7 @@ async def serving(kitchen: Kitchen, tls: ssl.SSLContext, *, port: int = 0) -> As
 
 
 def tls_of(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
-    """TLS that takes nobody who is not known to `client_ca`."""
+    """Return a TLS context that only accepts clients with a certificate of `client_ca`."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     if client_ca is not None:

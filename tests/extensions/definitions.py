@@ -33,7 +33,7 @@ def version(name: str = "v1", schema: Object | None = None, **more: Any) -> Obje
 def boats(*versions: Object, **spec: Any) -> Object:
     """A definition of Boat; the last of its versions is stored, unless one says that it is."""
     said = list(versions) or [version()]
-    if not any(one["storage"] for one in said):
+    if not any(version["storage"] for version in said):
         said[-1]["storage"] = True
     return definition("boats", "Boat", versions=said, **spec)
 
@@ -79,7 +79,7 @@ class Cluster(InProcess):
 
 
 async def reached(seen: Callable[[], Any]) -> Any:
-    """What is seen, once something is."""
+    """Return the result of `seen` once it is not None."""
     async with asyncio.timeout(60):
         while (found := await seen()) is None:
             await asyncio.sleep(0)
@@ -88,4 +88,4 @@ async def reached(seen: Callable[[], Any]) -> Any:
 
 def condition(status: Object, type: str, value: str = "True") -> Object | None:
     found = status.get("conditions") or ()
-    return next((one for one in found if one["type"] == type and one["status"] == value), None)
+    return next((condition for condition in found if condition["type"] == type and condition["status"] == value), None)

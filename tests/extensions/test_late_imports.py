@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.model import late_imports
+from pinnace.process import event_loop
 
 _ROOT = Path(__file__).parents[2]
 _CUSTOM_OBJECT = """
@@ -58,11 +58,11 @@ def test_a_late_import_leaves_the_event_loop_free(tmp_path: Path, monkeypatch: p
 
         opened: threading.Event = slow_lock.opened
         async with asyncio.TaskGroup() as group:
-            group.create_task(late_imports.import_beside_loop("slow_module"))
+            group.create_task(event_loop.import_beside_loop("slow_module"))
             while "slow_module" not in sys.modules:
                 await asyncio.sleep(0)
             opened.set()
-        await late_imports.import_beside_loop("slow_module")
+        await event_loop.import_beside_loop("slow_module")
 
     try:
         asyncio.run(load())

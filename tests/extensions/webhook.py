@@ -43,7 +43,7 @@ async def refuse(review: Object) -> Object:
 
 @dataclass
 class Webhook:
-    """What was asked, and how it is answered."""
+    """The received reviews, and how they are answered."""
 
     port: int = 0
     ca: bytes = b""

@@ -7,18 +7,18 @@ from contextlib import AsyncExitStack
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.transport import Transport
-from pinnace.cluster.background.controllers import controllers_of
-from pinnace.cluster.background.server_jobs import add_extension_parts
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import SYSTEM, ControlPlane, build
+from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.server_jobs import add_extension_parts
 from pinnace.cluster.settings import Settings
 from pinnace.reconcile.manager import Manager
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
 
 class MortalServer:
-    """What it has stored outlives it; nothing else does."""
+    """A server whose stored objects outlive it, and nothing else."""
 
     def __init__(self, clock: ManualClock, way: str) -> None:
         self.clock = clock
@@ -34,7 +34,7 @@ class MortalServer:
         """The way to it, until it dies."""
         plane = await build(Settings(), self._store, clock=self.clock, tokens=TOKENS)
         if self.deaths == 0:
-            await bootstrap(plane, address="127.0.0.1", port=6443)
+            await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
         plane.health.is_ready = True
         self.manager = controllers_of(plane, None, clock=self.clock)
         add_extension_parts(plane)

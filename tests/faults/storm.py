@@ -26,7 +26,7 @@ class Storm:
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         if self.is_down:
-            raise ConnectionLost("nobody listens there", was_sent=False)
+            raise ConnectionLost("no server listens there", was_sent=False)
         err = self._err() if method != "GET" or "watch" in target else ""
         if err == "refused":
             raise ConnectionLost("refused", was_sent=False)

@@ -15,10 +15,10 @@ from tests.testing.both_ways import TOKENS, reached
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
+from pinnace.client.kubeconfig_files import kubeconfig_of
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.cluster import running
 from pinnace.cluster.control_plane import SYSTEM
-from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
@@ -61,9 +61,9 @@ async def settled(manager: Manager, clock: ManualClock) -> None:
 
 
 async def copies(client: Client) -> dict[str, str]:
-    found = await client.list(CONFIG_MAP, namespace="default")
+    listed = await client.list(CONFIG_MAP, namespace="default")
     return {
-        obj["metadata"]["name"]: obj["data"]["replicas"] for obj in found if obj["metadata"]["name"].startswith("for-")
+        obj["metadata"]["name"]: obj["data"]["replicas"] for obj in listed if obj["metadata"]["name"].startswith("for-")
     }
 
 
@@ -80,7 +80,7 @@ async def test_a_storm_changes_nothing_in_the_end(seed: int, way: str) -> None:
         wanted: dict[str, str] = {}
 
         async def act() -> None:
-            """What a user, or another controller, may do."""
+            """Do something that a user, or another controller, may do."""
             name, replicas = f"d{chance.randrange(6)}", chance.randrange(1, 9)
             match chance.choice(["set", "set", "delete", "break", "steal"]):
                 case "set" if f"for-{name}" in wanted:

@@ -33,7 +33,7 @@ async def test_a_definition_that_is_deleted_and_comes_back_is_followed_again(clu
     await cluster.settle()
     await cluster.client.delete(DEFINITION, WEBSITES)
     await cluster.advance(10)
-    assert await cluster.client.list(DEPLOYMENT) == []  # What belonged to it has gone with it.
+    assert await cluster.client.list(DEPLOYMENT) == []  # Its dependents have gone with it.
     await cluster.client.create(Website.crd())
     await cluster.advance(10)
     await cluster.client.create(website("after"))
@@ -61,8 +61,8 @@ async def test_a_token_that_expires_is_read_again_from_its_file(
         (tmp_path / "token").write_text(made["status"]["token"])
 
     await renew()
-    found = access_of(load([kubeconfig]))
-    access = Access(server=found.server, ca=found.ca, credentials=TokenFile(tmp_path / "token"))
+    given = access_of(load([kubeconfig]))
+    access = Access(server=given.server, ca=given.ca, credentials=TokenFile(tmp_path / "token"))
     async with connect(access, clock=cluster.clock) as client:
         await cluster.run(website_operator(), client=client)
         await cluster.client.create(website("before"))
@@ -118,7 +118,7 @@ class Late:
 
 @pytest.mark.parametrize(
     "error",
-    [ConnectionLost("nobody listens there", was_sent=False), NoCredentials("the credential plug-in failed with 1")],
+    [ConnectionLost("no server listens there", was_sent=False), NoCredentials("the credential plug-in failed with 1")],
     ids=["unreachable", "unknown"],
 )
 async def test_an_operator_that_is_installed_already_waits_for_a_server_that_comes_later(
@@ -131,7 +131,7 @@ async def test_an_operator_that_is_installed_already_waits_for_a_server_that_com
     operator, client = website_operator(), Client(late, clock=cluster.clock)
     starting = asyncio.create_task(cluster.run(operator, client=client, install=False))
     async with asyncio.timeout(60):
-        while late.refused < 10 and not starting.done():  # Whoever asks only once has been refused by then.
+        while late.refused < 10 and not starting.done():  # A single attempt has been refused by then.
             await cluster.clock.advance(5)
         assert not starting.done()
         late.error = None

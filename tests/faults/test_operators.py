@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from tests.client.connecting import WAYS
@@ -13,6 +13,7 @@ from tests.faults.storm import Storm
 from tests.sdk.websites import Website, website, website_operator
 
 from pinnace.client.client import Client
+from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk import Context, Operator
@@ -33,7 +34,7 @@ class World:
         self.clock = ManualClock()
         self.server = MortalServer(self.clock, way)
         self.rented: set[str] = set()
-        """What the operator holds outside the cluster."""
+        """The state that the operator holds outside the cluster."""
         self.wanted: dict[str, int] = {}
         """Replicas, by website."""
 
@@ -77,7 +78,7 @@ class World:
         return any(served.kind.name == "Website" for served in pages)
 
     async def act(self) -> None:
-        """What users do, to websites and to what is not theirs."""
+        """Do as users, with websites and with objects of the operator."""
         name, replicas = f"w{self.chance.randrange(5)}", self.chance.randrange(1, 9)
         match self.chance.choice(["set", "set", "delete", "break", "steal"]):
             case "set" if name in self.wanted:
@@ -89,25 +90,27 @@ class World:
             case "delete" if name in self.wanted:
                 await self.user.delete(WEBSITE, name)
                 del self.wanted[name]
-            case "break" if await self.user.get_or_none(DEPLOYMENT, name):
-                await self.user.scale(DEPLOYMENT, name, 0)
-            case "steal" if await self.user.get_or_none(SERVICE, name):
-                await self.user.delete(SERVICE, name)
+            case "break":
+                with suppress(errors.NotFound):  # The collector may be faster, at any moment.
+                    await self.user.scale(DEPLOYMENT, name, 0)
+            case "steal":
+                with suppress(errors.NotFound):
+                    await self.user.delete(SERVICE, name)
 
     async def settle(self, manager: Manager) -> None:
-        """Let time pass until there is nothing left to do for anybody, later neither."""
+        """Let time pass until no part has anything left to do, later neither."""
         async with asyncio.timeout(60):
             for _ in range(3):
                 managers = [manager, self.server.manager]
-                settling = asyncio.gather(*(one.settle() for one in managers if one is not None))
+                settling = asyncio.gather(*(running.settle() for running in managers if running is not None))
                 while not settling.done():
                     await self.clock.advance(5)
                 await self.clock.advance(2000)
 
     async def there(self) -> dict[str, int]:
         """The replicas of each Deployment, by name."""
-        found: list[Object] = await self.user.list(DEPLOYMENT, namespace="default")
-        return {obj["metadata"]["name"]: obj["spec"]["replicas"] for obj in found}
+        deployments: list[Object] = await self.user.list(DEPLOYMENT, namespace="default")
+        return {obj["metadata"]["name"]: obj["spec"]["replicas"] for obj in deployments}
 
 
 @pytest.mark.parametrize("way", WAYS)

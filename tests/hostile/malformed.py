@@ -150,13 +150,13 @@ async def malformed_server(directory: Path, *names: str) -> AsyncIterator[Malfor
     (directory / "pair.pem").write_bytes(pair.certificate_pem + pair.key_pem)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(directory / "pair.pem")
-    found = MalformedServer(ca.certificate_pem)
-    server = await asyncio.start_server(found.handle, "127.0.0.1", 0, ssl=tls)
-    plain = await asyncio.start_server(found.handle, "127.0.0.1", 0)
-    found.port, found.plain_port = (one.sockets[0].getsockname()[1] for one in (server, plain))
+    answers = MalformedServer(ca.certificate_pem)
+    server = await asyncio.start_server(answers.handle, "127.0.0.1", 0, ssl=tls)
+    plain = await asyncio.start_server(answers.handle, "127.0.0.1", 0)
+    answers.port, answers.plain_port = (site.sockets[0].getsockname()[1] for site in (server, plain))
     try:
-        yield found
+        yield answers
     finally:
-        for one in (server, plain):
-            one.close()
-            await one.wait_closed()
+        for site in (server, plain):
+            site.close()
+            await site.wait_closed()

@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 from tests.server.in_process import CONFIG_MAPS, InProcess
 
-from pinnace.server.http.header_cache import IMPERSONATE, RequestHead
-from pinnace.server.http.messages import Peer, Request
+from pinnace.serving.messages import IMPERSONATE, Peer, Request, RequestHead
 
 CHARACTERS = 200_000
 DOCUMENT = "/openapi/v3/api/v1"

@@ -61,8 +61,8 @@ class Server:
 
     async def metric(self, name: str) -> float:
         async with self.session.get("/metrics", ssl=TLS) as answer:
-            found = re.findall(rf"^{name}(?:{{.*}})? ([0-9.e+-]+)$", await answer.text(), re.MULTILINE)
-        return sum(map(float, found))
+            numbers = re.findall(rf"^{name}(?:{{.*}})? ([0-9.e+-]+)$", await answer.text(), re.MULTILINE)
+        return sum(map(float, numbers))
 
     async def use(self, number: int) -> None:
         """Get and patch an object as a well-behaved client, and note the time of each request."""

@@ -18,13 +18,13 @@ from tests.hostile.dimensions import Dimension
 from tests.hostile.test_every_dimension import dimensions
 from tests.server.in_process import control_plane
 
-from pinnace.auth.authorization.aggregation import aggregate_rules
+from pinnace.auth.authorization.rules import aggregate_rules
 from pinnace.kinds.pods.scheduling import validate_affinity
 from pinnace.kinds.pods.updates import validate_pod_update
 from pinnace.model.errors import ApplyConflict
 from pinnace.model.objects import Object
 from pinnace.model.patches import apply, managed_fields
-from pinnace.model.patches.field_ownership import Ownership
+from pinnace.model.patches.managed_fields import Ownership
 from pinnace.schema.shape import Schema
 
 pytestmark = pytest.mark.stalls(reason="steps of large changes, measured here")
@@ -41,7 +41,11 @@ COMPARED = ("CSINode .spec.drivers[]", "Pod .spec.containers[0].ports[]", "Servi
 
 async def all_dimensions() -> list[Dimension]:
     async with control_plane() as api:
-        return [one for one in dimensions(api) if "metadata" not in one.path and not one.resource.is_converted]
+        return [
+            dimension
+            for dimension in dimensions(api)
+            if "metadata" not in dimension.path and not dimension.resource.is_converted
+        ]
 
 
 def changed(value: Any) -> Any:
@@ -73,22 +77,22 @@ def is_change_linear(dimension: Dimension) -> bool:
 
 
 async def test_the_time_of_a_change_grows_with_the_object() -> None:
-    found = [one for one in await all_dimensions() if " of " not in one.path]
-    compared = [one for one in found if str(one) in COMPARED]
+    dimensions = [dimension for dimension in await all_dimensions() if " of " not in dimension.path]
+    compared = [dimension for dimension in dimensions if str(dimension) in COMPARED]
     assert len(compared) == len(COMPARED)
-    sample = compared + random.Random(13).sample(found, SAMPLE)
-    assert [str(one) for one in sample if not is_change_linear(one)] == []
+    sample = compared + random.Random(13).sample(dimensions, SAMPLE)
+    assert [str(dimension) for dimension in sample if not is_change_linear(dimension)] == []
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_the_time_of_a_change_grows_with_the_object_in_every_dimension(part: int) -> None:
-    found = await all_dimensions()
-    assert [str(one) for one in found[part::PARTS] if not is_change_linear(one)] == []
+    dimensions = await all_dimensions()
+    assert [str(dimension) for dimension in dimensions[part::PARTS] if not is_change_linear(dimension)] == []
 
 
 def reverse_tolerations(keys: list[str]) -> None:
-    def pod(listed: list[str]) -> Object:
+    def pod(listed: list[str]) -> Any:
         spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": [{"key": key} for key in listed]}
         return {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
 
@@ -97,7 +101,7 @@ def reverse_tolerations(keys: list[str]) -> None:
 
 def exclude_label_keys(keys: list[str]) -> None:
     term = {"topologyKey": "zone", "matchLabelKeys": keys, "mismatchLabelKeys": keys[::-1], "labelSelector": {}}
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    affinity: Any = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     validate_affinity(affinity, "spec.affinity", [])
 
 
@@ -121,8 +125,8 @@ def aggregate(keys: list[str]) -> None:
         for name in ("first", "second")
     ]
     whole = {"metadata": {"name": "whole"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
-    found = aggregate_rules(whole, parts)
-    assert found is not None and len(found) == 2 * len(keys)
+    rules = aggregate_rules(whole, parts)
+    assert rules is not None and len(rules) == 2 * len(keys)
 
 
 CHANGES: dict[str, Callable[[list[str]], None]] = {

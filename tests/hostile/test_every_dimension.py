@@ -18,8 +18,8 @@ from tests.hostile.dimensions import Dimension, walk
 from tests.hostile.protocol import CHARACTERS, ProtocolDimension, walk_protocol
 from tests.server.in_process import InProcess, control_plane
 
-from pinnace.server.write import pipeline
-from pinnace.server.write.validation import validate
+from pinnace.serving.write import pipeline
+from pinnace.serving.write.pipeline import validate
 
 pytestmark = pytest.mark.stalls(reason="requests at the limit of their size, measured here")
 
@@ -38,11 +38,11 @@ async def api() -> AsyncIterator[InProcess]:
 
 def dimensions(api: InProcess) -> list[Dimension]:
     seen: set[tuple[str, str]] = set()
-    found: list[Dimension] = []
-    for resource in sorted(api.plane.registry, key=lambda one: (one.group, one.plural, one.version)):
+    listed: list[Dimension] = []
+    for resource in sorted(api.plane.registry, key=lambda served: (served.group, served.plural, served.version)):
         if "create" in resource.verbs and resource.kind == resource.stored:
-            found += walk(resource, seen)
-    return found
+            listed += walk(resource, seen)
+    return listed
 
 
 def target_of(dimension: Dimension) -> str:
@@ -125,24 +125,24 @@ async def test_the_time_grows_with_the_request_in_a_sample_of_the_protocol(api: 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_the_time_grows_with_the_request_in_every_dimension(api: InProcess, part: int) -> None:
-    found = await walk_protocol(api)
-    assert [str(one) for one in found[part::PARTS] if not await is_linear(api, one)] == []
+    walked = await walk_protocol(api)
+    assert [str(dimension) for dimension in walked[part::PARTS] if not await is_linear(api, dimension)] == []
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_the_time_grows_with_the_input_in_every_dimension(api: InProcess, part: int) -> None:
-    assert [str(one) for one in dimensions(api)[part::PARTS] if not await is_linear(api, one)] == []
+    assert [str(dimension) for dimension in dimensions(api)[part::PARTS] if not await is_linear(api, dimension)] == []
 
 
 async def test_quadratic_work_is_found(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def compare_all(call: Any, new: Any, old: Any) -> None:
         keys = list(new.get("data") or ())
-        assert all(one in keys for one in keys)  # A search through a list for each of its items.
+        assert all(key in keys for key in keys)  # A search through a list for each of its items.
         validate(call, new, old)
 
-    [data] = [one for one in dimensions(api) if str(one) == "ConfigMap .data{}"]
+    [data] = [dimension for dimension in dimensions(api) if str(dimension) == "ConfigMap .data{}"]
     assert await is_linear(api, data)
     monkeypatch.setattr(pipeline, "validate", compare_all)
     assert not await is_linear(api, data)

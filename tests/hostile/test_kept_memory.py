@@ -14,12 +14,11 @@ from tests.server.in_process import APPLY, CONFIG_MAPS, PODS, InProcess, config_
 
 from pinnace.client.following import Event
 from pinnace.cluster.in_process import in_process_client
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Key
-from pinnace.model.tasks import Tasks
+from pinnace.model.objects import Key, ObjectEvent
+from pinnace.process.tasks import Tasks
 from pinnace.reconcile.informer import Informers
-from pinnace.server.cache import fanout
-from pinnace.server.cache.watch_cache import LARGE_EVENT, CacheEvent
+from pinnace.serving.cache import fanout
+from pinnace.serving.cache.watch_cache import LARGE_EVENT, CacheEvent
 
 LONG = 20_000
 LONGEST_KEPT = 4096
@@ -113,7 +112,7 @@ def cached_texts() -> set[tuple[str, str]]:
     """Return the long texts in the keys of caches, each with the name of the function whose results are cached."""
     gc.unfreeze()  # The suite freezes the objects of its start.
     try:
-        caches = [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
+        caches = [obj for obj in gc.get_objects() if isinstance(obj, functools._lru_cache_wrapper)]
     finally:
         gc.freeze()
     return {(cache.__qualname__, text) for cache in caches for text in long_keys(cache)}

@@ -17,23 +17,22 @@ import pytest
 from tests.hostile.malformed import Malformed, MalformedServer, Reply, malformed_server
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
-from pinnace.auth.authentication.tokens import BadToken
-from pinnace.auth.authorization.authorizers import Action, Decision
+from pinnace.auth.authentication.authenticators import BadToken
 from pinnace.auth.remote import Remote
-from pinnace.auth.users import User
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 from pinnace.cluster.in_process import in_process_client
 from pinnace.extensions.aggregation.backends import CheckFailed, Connections, HttpBackend
 from pinnace.model import errors
+from pinnace.model.authorization import Action, Decision
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
-from pinnace.model.tasks import Tasks
-from pinnace.model.work_slices import SliceQueue
+from pinnace.model.users import User
+from pinnace.process.tasks import Tasks
+from pinnace.process.work_slices import SliceQueue
 from pinnace.server.aggregation import forward
-from pinnace.server.http.header_cache import RequestHead
-from pinnace.server.http.messages import Peer, Request, StreamingResponse
 from pinnace.server.local import LocalStream, NoTransport
-from pinnace.server.responses import Responses
 from pinnace.server.streaming.kubelets import Kubelet
+from pinnace.serving.messages import Peer, Request, RequestHead, StreamingResponse
+from pinnace.serving.responses import Responses
 
 ROUND = 500
 """How many answers one test sends."""
@@ -257,7 +256,7 @@ async def test_malformed_answers_of_a_conversion_webhook_are_errors(
         def reply(line: str, body: bytes) -> bytes:
             review = json.loads(body)
             wanted = review["request"]["desiredAPIVersion"]
-            objects = [{**one, "apiVersion": wanted} for one in review["request"]["objects"]]
+            objects = [{**obj, "apiVersion": wanted} for obj in review["request"]["objects"]]
             answer = {"uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects}
             return malformed.http({"apiVersion": review["apiVersion"], "kind": "ConversionReview", "response": answer})
 
@@ -299,15 +298,15 @@ async def test_malformed_answers_of_authentication_and_authorization_webhooks_ar
                 assert isinstance(decision.is_allowed, bool)
             else:
                 with suppress(BadToken):
-                    found = tokens.find(f"t{number}", ())
-                    bearer = await found if isinstance(found, Awaitable) else found
+                    search = tokens.find(f"t{number}", ())
+                    bearer = await search if isinstance(search, Awaitable) else search
                     assert bearer is None or isinstance(bearer.user.name, str)
 
 
 # The kubelet.
 
 
-class Sink:
+class Output:
     """Takes what a command writes."""
 
     def write(self, data: bytes, /) -> None: ...
@@ -322,7 +321,7 @@ async def read_logs(kubelet: Kubelet, pod: PodAddress) -> None:
 
 
 async def run_command(kubelet: Kubelet, pod: PodAddress) -> None:
-    code = await kubelet.exec(pod, "main", ["true"], CommandStreams(stdin=None, stdout=Sink(), stderr=Sink()))
+    code = await kubelet.exec(pod, "main", ["true"], CommandStreams(stdin=None, stdout=Output(), stderr=Output()))
     assert isinstance(code, int)
 
 

@@ -17,10 +17,11 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
-from pinnace.auth.users import User
 from pinnace.client.transport import Answer, Stream, Transport
-from pinnace.cluster.background.controllers import CONTROLLERS, controllers_of
+from pinnace.cluster.controllers import controllers_of
+from pinnace.controllers.built_in import CONTROLLERS
 from pinnace.model.objects import Object
+from pinnace.model.users import User
 from pinnace.testing.clock import ManualClock
 
 GROUP = "odd.example.com"
@@ -35,8 +36,8 @@ NAMESPACE = "v1/Namespace"
 
 
 def status(**fields: Any) -> bytes:
-    said = {"kind": "Status", "status": "Failure", "message": "no", "reason": "InternalError", "code": 500}
-    return json.dumps(said | fields).encode()
+    body = {"kind": "Status", "status": "Failure", "message": "no", "reason": "InternalError", "code": 500}
+    return json.dumps(body | fields).encode()
 
 
 def event(**fields: Any) -> bytes:
@@ -78,9 +79,9 @@ class OddServer:
     def answer(self, target: str) -> Answer:
         self.asked += 1
         is_discovery = target.partition("?")[0] == ROOT
-        found = (DISCOVERIES if is_discovery else LISTS).get("" if self.is_mended else self._mode)
-        if found is not None:
-            return Answer(200, {}, found)
+        page = (DISCOVERIES if is_discovery else LISTS).get("" if self.is_mended else self._mode)
+        if page is not None:
+            return Answer(200, {}, page)
         if not is_discovery and self._mode in ANSWERS and not self.is_mended:
             return Answer(500, {}, ANSWERS[self._mode])
         return Answer(200, {}, json.dumps(DISCOVERY if is_discovery else EMPTY).encode())
@@ -166,7 +167,11 @@ async def until(world: World, is_so: Callable[[Object | None], bool]) -> Object 
 def failures(shop: Object | None) -> list[str]:
     """The conditions of the namespace that report a failure."""
     conditions = (shop or {}).get("status", {}).get("conditions") or ()
-    return [one["message"] for one in conditions if one["status"] == "True" and "Failure" in one["type"]]
+    return [
+        condition["message"]
+        for condition in conditions
+        if condition["status"] == "True" and "Failure" in condition["type"]
+    ]
 
 
 @pytest.mark.parametrize("mode", [*DISCOVERIES, *ANSWERS, *EVENTS, *LISTS])

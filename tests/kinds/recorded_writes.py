@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tests.kinds.strategies import STRATEGIES
+from tests.kinds.strategies import STRATEGIES, drop_disabled
 
+from pinnace.model import names
 from pinnace.model.metadata import validate_metadata, validate_metadata_update
 from pinnace.model.objects import Object
 
@@ -31,17 +32,19 @@ def answer_here(write: Write) -> dict[str, Any]:
     if old is not None:
         kept = {field: old["metadata"][field] for field in _PER_WRITE if field in old["metadata"]}
         new["metadata"] = {**new["metadata"], **kept}
+    else:
+        new["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     if write.get("status"):
         new = {**copy.deepcopy(write["old"]), "status": new["status"]}
     strategy.default(new)
     once = copy.deepcopy(new)
     strategy.default(new)
     assert new == once, "defaulting twice must be defaulting once"
+    drop_disabled(write["kind"], new, old)
     (strategy.prepare_status if write.get("status") else strategy.prepare)(new, old)
-    if old is None:
-        errs = list(validate_metadata(new, namespaced=write["namespaced"], name_rule=strategy.name_rule))
-    else:
-        errs = list(validate_metadata_update(new, old))
+    name_rule = strategy.name_rule if old is None else names.path_segment
+    errs = list(validate_metadata(new, namespaced=write["namespaced"], name_rule=name_rule))
+    errs += () if old is None else validate_metadata_update(new, old)
     errs += (strategy.validate_status if write.get("status") else strategy.validate)(new, old)
     if errs:
         return {"causes": sorted({tuple(err) for err in errs})}

@@ -9,6 +9,7 @@ import pytest
 
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
+from pinnace.kinds.runtime_config import RuntimeConfig
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry, Resource
 
@@ -21,7 +22,7 @@ def definitions() -> Definitions:
     return Definitions.load("1.36")
 
 
-def shown(resources: Iterable[Resource]) -> list[str]:
+def lines_of(resources: Iterable[Resource]) -> list[str]:
     lines: list[str] = []
     group_version = ""
     for resource in resources:
@@ -43,7 +44,7 @@ def shown(resources: Iterable[Resource]) -> list[str]:
 
 
 def test_discovery_of_1_36_equals_that_of_a_real_server(definitions: Definitions) -> None:
-    served = shown(catalog.resources(definitions, old_versions=False))
+    served = lines_of(catalog.resources(definitions, old_versions=False))
     assert served == DISCOVERY_1_36.splitlines()
 
 
@@ -112,7 +113,8 @@ def test_a_version_is_on_in_the_minors_that_turned_it_on(minor: str, on: str, of
 
 
 def test_a_version_that_is_off_can_be_asked_for(definitions: Definitions) -> None:
-    registry = Registry(catalog.resources(definitions, on_request=["resource.k8s.io/v1beta1"]))
+    config = RuntimeConfig.parse("resource.k8s.io/v1beta1=true")
+    registry = Registry(catalog.resources(definitions, runtime_config=config))
     claims = registry.find("resource.k8s.io", "v1beta1", "resourceclaims")
     assert claims is not None
     assert claims.stored == Kind("resource.k8s.io", "v1", "ResourceClaim")

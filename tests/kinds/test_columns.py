@@ -66,6 +66,33 @@ def test_columns_stand_an_object_with_nothing_in_it(registry: Registry) -> None:
             column.value({"metadata": {"name": "x"}, "spec": {}, "status": {}}, NOW)
 
 
+def test_definitions_show_their_scope_and_versions_since_1_37(registry: Registry) -> None:
+    url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    newest = served(Registry(catalog.resources(Definitions.load("1.37"))), url)
+    definition = {
+        "metadata": {"name": "widgets.example.com", "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"kind": "Widget", "shortNames": ["wi", "w"]},
+            "versions": [
+                {"name": "v2", "served": True, "storage": True},
+                {"name": "v1", "served": True, "storage": False},
+                {"name": "v0", "served": False, "storage": False},
+            ],
+        },
+        "status": {"conditions": [{"type": "Established", "status": "True"}]},
+    }
+    row = {column.name: column.value(definition, NOW) for column in newest.columns}
+    assert list(row) == ["Name", "Scope", "Versions", "Created At", "Group", "Kind", "ShortNames", "Established"]
+    assert list(row.values())[1:4] == ["Namespaced", "v1,v2(storage)", "2026-01-02T03:04:05Z"]
+    assert list(row.values())[4:] == ["example.com", "Widget", "wi,w", True]
+    assert [column.name for column in newest.columns if column.priority == 0] == list(row)[:4]
+    assert [column.name for column in served(registry, url).columns] == ["Name", "Created At"]
+    for column in newest.columns:
+        column.value({}, NOW)
+
+
 def test_columns_are_described_as_the_api_documents_their_fields(registry: Registry) -> None:
     pods = served(registry, "/api/v1/pods")
     node = next(column for column in pods.columns if column.name == "Node")

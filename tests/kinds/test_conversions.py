@@ -10,8 +10,9 @@ import pytest
 
 from pinnace.kinds import catalog
 from pinnace.kinds.autoscaling.conversion import v1_to_v2, v2_to_v1
-from pinnace.kinds.core import conversion as events
+from pinnace.kinds.core import events
 from pinnace.kinds.definitions import Definitions
+from pinnace.kinds.runtime_config import RuntimeConfig
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.golang import decode
@@ -20,12 +21,12 @@ RECORDED: list[dict[str, Object]] = json.loads((Path(__file__).parent / "convers
 """The same objects in two versions each, as a real kube-apiserver 1.36 answers them."""
 AUTOSCALERS = [pytest.param(pair["v1"], pair["v2"], id=pair["v1"]["metadata"]["name"]) for pair in RECORDED[:4]]
 EVENTS = [pytest.param(pair["core"], pair["new"], id=pair["core"]["metadata"]["name"]) for pair in RECORDED[4:]]
-DEVICES = ["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3"]
+DEVICES = RuntimeConfig(dict.fromkeys((f"resource.k8s.io/{name}" for name in ("v1beta1", "v1beta2", "v1alpha3")), True))
 
 
 @pytest.fixture(scope="module")
 def registry() -> Registry:
-    return Registry(catalog.resources(Definitions.load("1.36"), on_request=DEVICES))
+    return Registry(catalog.resources(Definitions.load("1.36"), runtime_config=DEVICES))
 
 
 def served(registry: Registry, api_version: str, plural: str) -> Resource:
@@ -329,9 +330,9 @@ def test_zero_shares_survive_v1beta3() -> None:
 
 def test_the_one_priority_of_the_first_api_services_becomes_two() -> None:
     resource = next(
-        one
-        for one in catalog.resources(Definitions.load("1.36"))
-        if one.plural == "apiservices" and one.version == "v1beta1"
+        served
+        for served in catalog.resources(Definitions.load("1.36"))
+        if served.plural == "apiservices" and served.version == "v1beta1"
     )
     assert "priority" in resource.schema.properties["spec"].properties
     stored = resource.to_stored({"spec": {"group": "g.example.com", "version": "v1", "priority": 1500}})

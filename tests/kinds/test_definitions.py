@@ -92,5 +92,5 @@ def test_an_unknown_minor_is_refused_with_the_known_ones() -> None:
 
 
 def test_an_unbuilt_checkout_raises_an_error_with_the_command_to_build(tmp_path: Path) -> None:
-    with pytest.raises(NoDefinitions, match=r"run `python build_definitions\.py`"):
+    with pytest.raises(NoDefinitions, match=r"run `pip install --editable \.`"):
         Definitions.load("1.36", tmp_path)

@@ -6,13 +6,15 @@ import pytest
 
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions
+from pinnace.kinds.runtime_config import RuntimeConfig
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
 
 
 @pytest.fixture(scope="module")
 def registry() -> Registry:
-    return Registry(catalog.resources(Definitions.load("1.36"), on_request=["certificates.k8s.io/v1beta1"]))
+    config = RuntimeConfig.parse("certificates.k8s.io/v1beta1=true")
+    return Registry(catalog.resources(Definitions.load("1.36"), runtime_config=config))
 
 
 def served(registry: Registry, api_version: str, plural: str) -> Resource:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pinnace.kinds.cells import since
-from pinnace.model.jsonpath import JsonPathError, column, compile_path, fields_of, integer_at, put_at, text_at, value_at
+from pinnace.model.jsonpath import JsonPathError, Steps, compile_path, fields_of, integer_at, put_at, text_at, value_at
+from pinnace.model.printer_columns import MOST_STEPS_OF_ROW, RowSteps, column
 
 NOW = datetime(2020, 1, 1, 0, 0, 5, tzinfo=UTC)
 OBJECT: dict[str, Any] = {
@@ -173,3 +174,57 @@ def test_a_value_of_another_type_is_refused_in_gos_words(path: str, why: str) ->
     with pytest.raises(JsonPathError) as refused:
         integer_at({"spec": {"bad": "x"}}, fields_of(path))
     assert str(refused.value) == why
+
+
+def chain_of(depth: int) -> Any:
+    value: Any = "end"
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+COSTLY = {
+    "five descents": ".spec..a..a..a..a..a",
+    "descents in a filter": '.list[?(@..a..a..a..a=="x")].a',
+    "unions": ".nested" + "[0,0,0,0,0,0,0,0]" * 9,
+    "a filter of a filter": ".list[?(@..a)]..a[?(@..a)]..a",
+    "a union of descents": ".spec['a','a','a','a']..a..a..a..a",
+    "joined ancestors": ".spec..a..a..a.join()",
+}
+
+
+def nested_lists(depth: int) -> Any:
+    return [nested_lists(depth - 1)] * 8 if depth else ["end"]
+
+
+@pytest.mark.parametrize("path", COSTLY.values(), ids=COSTLY)
+def test_a_path_that_finds_too_many_values_fails_after_so_many_steps(path: str) -> None:
+    deep = chain_of(200)
+    value = {"spec": deep, "list": [deep] * 200, "nested": nested_lists(9)}
+    steps = Steps(MOST_STEPS_OF_ROW)
+    with pytest.raises(JsonPathError):
+        compile_path(path)(value, steps)
+    # A step takes its values before it counts them: of one value these are the entries of an object.
+    assert -MOST_STEPS_OF_ROW * 8 < steps.left < 0
+
+
+def test_the_columns_of_a_row_share_its_steps() -> None:
+    row = RowSteps()
+    obj = {"spec": chain_of(200)}
+    costly = column(".spec..a..a..a..a..a", "string", since=since, row=row)
+    plain = column(".spec.a.a", "string", since=since, row=row)
+    assert plain(obj, NOW) is not None
+    assert costly(obj, NOW) is None
+    assert plain(obj, NOW) is None
+    row.begin()
+    assert plain(obj, NOW) is not None
+
+
+def test_a_long_path_is_not_compiled() -> None:
+    cell = column(".spec" + ".a" * 2_000, "string", since=since)
+    assert cell({"spec": chain_of(3_000)}, NOW) is None
+
+
+def test_an_object_of_usual_size_is_searched_as_a_whole() -> None:
+    pods = [{"name": f"pod-{number}", "containers": [{"image": f"i{number}"}]} for number in range(2_000)]
+    assert column("..image", "string", since=since)({"spec": {"pods": pods}}, NOW) == "i0"

@@ -89,9 +89,9 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(text: str, canonical: str
     ],
 )
 def test_an_invalid_quantity_is_refused(text: str, message: str) -> None:
-    with pytest.raises(InvalidQuantity) as refusal:
+    with pytest.raises(InvalidQuantity) as raised:
         quantity.parse(text)
-    assert str(refusal.value) == message
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(("number", "canonical"), [(5, "5"), (1000, "1k"), (0.5, "500m"), (2.0, "2"), (-1, "-1")])

@@ -115,9 +115,9 @@ def test_a_label_selector_matches_what_it_says(text: str, labels: Mapping[str, s
     ],
 )
 def test_text_that_is_no_label_selector_is_refused_in_the_words_of_the_parser(text: str, message: str) -> None:
-    with pytest.raises(BadRequest) as refusal:
+    with pytest.raises(BadRequest) as raised:
         label_selector(text)
-    assert refusal.value.message == message
+    assert raised.value.message == message
 
 
 Term = tuple[str, str, list[str]]
@@ -129,7 +129,7 @@ TERMS = st.lists(
 )
 
 
-def _meant(terms: list[Term], labels: Mapping[str, str]) -> bool:
+def _matches(terms: list[Term], labels: Mapping[str, str]) -> bool:
     for key, operator, values in terms:
         holds = {
             "In": key in labels and labels[key] in values,
@@ -152,10 +152,10 @@ def test_selectors_as_objects_and_as_text_agree_with_a_plain_reading(
     terms: list[Term], required: dict[str, str], labels: dict[str, str]
 ) -> None:
     expressions = [{"key": key, "operator": operator, "values": values} for key, operator, values in terms]
-    wanted = _meant(terms, labels) and required.items() <= labels.items()
+    wanted = _matches(terms, labels) and required.items() <= labels.items()
     assert from_object({"matchLabels": required, "matchExpressions": expressions}).matches(labels) is wanted
-    assert label_selector(_as_text(terms)).matches(labels) is _meant(terms, labels)
-    assert label_selector(str(label_selector(_as_text(terms)))).matches(labels) is _meant(terms, labels)
+    assert label_selector(_as_text(terms)).matches(labels) is _matches(terms, labels)
+    assert label_selector(str(label_selector(_as_text(terms)))).matches(labels) is _matches(terms, labels)
 
 
 @given(required=LABELS, labels=LABELS)
@@ -246,9 +246,9 @@ def test_a_field_selector_is_read_into_its_requirements(text: str, requirements:
     ],
 )
 def test_text_that_is_no_field_selector_is_refused_in_the_words_of_the_parser(text: str, message: str) -> None:
-    with pytest.raises(BadRequest) as refusal:
+    with pytest.raises(BadRequest) as raised:
         field_selector(text)
-    assert refusal.value.message == message
+    assert raised.value.message == message
 
 
 @given(fields=st.dictionaries(st.sampled_from(["a", "b.c"]), st.text(alphabet="x,=\\", max_size=4)))

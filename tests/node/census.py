@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinnace.node.runtime.embedded.cgroups import group_name
+from pinnace.node.runtime.embedded.groups.cgroups import group_name
 
 Counts = dict[str, Counter[str]]
 

@@ -61,15 +61,15 @@ async def test_a_finalizer_holds_an_object_until_it_is_removed(client: Client) -
 
 
 async def test_an_object_has_one_controller_in_its_own_namespace(client: Client) -> None:
-    one, two = await client.create(config_map("one")), await client.create(config_map("two"))
+    first, second = await client.create(config_map("one")), await client.create(config_map("two"))
     obj = config_map("owned", namespace="default")
-    set_owner(obj, one)
-    set_owner(obj, one)
+    set_owner(obj, first)
+    set_owner(obj, first)
     assert [owner["name"] for owner in obj["metadata"]["ownerReferences"]] == ["one"]
     with pytest.raises(ValueError, match="controlled by ConfigMap one already"):
-        set_owner(obj, two)
+        set_owner(obj, second)
     with pytest.raises(ValueError, match="same namespace"):
-        set_owner(config_map("far", namespace="kube-system"), one)
+        set_owner(config_map("far", namespace="kube-system"), first)
 
 
 async def test_events_are_counted_and_floods_held_back(client: Client, clock: ManualClock) -> None:
@@ -86,10 +86,10 @@ async def test_events_are_counted_and_floods_held_back(client: Client, clock: Ma
     for number in range(100):
         recorder.record(about, "Normal", "Flood", f"number {number}")
     await recorder.idle()
-    flood = [one for one in await client.list("v1/Event", namespace="default") if one["reason"] == "Flood"]
-    combined = [one for one in flood if one["message"].startswith("(combined from similar events): number ")]
+    flood = [event for event in await client.list("v1/Event", namespace="default") if event["reason"] == "Flood"]
+    combined = [event for event in flood if event["message"].startswith("(combined from similar events): number ")]
     assert len(flood) == 9 + 1
-    assert [one["count"] for one in combined] == [21 - 9]
+    assert [event["count"] for event in combined] == [21 - 9]
     await clock.advance(301)
     recorder.record(about, "Normal", "Made", "it was made")
     recorder.record(about, "Normal", "Flood", "one too many")

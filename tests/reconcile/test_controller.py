@@ -233,7 +233,7 @@ async def test_that_a_namespace_is_being_deleted_is_one_calm_line(
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     for name in ("a", "b", "c"):
         await client.create(config_map(name, namespace="shop"))
-    await client.delete("v1/Namespace", "shop")  # Nobody empties it here.
+    await client.delete("v1/Namespace", "shop")  # No controller empties it here.
     manager = Manager(client)
 
     async def reconcile(key: Key) -> None:

@@ -165,7 +165,7 @@ async def test_scopes_choose_by_label_and_metadata_can_be_had_alone(client: Clie
 
 
 class Held(Informer):
-    """An informer that hears nothing until it is let: a watch that lags behind."""
+    """An informer that receives nothing until the test allows it: a watch that lags behind."""
 
     def __init__(self, client: Client, scope_of: Informer) -> None:
         super().__init__(client, scope_of.scope)
@@ -249,7 +249,7 @@ async def test_an_object_that_was_deleted_and_created_again_is_there(client: Cli
 
 
 async def test_an_object_without_finalizers_is_gone_before_the_watch_reports_it(client: Client) -> None:
-    """Who saw it once more, with the finalizer that was just taken off, would clean up after it once more."""
+    """A reconciler that saw it again, with the finalizer that was just taken off, would clean up twice."""
     await client.create(config_map("a", finalizers=["example.com/it"]))
     await client.delete(KIND, "a")
     async with lagging(client) as (writer, informer, told):
@@ -294,11 +294,11 @@ def test_versions_are_ordered_as_numbers(older: str, newer: str) -> None:
 
 async def test_a_missing_permission_says_which_rule_to_add(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     informer = Informers(client).get("apps/v1/Deployment")
-    refusal = errors.Forbidden("no", group="apps", plural="deployments")
+    error = errors.Forbidden("no", group="apps", plural="deployments")
     for _ in range(2):
-        await informer._receive(FollowError(refusal))
-    (complaint,) = [record.message for record in caplog.records]
-    assert '{apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}' in complaint
+        await informer._receive(FollowError(error))
+    (message,) = [record.message for record in caplog.records]
+    assert '{apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}' in message
 
 
 async def test_a_kind_that_is_gone_is_reported_with_the_likely_cause(
@@ -350,8 +350,22 @@ async def test_a_kind_may_be_defined_later_removed_and_defined_again(client: Cli
             assert [obj["spec"] for obj in informer.cache.list()] == [{"size": 1}]
             await client.delete("example.com/v1/Website", "a")
             await client.delete(DEFINITION, "websites.example.com")
-            if await client.get_or_none(DEFINITION, "websites.example.com") is not None:  # Nobody cleans up after it.
+            if (
+                await client.get_or_none(DEFINITION, "websites.example.com") is not None
+            ):  # No controller cleans up after it.
                 with contextlib.suppress(errors.NotFound):  # Or the server that is reached over HTTP was faster.
                     await client.patch(DEFINITION, "websites.example.com", {"metadata": {"finalizers": None}})
             await informer.catch_up()
             assert len(informer.cache) == 0
+
+
+@pytest.mark.parametrize("metadata_only", [False, True])
+async def test_a_kind_that_goes_is_a_warning_for_those_who_want_it_alone(
+    client: Client, caplog: pytest.LogCaptureFixture, *, metadata_only: bool
+) -> None:
+    """Those that follow the metadata of whatever kinds there are learn from discovery that one is gone."""
+    informers = Informers(client)
+    informer = informers.get(Kind("example.com", "v1", "Boat"), metadata_only=metadata_only)
+    gone = errors.NoSuchPath("the server could not find the requested resource")
+    await informer._receive(FollowError(gone))
+    assert bool([record for record in caplog.records if "cannot watch" in record.getMessage()]) is not metadata_only

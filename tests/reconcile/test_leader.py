@@ -52,38 +52,38 @@ async def reach(clock: ManualClock, condition: Callable[[], bool], *, within: fl
 
 
 async def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(client: Client, clock: ManualClock) -> None:
-    one = Candidate(client, "one")
-    await reach(clock, lambda: one.is_working, within=1)
-    two = Candidate(client, "two")
+    first = Candidate(client, "one")
+    await reach(clock, lambda: first.is_working, within=1)
+    second = Candidate(client, "two")
     await clock.advance(60)
-    assert (one.is_working, two.is_working) == (True, False)
-    await one.stop()
+    assert (first.is_working, second.is_working) == (True, False)
+    await first.stop()
     assert await holder(client) == ""
-    assert await reach(clock, lambda: two.is_working, within=10) <= 3
+    assert await reach(clock, lambda: second.is_working, within=10) <= 3
     assert await holder(client) == "two"
     lease = await client.get(LEASE, "lock")
     assert lease["spec"]["leaseTransitions"] == 1
-    await two.stop()
+    await second.stop()
 
 
 async def test_one_that_dies_is_followed_when_its_lease_has_run_out(client: Client, clock: ManualClock) -> None:
     spec = {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
     metadata = {"name": "lock", "namespace": "default"}
     await client.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
-    one = Candidate(client, "one")
+    first = Candidate(client, "one")
     # It does not believe the old time in the lease: the other's clock may be wrong.
-    assert 14 <= await reach(clock, lambda: one.is_working, within=30) <= 18
-    await one.stop()
+    assert 14 <= await reach(clock, lambda: first.is_working, within=30) <= 18
+    await first.stop()
 
 
 async def test_one_whose_lease_was_taken_stops_and_stands_again(client: Client, clock: ManualClock) -> None:
-    one = Candidate(client, "one")
-    await reach(clock, lambda: one.is_working, within=1)
+    first = Candidate(client, "one")
+    await reach(clock, lambda: first.is_working, within=1)
     await client.patch(LEASE, "lock", {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}})
-    await reach(clock, lambda: not one.is_working, within=4)
-    await reach(clock, lambda: one.is_working, within=30)
-    assert one.terms == 2
-    await one.stop()
+    await reach(clock, lambda: not first.is_working, within=4)
+    await reach(clock, lambda: first.is_working, within=30)
+    assert first.terms == 2
+    await first.stop()
 
 
 async def test_work_that_ends_gives_the_lease_back(client: Client) -> None:
@@ -122,12 +122,12 @@ async def test_over_any_way_to_the_server_the_next_one_leads_when_the_first_has_
             election = LeaderElection(client, "lock", identity=name, terms=quick)
             return asyncio.create_task(election.lead(lambda: work(name)))
 
-        one = candidate("one")
+        first = candidate("one")
         await leads["one"].wait()
-        two = candidate("two")
-        one.cancel()
+        second = candidate("two")
+        first.cancel()
         await leads["two"].wait()
         assert await holder(client) == "two"
-        two.cancel()
-        await asyncio.wait([one, two])
+        second.cancel()
+        await asyncio.wait([first, second])
         assert await holder(client) == ""

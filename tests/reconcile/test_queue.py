@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinnace.client.retries import Backoff
+from pinnace.process.backoff import Backoff
 from pinnace.reconcile.queue import Closed, Queue
 from pinnace.testing.clock import ManualClock
 

@@ -24,6 +24,7 @@ TYPES = {
     "controller_runtime_reconcile": "counter",
     "controller_runtime_reconcile_errors": "counter",
     "controller_runtime_terminal_reconcile_errors": "counter",
+    "controller_runtime_reconcile_panics": "counter",
     "controller_runtime_reconcile_time_seconds": "histogram",
     "controller_runtime_active_workers": "gauge",
     "controller_runtime_max_concurrent_reconciles": "gauge",
@@ -37,8 +38,9 @@ TYPES = {
     "workqueue_unfinished_work_seconds": "gauge",
     "workqueue_longest_running_processor_seconds": "gauge",
     "leader_election_master_status": "gauge",
+    "pinnace_controller_worker_ends": "counter",
 }
-"""As controller-runtime names them; Prometheus' parser takes the _total off a counter's name."""
+"""As controller-runtime names them; Prometheus' parser takes the _total off a counter's name. One is our own."""
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +71,11 @@ async def test_every_reconcile_is_a_span_and_a_failure_is_recorded_on_it(
         await client.create(config_map("bad"))
         await manager.settle()
     finished = spans.get_finished_spans()
-    found = {str((one.attributes or {})["object"]): one for one in finished if one.name == "reconcile traced"}
-    watched = next(one for one in finished if (one.attributes or {}).get("object") == "default/good")
+    found = {str((span.attributes or {})["object"]): span for span in finished if span.name == "reconcile traced"}
+    watched = next(span for span in finished if (span.attributes or {}).get("object") == "default/good")
     assert (watched.name, (watched.attributes or {})["event"]) == ("watch ConfigMap", "added")
     for name in ("queue traced", "reconcile traced"):
-        (child,) = [one for one in finished if one.name == name and (one.attributes or {}).get("object") == "good"]
+        (child,) = [span for span in finished if span.name == name and (span.attributes or {}).get("object") == "good"]
         assert child.parent is not None and child.parent.span_id == watched.context.span_id
     assert dict(found["good"].attributes or {}) == {"controller": "traced", "namespace": "default", "object": "good"}
     assert found["good"].status.is_ok
@@ -92,7 +94,9 @@ async def test_metrics_have_the_names_types_and_labels_of_controller_runtime(cli
         text = manager.metrics.text()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert {name: family.type for name, family in families.items()} == TYPES
-    samples = {(one.name, *sorted(one.labels.items())): one.value for f in families.values() for one in f.samples}
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value for f in families.values() for sample in f.samples
+    }
     controller, queue = ("controller", "counted"), ("name", "counted")
     assert samples["controller_runtime_reconcile_total", controller, ("result", "success")] == 1
     assert samples["controller_runtime_reconcile_total", controller, ("result", "error")] == 1

@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
-from pinnace.model.objects import Object
 from pinnace.scheduler.configuration import build_profiles, default_configuration
 from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.framework.plugin import Handle
@@ -26,7 +25,7 @@ _CODES = {Code.UNSCHEDULABLE: "U", Code.UNRESOLVABLE: "X"}
 
 
 @lru_cache(maxsize=1)
-def recorded() -> list[Object]:
+def recorded() -> list[Any]:
     with gzip.open(DATA, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -45,7 +44,7 @@ class Difference:
         return f"seed {self.seed}, pod {self.pod}, {self.part}: expected {self.expected}, found {self.found}"
 
 
-def state_of(objects: list[Object]) -> ClusterState:
+def state_of(objects: list[Any]) -> ClusterState:
     """Return the arrays of a cluster that is given as objects."""
     state = ClusterState()
     lookups = set(get_args(LookupKind))
@@ -65,12 +64,12 @@ def state_of(objects: list[Object]) -> ClusterState:
     return state
 
 
-def compare(question: Object) -> Iterator[Difference]:
+def compare(question: Any) -> Iterator[Difference]:
     """Yield the differences between `decide` and the recorded answers about one cluster."""
     state = state_of(question["objects"])
     profile = build_profiles(default_configuration(), Handle())["default-scheduler"]
     # The recorded messages are those of DefaultPreemption, the last PostFilter plug-in, alone.
-    profile.post_filter = [one for one in profile.post_filter if one.name == "DefaultPreemption"]
+    profile.post_filter = [plugin for plugin in profile.post_filter if plugin.name == "DefaultPreemption"]
     for index, (pod, answer) in enumerate(zip(question["pods"], question["answers"], strict=True)):
         if answer.get("error"):
             continue  # An error inside kube-scheduler, which depends on the order of its maps.
@@ -78,7 +77,7 @@ def compare(question: Object) -> Iterator[Difference]:
             yield Difference(question["seed"], index, part, expected, found)
 
 
-def _compare_one(obj: Object, answer: Object, state: ClusterState, profile: Profile) -> Iterator[tuple[str, Any, Any]]:
+def _compare_one(obj: Any, answer: Any, state: ClusterState, profile: Profile) -> Iterator[tuple[str, Any, Any]]:
     pod = state.pod(obj)
     gates = (refusal for plugin in profile.pre_enqueue if (refusal := plugin.pre_enqueue(pod)) is not None)
     gate = next(gates, None)
@@ -114,7 +113,7 @@ def _compare_gate(expected: str, decision: SchedulingDecision) -> Iterator[tuple
         yield "gated", expected, found
 
 
-def _compare_refusals(answer: Object, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
+def _compare_refusals(answer: Any, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
     if pod_is_nominated(decision):
         return  # Other nodes are looked at only if the nominated one does not fit.
     assert decision.diagnosis is not None
@@ -138,7 +137,7 @@ def _describe(refusal: Refusal) -> list[Any]:
     return [refusal.plugin, _CODES.get(refusal.code, refusal.code.value), list(refusal.reasons)]
 
 
-def _compare_scores(answer: Object, decision: SchedulingDecision, fits: list[str]) -> Iterator[tuple[str, Any, Any]]:
+def _compare_scores(answer: Any, decision: SchedulingDecision, fits: list[str]) -> Iterator[tuple[str, Any, Any]]:
     if len(fits) < 2:
         return
     by_plugin = {name: dict(zip(fits, scores.tolist(), strict=True)) for name, scores in decision.scores.items()}
@@ -157,7 +156,7 @@ def _compare_scores(answer: Object, decision: SchedulingDecision, fits: list[str
         yield "node", sorted(best), decision.node
 
 
-def _compare_preemption(answer: Object, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
+def _compare_preemption(answer: Any, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
     candidates = answer.get("candidates") or {}
     nomination = decision.nomination
     if not candidates or nomination is None:

@@ -25,18 +25,21 @@ from pinnace.scheduler.configuration import (
     load,
 )
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.plugin import Depends, Handle, Wait
+from pinnace.scheduler.framework.events import ClusterEvent, EventRegistration
+from pinnace.scheduler.framework.plugin import Depends, Handle, Plugin, Wait
 from pinnace.scheduler.framework.status import Refusal, unschedulable
 from pinnace.scheduler.plugins.defaults import DEFAULT_PLUGINS, default_registry
+from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.scheduler import Scheduler
 from pinnace.scheduler.state.arrays import At, Codes, Integers, slots_of
+from pinnace.scheduler.state.pods import Pod
 from pinnace.testing.cluster import Cluster
 
 CUSTOM = "custom"
 HOSTNAME = "kubernetes.io/hostname"
 
 
-class Filter:
+class Filter(Plugin):
     """A filter that does what the label `do` of a pod says."""
 
     name = "Custom"
@@ -66,7 +69,7 @@ class Filter:
         return scores
 
 
-class Permit:
+class Permit(Plugin):
     name = "Permit"
 
     def permit(self, cycle: Cycle, node: str) -> Refusal | Wait | None:
@@ -104,7 +107,7 @@ def custom(name: str, do: str = "", **spec: Any) -> Object:
 async def condition_of(cluster: Cluster, name: str) -> tuple[str, str]:
     found = await cluster.client.get("v1/Pod", name)
     conditions = (found.get("status") or {}).get("conditions") or ()
-    condition: Object = next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    condition: Object = next((known for known in conditions if known["type"] == "PodScheduled"), {})
     return condition.get("reason", ""), condition.get("message", "")
 
 
@@ -175,7 +178,7 @@ async def test_of_two_schedulers_for_one_pod_one_binds_it(cluster: Cluster) -> N
     await cluster.settle()
     assert all([await node_of(cluster, f"web-{number}") for number in range(10)])
     events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
-    scheduled = Counter(one["involvedObject"]["name"] for one in events if one["reason"] == "Scheduled")
+    scheduled = Counter(event["involvedObject"]["name"] for event in events if event["reason"] == "Scheduled")
     assert set(scheduled.values()) == {1}
 
 
@@ -221,14 +224,35 @@ async def test_many_pods_that_fit_nowhere_do_not_keep_back_one_that_fits(cluster
     assert await node_of(cluster, "small")
     assert (await condition_of(cluster, "big-999"))[1].startswith("0/2 nodes are available: 2 Insufficient cpu.")
     events = await cluster.client.list("v1/Event", namespace="default", fields="reason=FailedScheduling")
-    assert len({one["involvedObject"]["name"] for one in events}) == 1000, "no event is lost"
+    assert len({event["involvedObject"]["name"] for event in events}) == 1000, "no event is lost"
 
 
 @pytest.mark.parametrize(
     ("profile", "message"),
     [
         ({"plugins": {"filter": {"enabled": [{"name": "Nothing"}]}}}, "no scheduler plug-in is named Nothing"),
-        ({"plugins": {"sometimes": {}}}, "found sometimes"),
+        (
+            {"plugins": {"sometimes": {}}},
+            'strict decoding error: unknown field "profiles[0].plugins.sometimes"',
+        ),
+        ({"percentageOfNodesToScore": 101}, "profiles[0].percentageOfNodesToScore: Invalid value: 101: not in valid"),
+        (
+            {"plugins": {"score": {"enabled": [{"name": "ImageLocality"}, {"name": "ImageLocality"}]}}},
+            'profiles[0].plugins.score.enabled[1]: Duplicate value: "ImageLocality"',
+        ),
+        (
+            {"plugins": {"filter": {"enabled": [{"name": "EBSLimits"}]}}},
+            'profiles[0].plugins.filter.enabled[0]: Invalid value: "EBSLimits": was invalid in version',
+        ),
+        (
+            {"pluginConfig": [{"name": "InterPodAffinity", "args": {"hardWeight": 1}}]},
+            "profiles[0].pluginConfig[0].args: decoding args for plugin InterPodAffinity: strict decoding error: "
+            'unknown field "hardWeight"',
+        ),
+        (
+            {"pluginConfig": [{"name": "A"}, {"name": "A"}]},
+            'profiles[0].pluginConfig[1]: Duplicate value: "A"',
+        ),
         (
             {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}}]},
             "arguments of NodeResourcesFit: scoringStrategy.type: expected LeastAllocated, MostAllocated or "
@@ -245,6 +269,41 @@ def test_a_configuration_that_cannot_be_used_names_the_field(profile: Object, me
     with pytest.raises(InvalidConfiguration) as error:
         build_profiles(load(config), Handle())
     assert message in str(error.value)
+
+
+HEAD: Object = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"parallelism": 0}, "parallelism: Invalid value: 0: should be an integer value greater than zero"),
+        ({"podInitialBackoffSeconds": 0}, "podInitialBackoffSeconds: Invalid value: 0: must be greater than 0"),
+        (
+            {"podInitialBackoffSeconds": 5, "podMaxBackoffSeconds": 2},
+            "podMaxBackoffSeconds: Invalid value: 2: must be greater than or equal to PodInitialBackoffSeconds",
+        ),
+        (
+            {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}, {}]},
+            '[profiles[1].schedulerName: Duplicate value: "a", profiles[2].schedulerName: Required value]',
+        ),
+        ({"profile": []}, 'strict decoding error: unknown field "profile"'),
+        ({"profiles": {}}, "cannot unmarshal object"),
+        ({"extenders": [{"urlPrefix": "http://a", "verb": "b"}]}, 'unknown field "extenders[0].verb"'),
+    ],
+)
+def test_a_bad_configuration_is_refused_in_the_words_of_kubernetes(fields: Object, message: str) -> None:
+    with pytest.raises(InvalidConfiguration) as error:
+        load({**HEAD, **fields})
+    assert message in str(error.value)
+
+
+def test_fields_without_effect_are_named() -> None:
+    configuration = load({**HEAD, "percentageOfNodesToScore": 50, "profiles": [{"percentageOfNodesToScore": 50}]})
+    assert configuration.warnings == (
+        "percentageOfNodesToScore has no effect: all nodes are scored",
+        "profiles[0].percentageOfNodesToScore has no effect: all nodes are scored",
+    )
 
 
 @pytest.mark.parametrize("cpu", ["9223372036854775807", "1e30", "1e999999999"])
@@ -278,8 +337,8 @@ def _affinity(count: int) -> Object:
 
 
 def _constraints(count: int) -> Object:
-    one = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
-    return {"topologySpreadConstraints": [one | {"topologyKey": f"a{number}"} for number in range(count)]}
+    constraint = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    return {"topologySpreadConstraints": [constraint | {"topologyKey": f"a{number}"} for number in range(count)]}
 
 
 def _node_requirements(count: int) -> Object:
@@ -320,3 +379,28 @@ async def test_labels_that_no_node_has_are_not_kept(cluster: Cluster) -> None:
     labels = scheduler.state.nodes.labels
     kept = [f"key-{number}" for number in range(20) if labels.column(f"key-{number}") is labels.column(f"key-{number}")]
     assert kept == []
+
+
+async def test_an_event_is_compared_with_a_bounded_number_of_terms(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+    ask = SchedulingQueue._asks
+
+    def note(queue: SchedulingQueue, registration: EventRegistration, pod: Pod, event: ClusterEvent) -> bool:
+        questions.append(pod.key.name)
+        return ask(queue, registration, pod, event)
+
+    nodes = await cluster.add_nodes(2)
+    for number in range(9):
+        wanted = {f"example.com/{number}-{label}": "yes" for label in range(900)}
+        await cluster.client.create(pod(f"picky-{number}", nodeSelector=wanted))
+    excess = {f"example.com/{label}": "yes" for label in range(1_001)}
+    await cluster.client.create(pod("excessive", nodeSelector=excess))
+    await cluster.settle()
+    monkeypatch.setattr(SchedulingQueue, "_asks", note)
+    [name, *_] = nodes.names
+    await cluster.client.patch("v1/Node", name, {"metadata": {"labels": {"example.com/new": "yes"}}})
+    await cluster.settle()
+    # Four have 900 terms each within the limit; the others are tried again without a question, and the last never.
+    assert len(questions) == 4, questions

@@ -24,7 +24,7 @@ async def node_of(cluster: Cluster, name: str) -> str:
 
 
 def scheduled(obj: Object) -> Object:
-    found: Object = next(one for one in obj["status"]["conditions"] if one["type"] == "PodScheduled")
+    found: Object = next(condition for condition in obj["status"]["conditions"] if condition["type"] == "PodScheduled")
     return found
 
 
@@ -34,10 +34,10 @@ async def test_pods_are_spread_over_the_nodes(cluster: Cluster) -> None:
         await cluster.client.create(pod(f"web-{number}", cpu="1"))
     await cluster.settle()
     pods = await cluster.client.list("v1/Pod", namespace="default")
-    assert Counter(one["spec"]["nodeName"] for one in pods) == dict.fromkeys([f"node-{n}" for n in range(4)], 10)
+    assert Counter(pod["spec"]["nodeName"] for pod in pods) == dict.fromkeys([f"node-{n}" for n in range(4)], 10)
     events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
-    assert {one["reason"] for one in events} == {"Scheduled"}
-    assert {one["source"]["component"] for one in events} == {"default-scheduler"}
+    assert {event["reason"] for event in events} == {"Scheduled"}
+    assert {event["source"]["component"] for event in events} == {"default-scheduler"}
 
 
 def affinity(*terms: Object) -> Object:
@@ -107,7 +107,7 @@ async def test_a_pod_in_a_cluster_without_nodes_says_so_and_is_bound_to_the_firs
     assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
     assert waiting["message"] == "no nodes available to schedule pods"
     events = await cluster.client.list("v1/Event", namespace="default", fields="reason=FailedScheduling")
-    assert [one["message"] for one in events] == ["no nodes available to schedule pods"]
+    assert [event["message"] for event in events] == ["no nodes available to schedule pods"]
     await cluster.add_nodes(1)
     await cluster.advance(2)  # The back-off of a pod that was refused once.
     assert (await cluster.client.get("v1/Pod", "lonely"))["spec"]["nodeName"] == "node-0"
@@ -124,7 +124,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
     assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
     assert waiting["message"] == f"0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}"
     events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
-    assert Counter(one["reason"] for one in events) == {"Scheduled": 1, "FailedScheduling": 2}
+    assert Counter(event["reason"] for event in events) == {"Scheduled": 1, "FailedScheduling": 2}
     await cluster.client.delete("v1/Pod", "first")
     await cluster.settle()
     assert await node_of(cluster, "second") == await node_of(cluster, "third") == "node-0"
@@ -147,11 +147,11 @@ async def test_a_node_runs_no_more_pods_than_it_says(cluster: Cluster) -> None:
         await cluster.client.create(pod(f"web-{number}"))
     await cluster.settle()
     pods = await cluster.client.list("v1/Pod", namespace="default")
-    waiting = [one for one in pods if not one["spec"].get("nodeName")]
+    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     assert len(waiting) == 2
     assert scheduled(waiting[0])["message"] == f"0/1 nodes are available: 1 Too many pods. {NO_VICTIMS}"
     await cluster.add_nodes(1)
-    assert all([await node_of(cluster, one["metadata"]["name"]) == "node-1" for one in waiting])
+    assert all([await node_of(cluster, obj["metadata"]["name"]) == "node-1" for obj in waiting])
 
 
 async def test_a_cordoned_node_gets_no_pods_until_it_is_uncordoned(cluster: Cluster) -> None:
@@ -204,8 +204,8 @@ def container(cpu: str, **more: Any) -> Object:
         ),
     ],
 )
-def test_requests_are_counted_as_kubernetes_counts_them(spec: Object, milli: int) -> None:
-    assert requests_of({"spec": spec})["cpu"] == milli
+def test_requests_are_counted_as_kubernetes_counts_them(spec: Any, milli: int) -> None:
+    assert requests_of({"metadata": {"name": "p"}, "spec": spec})["cpu"] == milli
 
 
 async def test_pods_equal_to_those_that_run_already_go_to_any_node(cluster: Cluster) -> None:
@@ -229,5 +229,5 @@ async def test_pods_of_a_replica_set_are_spread_over_zones_by_default(cluster: C
     )
     await cluster.settle()
     pods = await cluster.client.list("v1/Pod", namespace="default")
-    zones = Counter(int(one["spec"]["nodeName"].removeprefix("node-")) // 3 for one in pods)
+    zones = Counter(int(pod["spec"]["nodeName"].removeprefix("node-")) // 3 for pod in pods)
     assert zones == {0: 3, 1: 3, 2: 3}

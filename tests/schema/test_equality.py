@@ -53,7 +53,7 @@ def test_one_becomes_true_where_no_schema_says_what_stands_there(schema: Schema)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("value", "other", "same"),
     [
         ({"a": 1}, {"a": 1}, True),
         ({"a": None}, {}, True),
@@ -65,8 +65,8 @@ def test_one_becomes_true_where_no_schema_says_what_stands_there(schema: Schema)
         ([1], [1, 2], False),
     ],
 )
-def test_null_and_an_empty_list_mean_the_same_as_nothing(one: Any, other: Any, same: bool) -> None:
-    assert semantically_equal(one, other) is same
+def test_null_and_an_empty_list_mean_the_same_as_nothing(value: Any, other: Any, same: bool) -> None:
+    assert semantically_equal(value, other) is same
 
 
 @pytest.mark.parametrize(

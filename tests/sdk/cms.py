@@ -56,12 +56,12 @@ class _Handler(BaseHTTPRequestHandler):
         row = self._row()
         if "test" in row["repository"]:
             self._answer(422, {"detail": "this is not for tests"})
-        elif self._is_meant():
+        elif self._may_change():
             self.cms.sites[self._name] = row
             self._answer(204)
 
     def do_DELETE(self) -> None:
-        if self._is_meant():
+        if self._may_change():
             del self.cms.sites[self._name]
             self._answer(204)
 
@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _name(self) -> str:
         return self.path.removeprefix("/sites/")
 
-    def _is_meant(self) -> bool:
+    def _may_change(self) -> bool:
         if self._name not in self.cms.sites:
             self._answer(404)
             return False

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pinnace.auth.users import User
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import SYSTEM, ControlPlane, build
 from pinnace.cluster.settings import Settings
-from pinnace.model.clock import AlarmClock
-from pinnace.server.http.messages import Response
+from pinnace.kinds.golang.field_numbers import decode_answer
+from pinnace.model.users import User
+from pinnace.process.clock import AlarmClock
+from pinnace.schema.golang.protobuf import read_event, split_events
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.server.local import LocalStream
+from pinnace.serving.messages import Response
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Store
 from pinnace.testing.clock import ManualClock
@@ -143,7 +145,11 @@ class Watch:
         self.stream.finish()
 
     def _read(self, chunk: bytes) -> None:
-        self._ready += [json.loads(line) for line in chunk.splitlines()]
+        if chunk.startswith(b"{"):
+            self._ready += [json.loads(line) for line in chunk.splitlines()]
+            return
+        for event in map(read_event, split_events(chunk)):
+            self._ready.append({"type": event.type, "object": decode_answer(event.body)})
 
 
 def reply_of(answer: Response) -> Reply:
@@ -178,7 +184,13 @@ async def control_plane(
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
     if born and not known:
-        await bootstrap(plane, address="127.0.0.1", port=6443, service_ranges=(settings or Settings()).service_ranges)
+        plane.discovery.set_address("127.0.0.1:6443")
+        await bootstrap(
+            plane.foundation,
+            plane.local(),
+            ("127.0.0.1", 6443),
+            service_ranges=(settings or Settings()).service_ranges,
+        )
         if is_plain:
             _BOOTSTRAPPED[start] = {record.key: record.value for record in (await store.list("")).records}
     plane.health.is_ready = True

@@ -7,10 +7,9 @@ from typing import Any
 
 from tests.server.in_process import InProcess, Object, Reply, reply_of
 
-from pinnace.auth.users import User, authenticated
-from pinnace.server.http.header_cache import RequestHead
-from pinnace.server.http.messages import Peer, Request, Response, split_target
+from pinnace.model.users import User, authenticated
 from pinnace.server.local import NoTransport
+from pinnace.serving.messages import Peer, Request, RequestHead, Response, split_target
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/default/roles"

@@ -26,7 +26,7 @@ from tests.server.roles import (
     role,
 )
 
-from pinnace.auth.users import ANONYMOUS
+from pinnace.model.users import ANONYMOUS
 
 
 def certificate_request() -> str:
@@ -85,13 +85,13 @@ async def test_unknown_paths_are_reported_only_to_users_with_access(
     [
         (
             {},
-            "[spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes "
+            "[spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes "
             'must be specified, spec.user: Invalid value: "": at least one of user or group must be specified]',
         ),
         (
             {"user": "bob", "resourceAttributes": {}, "nonResourceAttributes": {"path": "/", "verb": "get"}},
-            'spec.nonResourceAttributes: Invalid value: {"Path":"/","Verb":"get"}: cannot be specified in combination '
-            "with resourceAttributes",
+            'spec: Invalid value: {"Path":"/","Verb":"get"}: exactly one of nonResourceAttributes or '
+            "resourceAttributes must be specified",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from tests.auth.objects_in_memory import rule
 from tests.server.in_process import InProcess
 from tests.server.roles import AUTHORIZATION, BINDINGS, ROLES, as_user, binding, review, role
 
-from pinnace.auth.users import User
+from pinnace.model.users import User
 
 
 async def test_an_access_review_says_by_which_binding(api: InProcess) -> None:
@@ -39,7 +39,7 @@ async def test_a_rules_review_lists_what_holds_in_a_namespace(api: InProcess, bo
     there = await review(bob, *kind, {"namespace": "kube-system"})
     assert rule("get", "pods") in here["resourceRules"]
     assert rule("get", "pods") not in there["resourceRules"]
-    assert {one["nonResourceURLs"][0] for one in here["nonResourceRules"]} == {"/api", "/healthz"}
+    assert {rule["nonResourceURLs"][0] for rule in here["nonResourceRules"]} == {"/api", "/healthz"}
     assert here["incomplete"] is False
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {}}
     refused = await bob.post(f"{AUTHORIZATION}/selfsubjectrulesreviews", body)

@@ -106,10 +106,10 @@ async def test_a_pod_that_is_killed_at_once_is_shown_as_it_went(api: InProcess) 
     assert (await api.get(f"{PODS}/web")).status == 404
 
 
-@pytest.mark.parametrize("facet", ["ephemeralcontainers", "resize"])
-async def test_a_part_of_a_pod_does_not_carry_labels(api: InProcess, facet: str) -> None:
+@pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
+async def test_a_part_of_a_pod_does_not_carry_labels(api: InProcess, subresource: str) -> None:
     await api.made(PODS, pod())
-    await api.patch(f"{PODS}/web/{facet}", {"metadata": {"labels": {"a": "b"}}})
+    await api.patch(f"{PODS}/web/{subresource}", {"metadata": {"labels": {"a": "b"}}})
     assert "labels" not in (await api.get(f"{PODS}/web")).json["metadata"]
 
 
@@ -250,10 +250,10 @@ async def test_annotations_of_an_old_version_are_not_in_the_rows_of_a_table(api:
 async def test_flow_schemas_are_shown_in_the_order_in_which_they_are_tried(api: InProcess) -> None:
     schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
     rows = (await api.get(schemas, accept=TABLE)).json["rows"]
-    shown = [(row["cells"][2], row["cells"][0]) for row in rows]
-    assert shown == sorted(shown)
-    assert shown[0][1] == "exempt"
-    assert (await api.get(schemas)).names == sorted(name for _, name in shown)
+    cells = [(row["cells"][2], row["cells"][0]) for row in rows]
+    assert cells == sorted(cells)
+    assert cells[0][1] == "exempt"
+    assert (await api.get(schemas)).names == sorted(name for _, name in cells)
 
 
 async def test_an_address_has_an_age_that_no_column_tells_of(api: InProcess) -> None:

@@ -86,21 +86,21 @@ async def test_a_strategic_patch_of_null_says_nothing_and_a_merge_patch_of_null_
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("limits", "message"),
     [
         ({"cpu": "much"}, "quantities must match the regular expression '^([+-]?[0-9.]+)"),
         ({"cpu": True}, "unable to convert unstructured object to /v1, Kind=Pod: "),
     ],
 )
 async def test_a_patch_that_fails_is_reported_without_the_whole_object(
-    api: InProcess, asked: dict[str, Any], told: str
+    api: InProcess, limits: dict[str, Any], message: str
 ) -> None:
     applied = {**pod(), "apiVersion": "v1", "kind": "Pod"}
-    applied["spec"]["containers"][0]["resources"] = {"limits": asked}
+    applied["spec"]["containers"][0]["resources"] = {"limits": limits}
     refused = await api.patch(f"{PODS}/web?fieldManager=one", applied, "application/apply-patch+yaml")
     assert (refused.status, refused.json.get("reason")) == (500, None)
     assert refused.message.startswith("failed to convert new object (")
-    assert told in refused.message
+    assert message in refused.message
 
 
 async def test_an_error_found_twice_is_reported_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
@@ -132,9 +132,9 @@ async def test_the_spec_of_a_certificate_request_has_no_manager(api: InProcess) 
     condition = {"type": "Approved", "status": "True", "reason": "Known"}
     approved = (await api.patch(f"{requests}/jane/approval", {"status": {"conditions": [condition]}})).json
     assert "managedFields" not in approved["metadata"]
-    said = approved["status"]["conditions"][0]
-    assert said["type"] == "Approved"
-    assert said["lastUpdateTime"] == said["lastTransitionTime"] is not None
+    condition = approved["status"]["conditions"][0]
+    assert condition["type"] == "Approved"
+    assert condition["lastUpdateTime"] == condition["lastTransitionTime"] is not None
 
 
 async def test_deleting_a_definition_changes_neither_its_generation_nor_its_grace(api: InProcess) -> None:
@@ -167,24 +167,24 @@ async def test_a_flow_schema_says_whether_its_priority_level_exists(api: InProce
     watch = await api.watch(f"{group}/flowschemas?watch=1&fieldSelector=metadata.name%3Dmine")
     await api.made(f"{group}/flowschemas", {"metadata": {"name": "mine"}, "spec": spec})
 
-    def says(status: str, reason: str) -> Callable[[dict[str, Any]], bool]:
-        def is_said(event: dict[str, Any]) -> bool:
+    def reports(status: str, reason: str) -> Callable[[dict[str, Any]], bool]:
+        def has_condition(event: dict[str, Any]) -> bool:
             conditions = event["object"].get("status", {}).get("conditions", [])
-            return [(one["status"], one["reason"]) for one in conditions] == [(status, reason)]
+            return [(condition["status"], condition["reason"]) for condition in conditions] == [(status, reason)]
 
-        return is_said
+        return has_condition
 
-    await watch.until(says("True", "NotFound"))
+    await watch.until(reports("True", "NotFound"))
     limited = {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}
     level = {"metadata": {"name": "mine"}, "spec": {"type": "Limited", "limited": limited}}
     await api.made(f"{group}/prioritylevelconfigurations", level)
-    found = (await watch.until(says("False", "Found")))[-1]["object"]["status"]["conditions"][0]
+    found = (await watch.until(reports("False", "Found")))[-1]["object"]["status"]["conditions"][0]
     message = 'This FlowSchema references the PriorityLevelConfiguration object named "mine" and it exists'
     assert found["message"] == message
     row = (await api.get(f"{group}/flowschemas/mine", accept=TABLE)).json["rows"][0]
     assert row["cells"][5] == "False"
     await api.delete(f"{group}/prioritylevelconfigurations/mine")
-    await watch.until(says("True", "NotFound"))
+    await watch.until(reports("True", "NotFound"))
     watch.close()
 
 
@@ -268,13 +268,13 @@ TWICE_IN_JSON = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sett
 
 @pytest.mark.parametrize(("body", "line"), [(TWICE_IN_YAML, 6), (TWICE_IN_JSON, 1)], ids=["YAML", "JSON"])
 async def test_a_key_that_is_applied_twice_is_reported(api: InProcess, body: bytes, line: int) -> None:
-    target, told = f"{CONFIG_MAPS}/settings?fieldManager=me", f'line {line}: key "foo" already set in map'
+    target, message = f"{CONFIG_MAPS}/settings?fieldManager=me", f'line {line}: key "foo" already set in map'
     strict = await api.patch(f"{target}&fieldValidation=Strict", body, APPLY)
     lead = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  "
-    assert (strict.status, strict.message) == (400, lead + told)
+    assert (strict.status, strict.message) == (400, lead + message)
     warned = await api.patch(target, body, APPLY)
     assert warned.json["data"] == {"foo": "b"}
-    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{told}"']
+    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{message}"']
     ignored = await api.patch(f"{target}&fieldValidation=Ignore", body, APPLY)
     assert (ignored.status, ignored.header("warning")) == (200, [])
 
@@ -296,11 +296,13 @@ async def test_a_field_that_is_patched_twice_is_reported(api: InProcess, form: s
 async def test_an_operation_with_fields_that_none_has_is_reported(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     body = b'[{"op":"add","op":"add","path":"/data","value":{"a":"b"},"foo":1}]'
-    told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].foo"']
+    messages = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].foo"']
     strict = await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Strict", body, OPERATIONS)
-    assert (strict.status, strict.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
+    assert (strict.status, strict.message.endswith(f"strict decoding error: {', '.join(messages)}")) == (422, True)
     warned = await api.patch(f"{CONFIG_MAPS}/settings", body, OPERATIONS)
-    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{one}"' for one in told]
+    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [
+        f'299 - "{warning_text}"' for warning_text in messages
+    ]
 
 
 async def test_an_applied_object_needs_a_name_to_be_created_and_none_to_be_changed(api: InProcess) -> None:
@@ -309,8 +311,8 @@ async def test_an_applied_object_needs_a_name_to_be_created_and_none_to_be_chang
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}},
     )
     refused = await api.patch(f"{maps}/one?fieldManager=me", nameless, "application/apply-patch+yaml")
-    told = "the name of the object (one based on URL) was undeterminable: name must be provided"
-    assert (refused.status, refused.message) == (400, told)
+    message = "the name of the object (one based on URL) was undeterminable: name must be provided"
+    assert (refused.status, refused.message) == (400, message)
     await api.made(maps, {"metadata": {"name": "one"}})
     changed = await api.patch(f"{maps}/one?fieldManager=me", nameless, "application/apply-patch+yaml")
     assert (changed.status, changed.json["data"]) == (200, {"a": "b"})
@@ -320,19 +322,21 @@ async def test_a_service_that_is_a_name_shows_no_policy_of_traffic(api: InProces
     await api.made(SERVICES, service(internalTrafficPolicy="Local"))
     named = await api.patch(f"{SERVICES}/web", {"spec": {"type": "ExternalName", "externalName": "example.com"}})
     assert "internalTrafficPolicy" not in named.json["spec"]
-    said = await api.patch(f"{SERVICES}/web", {"spec": {"internalTrafficPolicy": "Local"}})
-    assert (said.status, "internalTrafficPolicy" in said.json["spec"]) == (200, False)
+    patched = await api.patch(f"{SERVICES}/web", {"spec": {"internalTrafficPolicy": "Local"}})
+    assert (patched.status, "internalTrafficPolicy" in patched.json["spec"]) == (200, False)
     refused = await api.patch(f"{SERVICES}/web", {"spec": {"internalTrafficPolicy": "Some"}})
     assert refused.json["details"]["causes"][0]["field"] == "spec.internalTrafficPolicy"
 
 
-@pytest.mark.parametrize("facet", ["", "/status", "/scale"])
+@pytest.mark.parametrize("subresource", ["", "/status", "/scale"])
 @pytest.mark.parametrize("form", [MERGE, STRATEGIC, OPERATIONS, APPLY])
-async def test_a_missing_object_is_reported_before_errors_of_the_patch(api: InProcess, form: str, facet: str) -> None:
-    refused = await api.patch(f"{DEPLOYMENTS}/nothing{facet}?fieldManager=me", b"{a", form)
-    assert refused.status == (400 if form == APPLY and not facet else 404), "an apply would have made it"
+async def test_a_missing_object_is_reported_before_errors_of_the_patch(
+    api: InProcess, form: str, subresource: str
+) -> None:
+    refused = await api.patch(f"{DEPLOYMENTS}/nothing{subresource}?fieldManager=me", b"{a", form)
+    assert refused.status == (400 if form == APPLY and not subresource else 404), "an apply would have made it"
     await api.made(DEPLOYMENTS, deployment())
-    assert (await api.patch(f"{DEPLOYMENTS}/web{facet}?fieldManager=me", b"{a", form)).status == 400
+    assert (await api.patch(f"{DEPLOYMENTS}/web{subresource}?fieldManager=me", b"{a", form)).status == 400
 
 
 async def test_a_list_of_operations_that_is_null_changes_nothing(api: InProcess) -> None:
@@ -419,19 +423,15 @@ async def test_a_deletion_is_reported_in_yaml_to_who_asks_for_it(api: InProcess)
 @pytest.mark.parametrize(
     ("target", "made", "found"),
     [
-        (
-            CONFIG_MAPS,
-            config_map("web"),
-            "labels finalizers labels labels finalizers[0] labels finalizers finalizers[0]",
-        ),
-        (DEPLOYMENTS, deployment(), "labels finalizers labels labels finalizers[0]"),
-        ("/api/v1/nodes", {}, "labels finalizers labels labels finalizers finalizers[0] labels finalizers[0]"),
-        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {}, "labels finalizers labels labels"),
-        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, "labels finalizers labels labels finalizers labels"),
-        ("/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}, "labels finalizers labels"),
+        (CONFIG_MAPS, config_map("web"), "labels finalizers finalizers[0]"),
+        (DEPLOYMENTS, deployment(), "labels finalizers finalizers[0]"),
+        ("/api/v1/nodes", {}, "labels finalizers finalizers[0]"),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {}, "labels finalizers"),
+        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, "labels finalizers"),
+        ("/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}, "labels finalizers"),
     ],
 )
-async def test_errors_of_metadata_are_reported_as_often_as_they_are_found(
+async def test_each_error_of_metadata_is_reported_once(
     api: InProcess, target: str, made: dict[str, Any], found: str
 ) -> None:
     await api.made(target, {"metadata": {"name": "web"}, **made})
@@ -454,9 +454,9 @@ async def test_finalizers_of_some_kinds_need_no_domain(api: InProcess, target: s
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"])
 async def test_discovery_is_reported_in_yaml_and_refused_in_other_forms(api: InProcess, path: str) -> None:
-    told = await api.get(path, accept="application/yaml")
-    assert told.header("content-type") == ["application/yaml"]
-    assert b"kind: API" in told.body
+    page = await api.get(path, accept="application/yaml")
+    assert page.header("content-type") == ["application/yaml"]
+    assert b"kind: API" in page.body
     begin = "only the following media types" if path == "/apis" else "406: Not Acceptable"
     assert (await api.get(path, accept="text/html")).message.startswith(begin)
     assert (await api.get(path, accept=TABLE)).message.startswith("only the following media types are accepted")

@@ -17,7 +17,7 @@ from tests.server.roles import (
     role,
 )
 
-from pinnace.auth.users import User
+from pinnace.model.users import User
 
 
 async def lets_bob_write_roles(api: InProcess, *more: Object) -> None:

@@ -14,8 +14,8 @@ PODS = {"namespace": "default", "verb": "get", "resource": "pods"}
 
 def question(kind: str, spec: Object | None = None, **more: Any) -> Object:
     group = "authentication" if kind in ("TokenReview", "SelfSubjectReview") else "authorization"
-    said = {} if spec is None else {"spec": spec}
-    return {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, **said, **more}
+    given = {} if spec is None else {"spec": spec}
+    return {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, **given, **more}
 
 
 def owned(fields: Object, version: str = "authorization.k8s.io/v1", **more: str) -> Object:
@@ -201,8 +201,8 @@ async def test_a_node_may_list_the_pods_that_are_its_own(api: InProcess, selecto
 async def test_a_question_may_be_shown_by_its_metadata_and_not_in_rows(api: InProcess) -> None:
     path = f"{AUTHORIZATION}/subjectaccessreviews"
     body = question("SubjectAccessReview", {"user": "bob", "resourceAttributes": PODS})
-    shown = await api.post(path, body, accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-    assert (shown.status, shown.json["kind"], "spec" in shown.json) == (201, "PartialObjectMetadata", False)
+    reply = await api.post(path, body, accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+    assert (reply.status, reply.json["kind"], "spec" in reply.json) == (201, "PartialObjectMetadata", False)
     rows = await api.post(path, body, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
     assert rows.status == 406
 

@@ -31,8 +31,8 @@ async def test_a_patch_that_breaks_a_secret_is_refused_without_quoting_it(api: I
         patch |= {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
     reply = await api.patch(f"{SECRETS}/a?fieldManager=me", patch, content_type)
     assert (reply.status, reply.json["kind"]) == (status, "Status")
-    said = json.dumps(reply.json)
-    assert STORED not in said and SENT not in said
+    text = json.dumps(reply.json)
+    assert STORED not in text and SENT not in text
 
 
 async def test_the_error_still_names_the_expected_type(api: InProcess) -> None:

@@ -17,7 +17,7 @@ from tests.server.in_process import (
     pod,
 )
 
-from pinnace.server import verbs
+from pinnace.serving import verbs
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Guard
 
@@ -112,7 +112,7 @@ async def test_only_the_newer_api_cares_how_an_event_is_called(api: InProcess, a
 )
 async def test_a_name_that_is_missing_is_not_reported_to_be_wrong_too(api: InProcess, target: str, spec: Any) -> None:
     reply = await api.post(target, {"metadata": {}, "spec": spec})
-    of_name = [one["reason"] for one in reply.json["details"]["causes"] if one["field"] == "metadata.name"]
+    of_name = [cause["reason"] for cause in reply.json["details"]["causes"] if cause["field"] == "metadata.name"]
     assert of_name == ["FieldValueRequired"]
 
 

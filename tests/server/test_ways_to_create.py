@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import DEPLOYMENTS, MERGE, PODS, InProcess, Object, Reply, control_plane, deployment, pod
 
-from pinnace.auth.users import User, authenticated
+from pinnace.model.users import User, authenticated
 
 WAYS = [json.loads(line) for line in Path(__file__).with_name("ways_to_create_1_36.jsonl").read_text().splitlines()]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -115,7 +115,7 @@ class StoreConformance(ABC):
             while True:
                 record = await store.get("/count")
                 value, revision = (int(record.value), record.revision) if record else (0, 0)
-                await asyncio.sleep(0)  # Everybody reads before anybody writes.
+                await asyncio.sleep(0)  # All read before the first writes.
                 try:
                     await store.put("/count", b"%d" % (value + 1), expected=revision)
                     return
@@ -225,26 +225,26 @@ class StoreConformance(ABC):
         assert list(followed) == sorted(followed) and len(followed) == 320
 
     async def test_a_follower_that_fails_does_not_keep_writers_from_their_answers(self, store: Store) -> None:
-        complaints: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        exceptions: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: exceptions.append(context["exception"]))
 
         def fail(_: Batch) -> None:
             raise RuntimeError("follower")
 
         store.follow(fail)
         assert await store.put("/a", b"", expected=None) == store.revision
-        assert len(complaints) == 1
+        assert len(exceptions) == 1
 
     async def test_a_change_tells_what_it_replaced(self, store: Store) -> None:
-        one = await store.put("/a", b"1", expected=None)
+        single = await store.put("/a", b"1", expected=None)
         first = await store.get("/a")
         two = await store.put("/a", b"2", expected=None)
         second = await store.get("/a")
         three = await store.delete("/a", expected=None)
         four = await store.put("/a", b"4", expected=None)
         assert await read_until(store.watch("/a", since=0), four) == [
-            Change("/a", one, b"1", None, one),
-            Change("/a", two, b"2", first, one),
+            Change("/a", single, b"1", None, single),
+            Change("/a", two, b"2", first, single),
             Change("/a", three, None, second, 0),
             Change("/a", four, b"4", None, four),
         ]

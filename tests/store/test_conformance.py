@@ -40,8 +40,8 @@ class TestEncryptedStore(StoreConformance):
         self.path = tmp_path / "store.db"
 
     async def open(self) -> Store:
-        keys = EncryptionKeys({"k1": bytes(range(32))})
-        return EncryptedStore(await SqliteStore.open(self.path), keys, prefixes=("",))
+        keys = EncryptionKeys({"k1": bytes(range(32))}, ("",))
+        return EncryptedStore(await SqliteStore.open(self.path), keys)
 
 
 class TestPartlyEncryptedStore(StoreConformance):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.store.keys import SortedKeys
+from pinnace.store.store import SortedKeys
 
 names = st.text("abc/", min_size=1, max_size=3)
 steps = st.lists(

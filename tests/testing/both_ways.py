@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.client.connecting import WAYS
 
-from pinnace.auth.users import User
 from pinnace.client.transport import Transport
 from pinnace.cluster.control_plane import SYSTEM, ControlPlane
 from pinnace.cluster.in_process import InProcessTransport
+from pinnace.model.users import User
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.wire import wired
 
 IN_PROCESS, OVER_HTTP = WAYS
 TOKENS = {"let-me-in": SYSTEM}
-"""What a control plane has to know to be reached over HTTP."""
+"""The settings of a control plane that serves HTTP."""
 
 in_process_only = pytest.mark.parametrize("cluster", [IN_PROCESS], indirect=True)
 """For tests that speak to the cluster over a socket of their own, and for those that take its transport apart."""

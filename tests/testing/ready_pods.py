@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.selectors import from_object
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.cluster import Cluster
 
 

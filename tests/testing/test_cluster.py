@@ -30,7 +30,7 @@ async def test_a_cluster_is_there_in_milliseconds_after_the_first() -> None:
     spent = []
     for _ in range(5):
         with no_collection():
-            began = time.process_time()  # What it costs, however busy the machine is with other things.
+            began = time.process_time()  # CPU time does not depend on other load of the machine.
             async with running_cluster() as cluster:
                 await cluster.client.get("v1/Namespace", "default")
                 spent.append(time.process_time() - began)
@@ -66,10 +66,10 @@ async def test_an_operator_runs_over_the_socket_as_in_process(cluster: Cluster, 
 
 async def test_users_may_do_what_rbac_lets_them(cluster: Cluster) -> None:
     with pytest.raises(errors.Forbidden):
-        await cluster.client_as("nobody").list("v1/Secret")
+        await cluster.client_as("jane").list("v1/Secret")
 
 
 async def test_an_operator_that_cannot_start_says_so(cluster: Cluster) -> None:
     with pytest.raises(errors.Forbidden):
-        await cluster.run(website_operator(), client=cluster.client_as("nobody"))
+        await cluster.run(website_operator(), client=cluster.client_as("jane"))
     assert await cluster.run(Operator("idle"))

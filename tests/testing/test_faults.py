@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 from tests.sdk.websites import website, website_operator
 
-from pinnace.client.retries import Retries
+from pinnace.client.exchange import Retries
+from pinnace.kinds.golang.field_numbers import decode_answer
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.testing.cluster import Cluster, running_cluster
+from pinnace.schema.golang.protobuf import read_event, split_events
+from pinnace.server.local import LocalStream
+from pinnace.testing.cluster import ADMIN, Cluster, running_cluster
 from pinnace.testing.faults import FaultRule, Faults, UnusedFault
 
 DEPLOYMENT = "apps/v1/Deployment"
@@ -185,7 +188,7 @@ async def test_delayed_events_keep_their_order(cluster: Cluster) -> None:
     watch = cluster.client.watch("v1/ConfigMap", namespace="default", version=version)
     async with aclosing(watch), asyncio.timeout(60):
         first = asyncio.ensure_future(anext(watch))
-        while not cluster.faults.watches or not any(one.client == "test" for one in cluster.faults.watches):
+        while not cluster.faults.watches or not any(watch.client == "test" for watch in cluster.faults.watches):
             await asyncio.sleep(0.01)
         for name in ("a", "b"):
             await cluster.client.create(config_map(name))
@@ -195,11 +198,28 @@ async def test_delayed_events_keep_their_order(cluster: Cluster) -> None:
         assert [(await first).snapshot.key.name, (await anext(watch)).snapshot.key.name] == ["a", "b"]
 
 
+async def test_events_in_protobuf_are_withheld_and_expire_too(cluster: Cluster) -> None:
+    rule = cluster.faults.withhold_events(resource="configmaps", name="hidden")
+    headers = {"accept": "application/vnd.kubernetes.protobuf", "user-agent": "test"}
+    stream = await cluster.plane.local(ADMIN).stream("/api/v1/namespaces/default/configmaps?watch=1", headers)
+    assert isinstance(stream, LocalStream)
+    for name in ("hidden", "seen"):
+        await cluster.client.create(config_map(name))
+    chunks = aiter(stream)
+    async with asyncio.timeout(60):
+        events = [read_event(event) for event in split_events(await anext(chunks))]
+        assert [decode_answer(event.body)["metadata"]["name"] for event in events] == ["seen"]
+        assert rule.count == 1
+        rule.lift()
+        (expired,) = [read_event(event) for event in split_events(await anext(chunks))]
+    assert (expired.type, decode_answer(expired.body)["reason"]) == ("ERROR", "Expired")
+
+
 async def test_stale_reads_show_the_past(cluster: Cluster) -> None:
     await cluster.client.create(config_map("old"))
     with cluster.faults.stale_reads(resource="configmaps"):
         await cluster.client.create(config_map("new"))
-        names = {one["metadata"]["name"] for one in await cluster.client.list("v1/ConfigMap", namespace="default")}
+        names = {obj["metadata"]["name"] for obj in await cluster.client.list("v1/ConfigMap", namespace="default")}
         assert "old" in names
         assert "new" not in names
     assert await cluster.client.get("v1/ConfigMap", "new")

@@ -58,7 +58,7 @@ async def test_controllers_and_operators_work_in_a_fork(prepared: Cluster) -> No
         await fork.client.patch("extensions.example.com/v1/Website", "blog", {"spec": {"replicas": 3}})
         await fork.settle()
         replica_sets = await fork.client.list("apps/v1/ReplicaSet")
-        assert [one["spec"]["replicas"] for one in replica_sets] == [3]
+        assert [replica_set["spec"]["replicas"] for replica_set in replica_sets] == [3]
         assert len(await fork.client.list("v1/Pod")) == 3
     assert len(await prepared.client.list("v1/Pod")) == 2
 
@@ -171,8 +171,8 @@ async def test_forks_beside_many_writers_are_whole_and_stay_as_they_were(prepare
 
 async def many_in(cluster: Cluster) -> set[str]:
     found = await cluster.client.list("v1/ConfigMap", namespace="default")
-    assert all(one["metadata"].get("uid") for one in found)
-    return {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("many-")}
+    assert all(obj["metadata"].get("uid") for obj in found)
+    return {obj["metadata"]["name"] for obj in found if obj["metadata"]["name"].startswith("many-")}
 
 
 async def test_simulated_nodes_go_on_in_a_fork(cluster: Cluster) -> None:

@@ -53,20 +53,20 @@ async def path(tmp_path: Path) -> Path:
 async def test_a_test_starts_from_a_recording_and_plays_its_changes(path: Path) -> None:
     async with running_cluster(controllers=False) as cluster:
         await cluster.load(path)
-        assert {one["metadata"]["name"] for one in await cluster.client.list(KIND)} == {"blog", "shop"}
+        assert {obj["metadata"]["name"] for obj in await cluster.client.list(KIND)} == {"blog", "shop"}
         assert (await cluster.client.get(KIND, "blog"))["spec"]["replicas"] == 2
         await cluster.run(website_operator())
         await cluster.settle()
         assert await cluster.replay(path) == 2
         assert (await cluster.client.get("apps/v1/Deployment", "blog"))["spec"]["replicas"] == 3
-        assert [one["metadata"]["name"] for one in await cluster.client.list(KIND)] == ["blog"]
+        assert [obj["metadata"]["name"] for obj in await cluster.client.list(KIND)] == ["blog"]
 
 
 async def test_values_of_secrets_are_not_recorded(path: Path) -> None:
     assert b"hush" not in path.read_bytes()
     assert b"aHVzaA" not in path.read_bytes()
     (secret,) = [
-        one for one in read_recording(path).initial if one["kind"] == "Secret" and one["metadata"]["name"] == "key"
+        obj for obj in read_recording(path).initial if obj["kind"] == "Secret" and obj["metadata"]["name"] == "key"
     ]
     assert secret["data"] == {"token": ""}
 
@@ -113,7 +113,7 @@ async def test_the_command_records_a_cluster(cluster: Cluster, kubeconfig: Path,
         assert b"recording to" in await process.stderr.readline()
         process.terminate()
         assert await process.wait() == 0
-    names = {one["metadata"]["name"] for one in read_recording(file).initial}
+    names = {obj["metadata"]["name"] for obj in read_recording(file).initial}
     assert "settings" in names
 
 
@@ -124,8 +124,8 @@ async def test_the_history_of_an_object_names_writers_and_differences() -> None:
         await cluster.client_as("jane", "system:masters").patch("v1/ConfigMap", "a", {"data": {"n": "2"}})
         await cluster.client.delete("v1/ConfigMap", "a")
         versions = cluster.history(made)
-        assert [one.action for one in versions] == ["created", "updated", "deleted"]
-        assert [one.origin.user for one in versions] == ["admin", "jane", "admin"]
+        assert [version.action for version in versions] == ["created", "updated", "deleted"]
+        assert [version.origin.user for version in versions] == ["admin", "jane", "admin"]
         assert 'data.n: "1" → "2"' in versions[1].difference
         page = cluster.history.timeline_html()
         assert ">jane</div>" in page

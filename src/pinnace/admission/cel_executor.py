@@ -1,22 +1,26 @@
-"""Evaluates CEL expressions: cheap ones on the event loop, costly ones in a thread beside it."""
+"""Evaluates CEL expressions: cheap ones on the event loop, costly ones beside it, those of several users in turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from pinnace.admission.expressions import Oracles
-from pinnace.model.requester import Requester
+from pinnace.model.users import User
+from pinnace.model.write_review import Review
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import CelDecision, Oracle, Question
 
 INLINE_BUDGET = 2_000
-"""The largest cost of an evaluation on the event loop: one to five milliseconds. Nearly all cost a hundredth."""
+"""The largest cost of an evaluation on the event loop: less than a millisecond of most functions, five of the slowest.
+Nearly all expressions cost a hundredth."""
 
-_AT_A_TIME = 2
-"""The number of threads; the loop gets its turns between theirs."""
+INLINE_SECONDS = 0.005
+"""After so much CPU time, a write's other expressions do not run on the event loop: there may be thousands of bindings
+and parameters, each of them cheap."""
 _SECONDS_TO_ANSWER = 30.0
 
 Evaluated = TypeVar("Evaluated")
@@ -25,11 +29,15 @@ Evaluation = Callable[[Oracles, int | None], Evaluated]
 the second time in another thread: it changes nothing but its result."""
 
 
-class CelExecutor:
-    """Evaluates expressions: quick ones at once, the others in a thread while the server goes on."""
+RunBeside = Callable[[str, Evaluation[Any], Oracles, int | None], Awaitable[Any]]
+"""Runs long work of a user beside the event loop, in turns with that of others, until its request ends."""
 
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
+
+class CelExecutor:
+    """Evaluates expressions: quick ones at once, the others beside the event loop while the server goes on."""
+
+    def __init__(self, run_beside: RunBeside) -> None:
+        self._run_beside = run_beside
         self._known: dict[str, object] = {}
 
     def is_known(self, name: str, owner: object) -> bool:
@@ -37,22 +45,24 @@ class CelExecutor:
         return self._known.get(name) is owner
 
     async def evaluate(
-        self, name: str, owner: object, evaluation: Evaluation[Evaluated], oracles: Oracles
+        self, review: Review, name: str, owner: object, evaluation: Evaluation[Evaluated], oracles: Oracles
     ) -> Evaluated:
         """Return or raise as the evaluation does, except for ExceedsInlineBudget."""
-        if self._known.get(name) is not owner:
+        if self._known.get(name) is not owner and review.inline_seconds < INLINE_SECONDS:
+            before = time.thread_time()
             try:
                 return evaluation(oracles, INLINE_BUDGET)
             except ExceedsInlineBudget:
                 self._known[name] = owner
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="expressions")
+            finally:
+                review.inline_seconds += time.thread_time() - before
         loop = asyncio.get_running_loop()
 
-        def distant(user: Requester) -> _Distant:
+        def distant(user: User) -> _Distant:
             return _Distant(oracles(user), loop)
 
-        return await loop.run_in_executor(self._pool, evaluation, distant, None)
+        result: Evaluated = await self._run_beside(review.user.name, evaluation, distant, None)
+        return result
 
 
 class _Distant:

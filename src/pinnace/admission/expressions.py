@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pinnace.admission.chain import Review
-from pinnace.model.requester import Requester
+from pinnace.model.users import User
+from pinnace.model.write_review import Review
 from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import REQUEST_RESOURCE, CelAuthorizer, Oracle, Question, ResourceCheck
 from pinnace.schema.cel.run import CelRun
@@ -23,7 +23,7 @@ MOST_COST_OF_CONDITIONS = 2_500_000
 """The largest cost of all match conditions of one policy or webhook, counted apart."""
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
-Oracles = Callable[[Requester], Oracle]
+Oracles = Callable[[User], Oracle]
 """Returns the authorizer of a user, for expressions."""
 
 
@@ -146,7 +146,8 @@ def try_compile(expression: str, more: Mapping[str, Variable] | None = None) -> 
 
 def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
     return tuple(
-        Condition(one.get("name", ""), one["expression"], try_compile(one["expression"])) for one in said or ()
+        Condition(condition.get("name", ""), condition["expression"], try_compile(condition["expression"]))
+        for condition in said or ()
     )
 
 

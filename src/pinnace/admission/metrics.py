@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from pinnace.model.exposition import HistogramFamily, Labels
+from pinnace.process.exposition import HistogramFamily, Labels
+
+if TYPE_CHECKING:
+    from pinnace.admission.static_manifests import StaticManifests
 
 STEP_SECONDS = "apiserver_admission_step_admission_duration_seconds"
 PLUGIN_SECONDS = "apiserver_admission_controller_admission_duration_seconds"
@@ -47,6 +51,8 @@ class AdmissionMetrics:
         self.plugins = HistogramFamily(PLUGIN_SECONDS, "The time of a plug-in, in a sample of writes.", _BOUNDS)
         self.webhooks = HistogramFamily(WEBHOOK_SECONDS, "The time of a webhook.", (*_BOUNDS, 10, 25))
         self.policies = HistogramFamily(POLICY_SECONDS, "The time of a policy.", (5e-07, 0.001, 0.01, 0.1, 1.0))
+        self.manifests: list[StaticManifests] = []
+        """The files with configurations of plug-ins, whose reloads are counted."""
         self.counts: dict[str, Counter[Labels]] = {
             name: Counter() for name in (WEBHOOK_REQUESTS, WEBHOOK_REJECTIONS, WEBHOOK_FAIL_OPEN, POLICY_CHECKS)
         }

@@ -1,17 +1,18 @@
-"""Which writes a webhook or policy is about: rules, the versions of a kind that are one, and selectors."""
+"""Match writes with the rules and selectors of a webhook or policy, in any version of the resource."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from pinnace.admission.chain import Review
 from pinnace.model import errors
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, deep_copy
 from pinnace.model.resources import Resource
 from pinnace.model.selectors import LabelSelector, from_object
+from pinnace.model.typed_objects import NamedRuleWithOperations, RuleWithOperations
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 GROUP = "admissionregistration.k8s.io"
 _EXEMPT = frozenset(
@@ -35,17 +36,30 @@ _QUESTIONS = frozenset(
     )
 )
 
+AnyRule = RuleWithOperations | NamedRuleWithOperations
 Equivalents = Callable[[Resource], Iterable[Resource]]
 """The other versions in which the objects of a resource are served."""
 
 
+def is_static(obj: Object) -> bool:
+    """Return whether a configuration comes from a file of the server: each object of the API has a uid."""
+    return "uid" not in obj["metadata"]
+
+
+def static_first(item: tuple[str, Object]) -> tuple[bool, str]:
+    """Return the sort key of a name and its configuration."""
+    name, obj = item
+    return not is_static(obj), name
+
+
 def is_exempt(resource: Resource) -> bool:
-    """Webhooks and policies are never called for their own configurations: a bad one could not be repaired."""
+    """Return whether a resource configures webhooks or policies. Only those of files review it: a bad one must be
+    repairable."""
     return resource.group == GROUP and resource.plural in _EXEMPT
 
 
 def is_question(resource: Resource) -> bool:
-    """Webhooks are asked about questions too; policies are not, since one of them could lock everybody out."""
+    """Return whether a resource is a review of access or identity. Policies skip it: one could lock all users out."""
     return (resource.group, resource.plural) in _QUESTIONS
 
 
@@ -61,8 +75,8 @@ class Scope(NamedTuple):
 class Matcher:
     """The rules of one webhook, policy or binding, compiled."""
 
-    rules: Sequence[Mapping[str, Any]]
-    exclusions: Sequence[Mapping[str, Any]]
+    rules: Sequence[AnyRule]
+    exclusions: Sequence[AnyRule]
     namespaces: LabelSelector
     objects: LabelSelector
     takes_equivalents: bool
@@ -86,9 +100,7 @@ class Matcher:
             return None
         return self._find(self.rules, scope, equivalents, name)
 
-    def _find(
-        self, rules: Sequence[Mapping[str, Any]], scope: Scope, equivalents: Equivalents, name: str
-    ) -> Resource | None:
+    def _find(self, rules: Sequence[AnyRule], scope: Scope, equivalents: Equivalents, name: str) -> Resource | None:
         if any(_matches(rule, scope.resource, scope, name) for rule in rules):
             return scope.resource
         if self.takes_equivalents:
@@ -100,7 +112,7 @@ class Matcher:
         return None
 
     def selects(self, review: Review, namespaces: WatchedObjects) -> bool:
-        """Whether the labels of the object and of its namespace are those that are meant."""
+        """Return whether the selectors match the labels of the object and of its namespace."""
         if not self.objects.matches_everything and not any(
             self.objects.matches(obj["metadata"].get("labels") or {})
             for obj in (review.new, review.old)
@@ -111,6 +123,82 @@ class Matcher:
             return True
         labels = namespace_labels(review, namespaces)
         return labels is None or self.namespaces.matches(labels)
+
+
+Entry = TypeVar("Entry")
+Match = tuple[Entry, Resource]
+"""A webhook or policy, and the version in which it gets the object."""
+
+
+class MatchTable(Generic[Entry]):
+    """Webhooks or policies, by the writes that their rules match: read when first needed, again after a change."""
+
+    def __init__(self, *sources: WatchedObjects, equivalents: Equivalents, revision: Callable[[], int]) -> None:
+        """`revision` changes with the kinds that are served, and so with the versions that are equivalent."""
+        self._equivalents = equivalents
+        self._revision = revision
+        self._entries: tuple[Entry, ...] | None = None
+        self._known: dict[tuple[str, str, str, str, str], list[Match[Entry]]] = {}
+        self._known_at = -1
+        self._listeners: list[Callable[[], None]] = []
+        for source in sources:
+            source.on_change(self._forget)
+
+    def is_empty(self) -> bool:
+        return not self._all()
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call back at every change of a source."""
+        self._listeners.append(changed)
+
+    def matching(self, resource: Resource, subresource: str, operation: str) -> list[Match[Entry]]:
+        """Return the entries whose rules match this write. The list is shared: do not change it."""
+        entries = self._entries if self._entries is not None else self._all()
+        if not entries:
+            return []
+        if self._known_at != self._revision():
+            self._known.clear()
+            self._known_at = self._revision()
+        place = (resource.group, resource.version, resource.plural, subresource, operation)
+        matches = self._known.get(place)
+        if matches is None:
+            scope = Scope(resource, subresource, operation)
+            matches = self._known[place] = list(self._select(self._reviewers(entries, resource), scope))
+        return matches
+
+    def _reviewers(self, entries: Iterable[Entry], resource: Resource) -> Iterable[Entry]:
+        """Return the entries that may review a resource at all."""
+        if self._skips(resource):
+            return ()
+        return filter(self._is_static, entries) if is_exempt(resource) else entries
+
+    def _is_static(self, entry: Entry) -> bool:
+        raise NotImplementedError
+
+    def _read(self) -> Iterable[Entry]:
+        raise NotImplementedError
+
+    def _matcher_of(self, entry: Entry) -> Matcher:
+        raise NotImplementedError
+
+    def _skips(self, resource: Resource) -> bool:
+        return False
+
+    def _select(self, entries: Iterable[Entry], scope: Scope) -> Iterator[Match[Entry]]:
+        for entry in entries:
+            if (target := self._matcher_of(entry).target(scope, self._equivalents)) is not None:
+                yield entry, target
+
+    def _all(self) -> tuple[Entry, ...]:
+        if self._entries is None:
+            self._entries = tuple(self._read())
+        return self._entries
+
+    def _forget(self, key: str) -> None:
+        self._entries = None
+        self._known.clear()
+        for changed in self._listeners:
+            changed()
 
 
 def namespace_labels(review: Review, namespaces: WatchedObjects) -> Mapping[str, str] | None:
@@ -135,7 +223,7 @@ def request_namespace(review: Review) -> str:
     return review.name if is_namespace(review.resource) else review.namespace
 
 
-def _matches(rule: Mapping[str, Any], resource: Resource, scope: Scope, name: str) -> bool:
+def _matches(rule: AnyRule, resource: Resource, scope: Scope, name: str) -> bool:
     if not _has(rule.get("operations"), scope.operation) or not _has(rule.get("apiGroups"), resource.group):
         return False
     if not _has(rule.get("apiVersions"), resource.version):
@@ -143,10 +231,10 @@ def _matches(rule: Mapping[str, Any], resource: Resource, scope: Scope, name: st
     wanted = rule.get("scope") or "*"
     if wanted != "*" and (wanted == "Namespaced") is not resource.namespaced:
         return False
-    if (named := rule.get("resourceNames")) and name not in named:
+    if (named := cast("NamedRuleWithOperations", rule).get("resourceNames")) and name not in named:
         return False
-    for said in rule.get("resources") or ():
-        plural, _, subresource = said.partition("/")
+    for resources in rule.get("resources") or ():
+        plural, _, subresource = resources.partition("/")
         if plural in ("*", resource.plural) and subresource in ("*", scope.subresource):
             return True
     return False
@@ -156,11 +244,11 @@ def _has(values: Sequence[str] | None, wanted: str) -> bool:
     return values is not None and ("*" in values or wanted in values)
 
 
-async def shown_in(obj: Object | None, resource: Resource, target: Resource) -> Object | None:
+async def convert_for_review(obj: Object | None, resource: Resource, target: Resource) -> Object | None:
     """Return a copy of a review's object in the version of the target."""
     if obj is None:
         return None
-    shown = copied(obj)
+    shown = deep_copy(obj)
     if is_message(shown, resource):
         return shown
     if target.custom is not None:
@@ -168,19 +256,24 @@ async def shown_in(obj: Object | None, resource: Resource, target: Resource) -> 
             converted = target.custom.to_served([shown])
             shown = (converted if isinstance(converted, list) else await converted)[0]
         return shown
-    if target.kind != target.stored and target.is_converted:
-        shown = target.from_stored(shown)
-    shown["apiVersion"], shown["kind"] = target.kind.api_version, target.kind.name
-    return shown
+    return to_version(shown, target)
+
+
+def to_version(obj: Object, resource: Resource) -> Object:
+    """Convert a stored object of a built-in kind. May change the given object."""
+    if resource.kind != resource.stored and resource.is_converted:
+        obj = resource.from_stored(obj)
+    obj["apiVersion"], obj["kind"] = resource.kind.api_version, resource.kind.name
+    return obj
 
 
 def is_message(obj: Object, resource: Resource) -> bool:
-    """Whether it is not the resource's own kind that travels: a binding of a pod, or the options of a command."""
+    """Return whether a body is of another kind than the resource: the binding of a pod, or the options of exec."""
     return obj.get("kind") not in (None, resource.kind.name, resource.stored.name)
 
 
 async def put_back(shown: Object, review: Review, target: Resource) -> None:
-    """Make the review's object what was shown of it, and changed there."""
+    """Copy the changed object from the webhook's version back into the review."""
     new = review.changed
     if is_message(new, review.resource):
         new.clear()
@@ -200,16 +293,3 @@ async def put_back(shown: Object, review: Review, target: Resource) -> None:
                 shown.pop(name, None)
     new.clear()
     new.update(shown)
-
-
-def copied(value: Object) -> Object:
-    """Deep enough to be changed."""
-
-    def copy(inner: Any) -> Any:
-        if isinstance(inner, dict):
-            return {name: copy(one) for name, one in inner.items()}
-        if isinstance(inner, list):
-            return [copy(one) for one in inner]
-        return inner
-
-    return {name: copy(inner) for name, inner in value.items()}

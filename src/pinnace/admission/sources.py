@@ -1,30 +1,9 @@
-"""The objects and permissions that admission plug-ins read."""
+"""The objects that admission plug-ins read, kept between writes."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Protocol
-
 from pinnace.model.objects import Object
-from pinnace.model.requester import Requester
 from pinnace.model.watched_objects import WatchedObjects
-
-
-class Permissions(Protocol):
-    """The permissions of users."""
-
-    def forbidden_error(
-        self,
-        user: Requester,
-        verb: str,
-        *,
-        group: str,
-        resource: str,
-        subresource: str = "",
-        namespace: str = "",
-        name: str = "",
-    ) -> Awaitable[str]:
-        """Return the denial message; empty when allowed."""
 
 
 class Kept:

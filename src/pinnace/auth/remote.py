@@ -1,9 +1,7 @@
-"""Asks another server over HTTPS: one JSON document out, one back. Nothing is followed, everything is bounded."""
+"""Sends a JSON document to another server over HTTPS and reads one back, with limits and without redirects."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
 import tempfile
 from base64 import b64decode
@@ -16,19 +14,20 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from pinnace.model.tls import client_tls
-from pinnace.model.tracing import client_span
 from pinnace.model.webhooks import clean_url
+from pinnace.process.outbound import OutboundFailed, OutboundTooLarge, exchange
+from pinnace.process.tls import client_tls
+from pinnace.process.tracing import client_span
 
 LARGEST = 1024 * 1024
 TIMEOUT_SECONDS = 10.0
 
 
 class RemoteError(Exception):
-    """The other server could not be asked, or its answer is of no use. The message never quotes what was sent."""
+    """The other server could not be reached, or its answer cannot be used. The message never quotes the request."""
 
     def __init__(self, why: str, *, status: int = 0) -> None:
-        """`status` is the one that was answered; 0 if there was no answer."""
+        """`status` is that of the answer; 0 if there was none."""
         super().__init__(why)
         self.status = status
 
@@ -39,7 +38,7 @@ class RemoteConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where to ask and how to be known there. Plain HTTP only where the URL says so."""
+    """The URL of another server and the credentials for it. Plain HTTP only if the URL begins with http."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -49,54 +48,43 @@ class Remote:
     async def get(self) -> Any:
         """Return the document at the URL. Raise RemoteError."""
         with client_span("GET", **{"url.full": self.url}) as trace:
-            return await asyncio.to_thread(self._exchange, "GET", None, trace)
+            return self._decode(await self._request("GET", None, trace))
 
     async def post(self, document: Any) -> Any:
         """Return the answer to a document. Raise RemoteError."""
         kind = document.get("kind", "") if isinstance(document, dict) else ""
         with client_span(f"webhook {kind}", **{"url.full": self.url}) as trace:
-            return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document), trace)
+            return self._decode(await self._request("POST", orjson.dumps(document), trace))
 
     async def send(self, document: bytes) -> None:
-        """Have a JSON document taken, whatever is answered to it. Raise RemoteError."""
-        await asyncio.to_thread(self._request, "POST", document, {})
+        """Send a JSON document, and ignore the body of the answer. Raise RemoteError."""
+        await self._request("POST", document, {})
 
-    def _exchange(self, method: str, body: bytes | None, trace: Mapping[str, str]) -> Any:
-        content = self._request(method, body, trace)
+    def _decode(self, content: bytes) -> Any:
         try:
             return orjson.loads(content)
         except orjson.JSONDecodeError:
             raise RemoteError(f"{self.url} did not answer with JSON") from None
 
-    def _request(self, method: str, body: bytes | None, trace: Mapping[str, str]) -> bytes:
-        import http.client  # noqa: PLC0415 - most clusters never ask another server.
-
-        parts = urlsplit(self.url)
-        host, port = parts.hostname or "", parts.port
-        connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            context = self.tls or client_tls()
-            connection = http.client.HTTPSConnection(host, port, context=context, timeout=self.timeout)
-        elif parts.scheme == "http":
-            connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
-        else:
+    async def _request(self, method: str, body: bytes | None, trace: Mapping[str, str]) -> bytes:
+        scheme = urlsplit(self.url).scheme
+        if scheme not in ("https", "http"):
             raise RemoteError(f"{self.url} is neither an https nor an http URL")
         headers = {"Accept": "application/json", **self.headers, **trace}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        with contextlib.closing(connection):
-            try:
-                connection.request(method, target, body=body, headers=headers)
-                answer = connection.getresponse()
-                content = answer.read(LARGEST + 1)
-            except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:  # Odd chunk sizes, too.
-                raise RemoteError(f"{self.url} did not answer: {error}") from None
+        tls = (self.tls or client_tls()) if scheme == "https" else None
+        try:
+            answer = await exchange(
+                method, self.url, headers=headers, body=body, tls=tls, largest=LARGEST, seconds=self.timeout
+            )
+        except OutboundTooLarge:
+            raise RemoteError(f"{self.url} answered with more than {LARGEST} bytes") from None
+        except OutboundFailed as error:
+            raise RemoteError(f"{self.url} did not answer: {error}") from None
         if not 200 <= answer.status < 300:
             raise RemoteError(f"{self.url} answered {answer.status}", status=answer.status)
-        if len(content) > LARGEST:
-            raise RemoteError(f"{self.url} answered with more than {LARGEST} bytes")
-        return content
+        return answer.body
 
 
 def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinnace.auth.authentication.oidc import Provider
+from pinnace.auth.authentication.oidc import TrustedIssuer
 from pinnace.auth.authentication.service_accounts import ISSUER
 
 
@@ -13,11 +13,18 @@ from pinnace.auth.authentication.service_accounts import ISSUER
 class AuthSettings:
     token_file: Path | None = None
     """Static tokens: a line for each, token,user,uid,"group1,group2"."""
-    providers: tuple[Provider, ...] = ()
+    issuers: tuple[TrustedIssuer, ...] = ()
+    """OpenID Connect issuers that flags name."""
+    configuration: Path | None = None
+    """An AuthenticationConfiguration: issuers, and who may be anonymous."""
+    anonymous: bool | None = None
+    """Whether requests without credentials are served; by default they are, unless the configuration says otherwise."""
     token_webhook: Path | None = None
     """A kubeconfig that says where to send TokenReviews."""
     authorization_webhook: Path | None = None
     """A kubeconfig that says where to send SubjectAccessReviews, asked after the roles."""
+    authorization_configuration: Path | None = None
+    """An AuthorizationConfiguration, instead of the modes and the webhook."""
     authorization_modes: tuple[str, ...] = ()
     """Authorizers in their order; if empty, Node, RBAC, and Webhook where there is one."""
     token_keys: tuple[Path, ...] = ()

@@ -19,6 +19,9 @@ class FixedObjects:
     def items(self) -> Iterable[tuple[str, Object]]:
         return self._objects.items()
 
+    def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]:
+        return [(key, obj) for key, obj in self._objects.items() if key.rpartition("/")[0] == namespace]
+
     def on_change(self, changed: Callable[[str], None]) -> None:
         """Nothing changes here."""
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from pinnace.cli.flags import KubectlCommand
-
-__all__ = ["COMMANDS", "app"]
+from pinnace.cli.flags.shared import KubectlCommand
 
 _GLOBAL = ("--kubeconfig", "--context", "--namespace", "-n")
 
@@ -24,8 +21,9 @@ class CommandEntry:
     """One command: its line in `pinnace --help`, and its module and function."""
 
     module: str
-    function: str
     summary: str
+    function: str = ""
+    """The name of the module's function, unless it is that of the module."""
     bare: Mapping[str, str] = field(default_factory=dict)
     """Flags that may stand without a value, and the value that they have then."""
 
@@ -34,77 +32,75 @@ _DRY = {"--dry-run": "client"}
 
 SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "A cluster": {
-        "up": CommandEntry("up", "up", "Start a cluster in the foreground."),
+        "up": CommandEntry("cluster.up", "Start a cluster in the foreground."),
         "envtest": CommandEntry(
-            "envtest", "envtest", "Print a folder of programs for test suites that start kube-apiserver and etcd."
+            "cluster.envtest", "Print a folder of programs for test suites that start kube-apiserver and etcd."
         ),
-        "controllers": CommandEntry(
-            "controllers", "controllers", "Run the built-in controllers as a process of their own."
-        ),
-        "node": CommandEntry("node", "node", "Run pods on this machine, without root and without a container engine."),
-        "image": CommandEntry("image", "image", "Load, pull, list and remove the images of this machine's node."),
-        "proxy": CommandEntry("proxy", "proxy", "Open local ports that lead to the ready pods of a Service."),
-        "token": CommandEntry("token", "token", "Create, list and delete the tokens with which machines join."),
-        "scheduler": CommandEntry("scheduler", "scheduler", "Run the scheduler as a process of its own."),
+        "controllers": CommandEntry("cluster.controllers", "Run the built-in controllers as a process of their own."),
+        "node": CommandEntry("cluster.node", "Run pods on this machine, without root and without a container engine."),
+        "image": CommandEntry("cluster.image", "Load, pull, list and remove the images of this machine's node."),
+        "proxy": CommandEntry("kubectl.proxy", "Open local ports that lead to the ready pods of a Service."),
+        "token": CommandEntry("cluster.token", "Create, list and delete the tokens with which machines join."),
+        "scheduler": CommandEntry("cluster.scheduler", "Run the scheduler as a process of its own."),
         "explain-schedule": CommandEntry(
-            "explain_schedule", "explain_schedule", "Explain why a pod goes to a node or to none, and what would help."
+            "explain.explain_schedule", "Explain why a pod goes to a node or to none, and what would help."
         ),
         "simulate": CommandEntry(
-            "simulate", "simulate_pods", "Print where the pods in files would run, without writing."
+            "explain.simulate", "Print where the pods in files would run, without writing.", function="simulate_pods"
         ),
-        "autoscale": CommandEntry(
-            "autoscale", "autoscale", "Show how an autoscaler would have followed a recorded load."
-        ),
-        "snapshot": CommandEntry("snapshot", "snapshot", "Save a cluster to a file, or make one from it."),
-        "version": CommandEntry("version", "version", "Print the version of pinnace and what it can serve."),
+        "autoscale": CommandEntry("explain.autoscale", "Show how an autoscaler would have followed a recorded load."),
+        "snapshot": CommandEntry("cluster.snapshot", "Save a cluster to a file, or make one from it."),
+        "version": CommandEntry("cluster.version", "Print the version of pinnace and what it can serve."),
         "migrate-storage": CommandEntry(
-            "migrate_storage", "migrate", "Rewrite a custom kind's objects in its stored version."
+            "cluster.migrate_storage", "Rewrite a custom kind's objects in its stored version.", function="migrate"
         ),
         "why-denied": CommandEntry(
-            "why_denied", "why_denied", "Explain why a user may not do something, and what would allow it."
+            "explain.why_denied", "Explain why a user may not do something, and what would allow it."
         ),
-        "why-stuck": CommandEntry("why_stuck", "why_stuck", "Explain why an object that was deleted is still there."),
+        "why-stuck": CommandEntry("explain.why_stuck", "Explain why an object that was deleted is still there."),
     },
     "Extensions": {
-        "init": CommandEntry("init", "init", "Create an extension project that passes its own tests."),
-        "run": CommandEntry("run", "run", "Run the operator in a file; restart it when the file is saved."),
+        "init": CommandEntry("extensions.init", "Create an extension project that passes its own tests."),
+        "run": CommandEntry("extensions.run", "Run the operator in a file; restart it when the file is saved."),
         "manifests": CommandEntry(
-            "manifests", "manifests", "Print the manifests that run an operator in a real cluster."
+            "extensions.manifests", "Print the manifests that run an operator in a real cluster."
         ),
-        "plugin": CommandEntry("plugin", "plugin", "Install a Python file as kubectl NAME, or package it for krew."),
-        "models": CommandEntry("models", "models", "Print typed classes for the custom kinds of a CRD."),
-        "record": CommandEntry("record", "record", "Record objects and their changes of any cluster, for tests."),
-        "timeline": CommandEntry("timeline", "timeline", "Print the changes of a recording, as text or HTML."),
-        "perturb": CommandEntry("perturb", "perturb", "Look for bugs of an operator that only timing shows."),
-        "why": CommandEntry("why", "why", "Explain why an operator reconciled an object, with the result."),
+        "plugin": CommandEntry("extensions.plugin", "Install a Python file as kubectl NAME, or package it for krew."),
+        "models": CommandEntry("extensions.models", "Print typed classes for the custom kinds of a CRD."),
+        "record": CommandEntry("extensions.record", "Record objects and their changes of any cluster, for tests."),
+        "timeline": CommandEntry("extensions.timeline", "Print the changes of a recording, as text or HTML."),
+        "perturb": CommandEntry("extensions.perturb", "Look for bugs of an operator that only timing shows."),
+        "why": CommandEntry("explain.why", "Explain why an operator reconciled an object, with the result."),
     },
     "The commands of kubectl, without kubectl": {
-        "get": CommandEntry("get", "get", "Show objects, as a table or in full."),
-        "describe": CommandEntry("describe", "describe", "Show the details of an object, with its events."),
-        "apply": CommandEntry("apply", "apply", "Apply the objects in files.", bare=_DRY),
+        "get": CommandEntry("kubectl.get", "Show objects, as a table or in full."),
+        "describe": CommandEntry("describe.describe", "Show the details of an object, with its events."),
+        "apply": CommandEntry("kubectl.apply", "Apply the objects in files.", bare=_DRY),
         "delete": CommandEntry(
-            "delete", "delete", "Delete objects, and wait until they are gone.", bare=_DRY | {"--cascade": "background"}
+            "kubectl.delete", "Delete objects, and wait until they are gone.", bare=_DRY | {"--cascade": "background"}
         ),
-        "watch": CommandEntry("watch", "watch", "Show objects, then each change as it happens."),
-        "logs": CommandEntry("logs", "logs", "Print the logs of containers."),
-        "exec": CommandEntry("exec", "exec_", "Run a command in a container."),
-        "top": CommandEntry("top", "top", "Show the CPU and memory in use, of nodes or pods."),
-        "port-forward": CommandEntry("port_forward", "port_forward", "Forward local ports to a pod."),
+        "watch": CommandEntry("kubectl.get", "Show objects, then each change as it happens.", function="watch"),
+        "logs": CommandEntry("kubectl.logs", "Print the logs of containers."),
+        "exec": CommandEntry("kubectl.exec", "Run a command in a container.", function="exec_"),
+        "top": CommandEntry("kubectl.top", "Show the CPU and memory in use, of nodes or pods."),
+        "port-forward": CommandEntry("kubectl.port_forward", "Forward local ports to a pod."),
     },
 }
-COMMANDS = {name: listed for section in SECTIONS.values() for name, listed in section.items()}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
-def _load(module: str) -> ModuleType:
+def load_command(entry: CommandEntry) -> Callable[..., None]:
     """Import the module of a command, without collections of garbage: they would visit all that was imported before."""
     is_collecting = gc.isenabled()
     gc.disable()
     try:
-        return import_module(f"pinnace.cli.commands.{module}")
+        module = import_module(f"pinnace.cli.{entry.module}")
     finally:
         if is_collecting:
             gc.freeze()
             gc.enable()
+    command: Callable[..., None] = getattr(module, entry.function or entry.module.partition(".")[2])
+    return command
 
 
 class Commands(TyperGroup):
@@ -114,14 +110,13 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        listed = COMMANDS.get(cmd_name)
-        if listed is None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
             return None
-        function = getattr(_load(listed.module), listed.function)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name, cls=KubectlCommand)(function)
+        alone.command(cmd_name, cls=KubectlCommand)(load_command(entry))
         command: Any = typer.main.get_command(alone)
-        command.bare = listed.bare
+        command.bare = entry.bare
         return command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -137,13 +132,13 @@ class Commands(TyperGroup):
                 typer.echo("\nDid you mean this?\n" + "".join(f"\t{name}\n" for name in near), err=True)
             typer.echo("pinnace --help lists all commands.", err=True)
             ctx.exit(1)
-        found: tuple[Any, Any, list[str]] = super().resolve_command(ctx, args)
-        return found
+        resolved: tuple[Any, Any, list[str]] = super().resolve_command(ctx, args)
+        return resolved
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, listed.summary) for name, listed in commands.items()])
+                formatter.write_dl([(name, entry.summary) for name, entry in commands.items()])
 
 
 def _globals_last(args: list[str]) -> list[str]:
@@ -172,7 +167,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from pinnace.cli.commands.version import version  # noqa: PLC0415 - only needed for this flag
+        from pinnace.cli.cluster.version import version  # noqa: PLC0415 - only needed for this flag
 
         version()
         raise typer.Exit

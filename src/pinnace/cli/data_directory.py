@@ -11,6 +11,11 @@ class UnusableDataDirectory(Exception):
     """The directory cannot be made or written to."""
 
 
+def use_usual_umask() -> None:
+    """Make files with the modes that the code names: with the umask of some shells all users could write to them."""
+    os.umask(0o022)
+
+
 def default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(base) / "pinnace"
@@ -29,8 +34,8 @@ def make_data_dir(path: Path) -> Path:
     except FileExistsError:
         raise UnusableDataDirectory(f"the data directory {path} is not a directory but a file; {fix}") from None
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        raise UnusableDataDirectory(f"the data directory {path} cannot be made ({said}); {fix}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise UnusableDataDirectory(f"the data directory {path} cannot be made ({reason}); {fix}") from None
     return path
 
 

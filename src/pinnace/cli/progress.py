@@ -20,15 +20,15 @@ def progress(message: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    with ExitStack() as shown:
-        timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, _show, message, shown)
+    with ExitStack() as status:
+        timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, _show, message, status)
         try:
             yield
         finally:
             timer.cancel()
 
 
-def _show(message: str, shown: ExitStack) -> None:
+def _show(message: str, status: ExitStack) -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to import, and most commands never wait
 
-    shown.enter_context(Console(stderr=True).status(message))
+    status.enter_context(Console(stderr=True).status(message))

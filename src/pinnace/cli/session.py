@@ -14,9 +14,9 @@ import typer
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
+from pinnace.client.exchange import Retries
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
-from pinnace.client.retries import Retries
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.schema.golang.text import quote
@@ -70,7 +70,7 @@ def format_error(error: Exception, access: Access | None = None) -> str:
     """Return the message of an error in kubectl's wording."""
     match error:
         case SeveralErrors():
-            return "\n".join(_one_of_several(one, access) for one in error.failures)
+            return "\n".join(_one_of_several(failure, access) for failure in error.failures)
         case PlainCommandError():
             return str(error)
         case errors.Unauthorized():

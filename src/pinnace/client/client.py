@@ -19,15 +19,14 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Self
 
-from pinnace.client.exchange import Exchange
+from pinnace.client.exchange import Exchange, Retries
 from pinnace.client.mapping import KindMapping
 from pinnace.client.rates import Rate, RateLimiter
 from pinnace.client.reading import Reading
-from pinnace.client.retries import Retries
 from pinnace.client.streams import PodStreams
 from pinnace.client.transport import Transport
 from pinnace.client.writing import Propagation, WriteListener, Writing
-from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.process.clock import AlarmClock, SystemClock
 
 __all__ = ["Client", "Propagation"]
 

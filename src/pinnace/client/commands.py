@@ -13,7 +13,7 @@ import orjson
 
 from pinnace.client.status_errors import error_of_status
 from pinnace.client.transport import ConnectionLost, Socket
-from pinnace.model.tasks import Tasks
+from pinnace.process.tasks import Tasks
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _V5 = "v5.channel.k8s.io"
@@ -188,7 +188,7 @@ def _code(status: Any) -> int:
         return 0
     if status.get("reason") == "NonZeroExitCode":
         causes = (status.get("details") or {}).get("causes") or ()
-        return int(next(one["message"] for one in causes if one.get("reason") == "ExitCode"))
+        return int(next(cause["message"] for cause in causes if cause.get("reason") == "ExitCode"))
     raise error_of_status(status)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pinnace.client.client import Client
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access, find_access
-from pinnace.model.clock import AlarmClock
+from pinnace.process.clock import AlarmClock
 
 
 def connect(

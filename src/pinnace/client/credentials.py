@@ -13,8 +13,8 @@ from typing import Protocol
 
 import orjson
 
-from pinnace.model.clock import Clock, SystemClock
 from pinnace.model.objects import Object
+from pinnace.process.clock import Clock, SystemClock
 
 _EXEC_GROUP = "client.authentication.k8s.io"
 _FILE_SECONDS = 60.0

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -15,21 +16,21 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from pinnace.client.rates import RateLimiter
-from pinnace.client.retries import Retries
-from pinnace.client.status_errors import error_of
+from pinnace.client.status_errors import error_of, retry_after_of
 from pinnace.client.transport import (
     Answer,
     ConnectionLost,
     EventStream,
     Stream,
     Transport,
+    Untrusted,
     batch_transport,
     watch_transport,
 )
 from pinnace.model import errors
-from pinnace.model.clock import AlarmClock
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, ObjectEvent
+from pinnace.process.backoff import Backoff
+from pinnace.process.clock import AlarmClock
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -228,3 +229,34 @@ async def parts_of(stream: EventStream) -> AsyncGenerator[bytes | ObjectEvent, N
             begun.append(rest)
         chunk = rest = line = b""
         whole.clear()
+
+
+LONGEST_SECONDS = 60.0
+"""The longest delay that a server may ask for."""
+_BUSY = (502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """The most attempts of a request, and the delays between them."""
+
+    attempts: int = 6
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def after_answer(self, answer: Answer, *, attempt: int, is_read: bool) -> float | None:
+        """Return the seconds until the next attempt; None to return this answer."""
+        if answer.status < 429 or attempt >= self.attempts:
+            return None
+        requested = retry_after_of(answer)
+        if answer.status == 429 or (answer.status >= 500 and requested):
+            # The server has not executed the request.
+            return max(min(requested, LONGEST_SECONDS), self.backoff.delay(attempt))
+        if is_read and answer.status in _BUSY:
+            return self.backoff.delay(attempt)
+        return None
+
+    def after_loss(self, loss: ConnectionLost, *, attempt: int, is_repeatable: bool) -> float | None:
+        """Return the same for a lost connection: a request that may have been executed is repeated only if harmless."""
+        if attempt >= self.attempts or isinstance(loss, Untrusted) or (loss.was_sent and not is_repeatable):
+            return None
+        return self.backoff.delay(attempt)

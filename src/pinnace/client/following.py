@@ -7,14 +7,13 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
 
 from pinnace.client.credentials import NoCredentials
-from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.clock import AlarmClock
+from pinnace.process.backoff import Backoff
+from pinnace.process.clock import AlarmClock
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 MISSING_SECONDS = 2.0
@@ -66,17 +65,17 @@ class FollowError:
 Followed = Event | Restarted | Synced | Progress | FollowError
 
 
-class Source(Protocol):
-    """The two reads that following needs."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The reads that following needs."""
 
-    def watch(self, *, version: str, initial: bool, seconds: int) -> AsyncGenerator[Event, None]:
-        """Watch over one connection. With `initial`, existing objects come first, and a bookmark ends them."""
-
-    def everything(self) -> AsyncIterator[tuple[list[Snapshot], str]]:
-        """Yield a whole list, by pages, each with the version of the list."""
-
-    def forget(self) -> None:
-        """Look up the URL again next time: it serves nothing."""
+    watch: Callable[[str, bool, int], AsyncGenerator[Event, None]]
+    """Watch after a version, over one connection, for so many seconds. If the second argument is true, existing objects
+    come first, and a bookmark ends them."""
+    everything: Callable[[], AsyncIterator[tuple[list[Snapshot], str]]]
+    """Yield a whole list, by pages, each with the version of the list."""
+    forget: Callable[[], None]
+    """Look up the URL again next time: it serves nothing."""
 
 
 async def follow(
@@ -148,7 +147,7 @@ class _Attempts:
             self._version = version
             self._receive()
             yield Synced(version)
-        watch = self._source.watch(version=self._version, initial=is_listing, seconds=self._seconds())
+        watch = self._source.watch(self._version, is_listing, self._seconds())
         async with aclosing(watch) as events:
             async for event in events:
                 self._receive()

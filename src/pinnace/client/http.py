@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from pinnace.client.credentials import Identity
 from pinnace.client.kubeconfig import Access
 from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream, Untrusted
-from pinnace.model.tls import client_tls
-from pinnace.model.tracing import active_tracer, trace_headers
+from pinnace.process.tls import client_tls
+from pinnace.process.tracing import active_tracer, trace_headers
 
 if TYPE_CHECKING:
     import aiohttp
@@ -25,6 +25,9 @@ CONNECT_SECONDS = 15.0
 ANSWER_SECONDS = 75.0
 """A server gives up after a minute: a request that takes longer waits on a dead connection."""
 _CONNECTIONS = 256
+HEARTBEAT = 30.0
+"""Seconds between pings of a WebSocket: a command may be silent for hours."""
+_LARGEST_MESSAGE = 64 << 20
 
 
 class HttpTransport:
@@ -85,12 +88,26 @@ class HttpTransport:
                 return Answer(response.status, lower_names(response.headers), await response.read())
 
     async def _socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
-        from pinnace.client.http_sockets import open_socket  # noqa: PLC0415 - needed by few, and imports aiohttp.
-
         http, session = await self._open()
+        url, sent = self._url(target), self._headers(headers)
         options = self._options(http.ClientTimeout(sock_connect=CONNECT_SECONDS))
+        for_upgrade = {name: value for name, value in options.items() if name in ("proxy", "server_hostname")}
         with translate_errors(http):
-            return await open_socket(session, self._url(target), self._headers(headers), protocols, options)
+            try:
+                socket = await session.ws_connect(
+                    url,
+                    headers=sent,
+                    protocols=protocols,
+                    heartbeat=HEARTBEAT,
+                    max_msg_size=_LARGEST_MESSAGE,
+                    **for_upgrade,
+                )
+            except http.WSServerHandshakeError as rejected:
+                # aiohttp drops the body of the answer: the same request without the upgrade gets it again.
+                async with session.get(url, headers=sent, **options) as response:
+                    body = await response.read() if response.status == rejected.status else b""
+                return Answer(rejected.status, {}, body)
+        return _HttpSocket(socket, http)
 
     async def _is_renewed(self, used: Identity | None) -> bool:
         """Renew the credentials, which may have expired early; return whether they have changed.
@@ -154,6 +171,33 @@ class _HttpStream:
 
     async def close(self) -> None:
         self._response.close()
+
+
+class _HttpSocket:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, http: ModuleType) -> None:
+        self._socket = socket
+        self._http = http
+        self.protocol = socket.protocol or ""
+
+    async def receive(self) -> bytes | None:
+        message, kinds = await self._socket.receive(), self._http.WSMsgType
+        if message.type is kinds.BINARY:
+            data: bytes = message.data
+            return data
+        if message.type is kinds.TEXT:
+            text: str = message.data
+            return text.encode()
+        is_closed = message.type in (kinds.CLOSE, kinds.CLOSING, kinds.CLOSED)
+        if is_closed and self._socket.close_code in (1000, None):
+            return None
+        raise ConnectionLost(f"the connection was lost: {self._socket.exception() or message.data}", was_sent=True)
+
+    async def send(self, data: bytes) -> None:
+        with translate_errors(self._http):
+            await self._socket.send_bytes(data)
+
+    async def close(self) -> None:
+        await self._socket.close()
 
 
 @contextlib.contextmanager

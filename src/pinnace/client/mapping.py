@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from pinnace.client.exchange import decode_object
+from pinnace.client.exchange import Exchange, decode_object
 from pinnace.model import errors
+from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 
 KindName = Kind | str | tuple[str, str, str]
 """A Kind, its parts in order, or its usual spelling: "apps/v1/Deployment", "v1/Pod"."""
 
 KindLike = KindName | type[Any]
-"""A name, or a class: one of the SDK's custom resources, or one of lightkube.resources."""
+"""A name, or a class: one of the SDK's custom resources, of the typed objects, or of lightkube.resources."""
 
 Read = Callable[[str], Awaitable[bytes]]
 """GETs a page."""
@@ -72,6 +74,9 @@ def kind_from(name: KindLike) -> Kind:
 
 
 def _kind_of_class(kind: type[Any]) -> Kind:
+    built_in: Kind | None = getattr(kind, "built_in", None)
+    if built_in is not None:
+        return built_in
     declared = getattr(kind, "declared", None)  # A class of the SDK; those of lightkube have _api_info.
     if declared is not None:
         return Kind(*declared.kind)
@@ -99,14 +104,14 @@ class KindMapping:
     async def find(self, name: KindLike) -> ServedKind:
         """Return the entry of a kind. Raise NoSuchKind; a missing kind is looked up again each time."""
         kind = kind_from(name)
-        found = self._known.get(kind)
-        if found is None:
+        served = self._known.get(kind)
+        if served is None:
             async with self._loading.setdefault((kind.group, kind.version), asyncio.Lock()):
                 # Many ask for a page at once when controllers start: the first one loads it for all.
-                found = self._known.get(kind) or (await self._load(kind.group, kind.version)).get(kind)
-        if found is None:
+                served = self._known.get(kind) or (await self._load(kind.group, kind.version)).get(kind)
+        if served is None:
             raise NoSuchKind(kind)
-        return found
+        return served
 
     def forget(self, kind: Kind) -> None:
         """Look the kind up again next time: its URL serves nothing."""
@@ -159,11 +164,11 @@ def _is_row(row: Any) -> bool:
         return False
     texts = (row.get(name) for name in ("group", "version", "singularName", "storageVersionHash"))
     lists = (row.get(name) for name in ("verbs", "shortNames", "categories"))
-    return all(isinstance(text, str | None) for text in texts) and all(_is_texts(one) for one in lists)
+    return all(isinstance(text, str | None) for text in texts) and all(_is_texts(values) for values in lists)
 
 
 def _is_texts(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+    return value is None or (isinstance(value, list) and all(isinstance(text, str) for text in value))
 
 
 def _served_kinds(group: str, version: str, rows: Iterable[Object]) -> Iterable[ServedKind]:
@@ -186,3 +191,32 @@ def _served_kinds(group: str, version: str, rows: Iterable[Object]) -> Iterable[
             verbs=tuple(row.get("verbs") or ()),
             subresources=tuple(below.get(plural, ())),
         )
+
+
+class Addressing:
+    """The state that the verbs of a `Client` share."""
+
+    namespace: str
+    """The namespace of namespaced objects that do not name one."""
+    kinds: KindMapping
+    _exchange: Exchange
+
+    def _path(self, served: ServedKind, name: str, namespace: str, subresource: str) -> str:
+        """Return the path of one object. Raise NotFound for a name that no object can have.
+
+        Names come from owner references and annotations, too, which any user writes: `a/proxy/b` would be another
+        request, made with the permissions of the controller, and an empty name the whole collection.
+        """
+        namespace = namespace or self.namespace
+        if not name or path_segment(name) or path_segment(namespace):
+            raise errors.NotFound(group=served.kind.group, plural=served.plural, name=name)
+        return served.path(namespace=namespace, name=name, subresource=subresource)
+
+    @contextmanager
+    def _forgetting_if_missing(self, served: ServedKind) -> Iterator[None]:
+        """Forget the URL of a kind that is no longer served: its definition may come back under another."""
+        try:
+            yield
+        except errors.NoSuchPath:
+            self.kinds.forget(served.kind)
+            raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pinnace.model.clock import AlarmClock
+from pinnace.process.clock import AlarmClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, parts_of, target_of
-from pinnace.client.following import Event, Followed, follow
-from pinnace.client.mapping import KindName, ServedKind, kind_from
+from pinnace.client.following import Event, Followed, Source, follow
+from pinnace.client.mapping import Addressing, KindName, ServedKind, kind_from
 from pinnace.client.snapshots import (
     DecodeError,
     ListMetadata,
@@ -25,9 +24,9 @@ from pinnace.client.snapshots import (
 from pinnace.client.status_errors import error_of_status
 from pinnace.client.typed import Resource, Unfit, typed, typed_list
 from pinnace.model import errors
-from pinnace.model.clock import AlarmClock
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Kind, Object
+from pinnace.model.objects import Object, ObjectEvent
+from pinnace.process.clock import AlarmClock
+from pinnace.process.work_slices import DECODING, in_turns
 
 SILENCE = 90.0
 """Servers send a bookmark every minute: a watch that is silent for longer has lost its connection."""
@@ -74,8 +73,8 @@ class Reading(Addressing):
         served = await self.kinds.find(kind)
         path = self._path(served, name, namespace, subresource)
         with self._forgetting_if_missing(served):
-            found = await self._exchange.fetch(path)
-        return typed(kind, found) if found.get("kind") == served.kind.name else found
+            obj = await self._exchange.fetch(path)
+        return typed(kind, obj) if obj.get("kind") == served.kind.name else obj
 
     @overload
     async def get_or_none(self, kind: type[Resource], name: str, *, namespace: str = "") -> Resource | None: ...
@@ -177,7 +176,7 @@ class Reading(Addressing):
         parameters = {"labelSelector": labels, "fieldSelector": fields, "limit": limit or None, "continue": token}
         served = await self.kinds.find(kind)
         snapshots, metadata = await self._list(served, namespace, parameters, metadata_only=metadata_only)
-        items = [snapshot.object for snapshot in snapshots]
+        items = [snapshot.object async for some in in_turns(snapshots, cost=DECODING) for snapshot in some]
         return Page(items, metadata.resourceVersion, metadata.token, metadata.remainingItemCount)
 
     async def pages(
@@ -208,9 +207,12 @@ class Reading(Addressing):
                 return
 
     async def snapshots(
-        self, kind: KindName, **selection: Unpack[Selection]
+        self, kind: KindName, *, shards: str = "", **selection: Unpack[Selection]
     ) -> AsyncGenerator[tuple[Snapshots, str], None]:
-        """Yield the pages of a list, with objects left encoded, and the version of the list."""
+        """Yield the pages of a list, with objects left encoded, and the version of the list.
+
+        `shards` is a shard selector, which servers without the feature gate ShardedListAndWatch ignore.
+        """
         served = await self.kinds.find(kind)
         metadata_only = selection.get("metadata_only", False)
         token = ""
@@ -218,6 +220,7 @@ class Reading(Addressing):
             parameters: Parameters = {
                 "labelSelector": selection.get("labels"),
                 "fieldSelector": selection.get("fields"),
+                "shardSelector": shards,
                 "limit": PAGE,
                 "continue": token,
             }
@@ -248,6 +251,7 @@ class Reading(Addressing):
         version: str = "",
         initial: bool = False,
         seconds: int | None = None,
+        shards: str = "",
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[Event, None]:
         """Yield the changes after `version`, over one connection, until the server ends it. `follow` resumes instead.
@@ -263,6 +267,7 @@ class Reading(Addressing):
             "allowWatchBookmarks": True,
             "labelSelector": selection.get("labels"),
             "fieldSelector": selection.get("fields"),
+            "shardSelector": shards,
             "resourceVersion": version,
             "sendInitialEvents": initial,
             "resourceVersionMatch": "NotOlderThan" if initial else "",
@@ -291,14 +296,22 @@ class Reading(Addressing):
                 del line, event, snapshot
 
     def follow(
-        self, kind: KindName, *, nudge: asyncio.Event | None = None, **selection: Unpack[Selection]
+        self, kind: KindName, *, nudge: asyncio.Event | None = None, shards: str = "", **selection: Unpack[Selection]
     ) -> AsyncGenerator[Followed, None]:
         """Yield everything that exists, then every change, through lost connections, restarts and expired versions.
 
         Close the generator (`contextlib.aclosing`) when done. `following.Followed` lists the events. Setting `nudge`
         ends a delay before the next attempt.
         """
-        return follow(_Following(self, kind_from(kind), selection), clock=self.clock, nudge=nudge)
+        known = kind_from(kind)
+        source = Source(
+            lambda version, initial, seconds: self.watch(
+                known, version=version, initial=initial, seconds=seconds, shards=shards, **selection
+            ),
+            lambda: self.snapshots(known, shards=shards, **selection),
+            lambda: self.kinds.forget(known),
+        )
+        return follow(source, clock=self.clock, nudge=nudge)
 
     @overload
     def changes(
@@ -331,24 +344,10 @@ class Reading(Addressing):
         namespaces: dict[str, str] = {}
         try:
             answer = decode_list(body)
-            return [read_snapshot(raw, served.kind, namespaces) for raw in answer.items or ()], answer.metadata
+            return [
+                read_snapshot(raw, served.kind, namespaces)
+                async for some in in_turns(answer.items or (), cost=DECODING)
+                for raw in some
+            ], answer.metadata
         except (DecodeError, UnicodeDecodeError) as error:
             raise no_object(body, error) from error
-
-
-class _Following:
-    """The reads of one kind and selection, as `follow` needs them."""
-
-    def __init__(self, client: Reading, kind: Kind, selection: Selection) -> None:
-        self._client = client
-        self._kind = kind
-        self._selection = selection
-
-    def watch(self, *, version: str, initial: bool, seconds: int) -> AsyncGenerator[Event, None]:
-        return self._client.watch(self._kind, version=version, initial=initial, seconds=seconds, **self._selection)
-
-    def everything(self) -> AsyncIterator[tuple[list[Snapshot], str]]:
-        return self._client.snapshots(self._kind, **self._selection)
-
-    def forget(self) -> None:
-        self._client.kinds.forget(self._kind)

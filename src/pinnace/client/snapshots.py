@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import msgspec
 import orjson
 
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import Key, Kind, ObjectEvent, SameType, TypedObject
+from pinnace.model.typed_objects import ObjectMeta
 
 Derived = TypeVar("Derived")
 
@@ -27,7 +27,7 @@ class _Head(msgspec.Struct, gc=False):
 
 
 class _WithMetadata(msgspec.Struct, gc=False):
-    metadata: dict[str, Any]
+    metadata: Any
 
 
 class ListMetadata(msgspec.Struct, gc=False, rename={"token": "continue"}):
@@ -57,7 +57,7 @@ decode_list = msgspec.json.Decoder(EncodedList).decode
 decode_event = msgspec.json.Decoder(EncodedEvent).decode
 
 
-class Snapshot:
+class Snapshot(Generic[TypedObject]):
     """One object at one version, as the server sent it. Each use of `object` decodes a new copy."""
 
     __slots__ = ("_derived", "body", "key", "version")
@@ -69,20 +69,21 @@ class Snapshot:
         self._derived: tuple[object, ...] = ()
 
     @property
-    def object(self) -> Object:
-        decoded: Object = orjson.loads(self.body)
+    def object(self) -> TypedObject:
+        decoded: TypedObject = orjson.loads(self.body)
         return decoded
 
     @property
-    def metadata(self) -> Object:
+    def metadata(self) -> ObjectMeta:
         """The metadata alone, which is cheaper to decode than the whole."""
-        return _metadata_decoder.decode(self.body).metadata
+        metadata: ObjectMeta = _metadata_decoder.decode(self.body).metadata
+        return metadata
 
     @property
     def annotations(self) -> dict[str, str]:
         return _head_decoder.decode(self.body).metadata.annotations or {}
 
-    def derive(self, function: Callable[[Snapshot], Derived]) -> Derived:
+    def derive(self, function: Callable[[Self], Derived]) -> Derived:
         """Return what a pure function computes from this snapshot: computed once, and kept as long as the snapshot.
 
         For the few facts that a controller reads again and again of thousands of objects. The result is shared: it
@@ -100,7 +101,7 @@ class Snapshot:
         return f"Snapshot({self.key} at {self.version}, {len(self.body)} bytes)"
 
 
-def snapshot_of(obj: Object) -> Snapshot:
+def snapshot_of(obj: SameType) -> Snapshot[SameType]:
     metadata = obj["metadata"]
     key = Key(metadata.get("namespace", ""), metadata.get("name", ""))
     return Snapshot(b"" + orjson.dumps(obj), key, metadata.get("resourceVersion", ""))

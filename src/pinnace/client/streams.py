@@ -130,8 +130,7 @@ class PodStreams:
 
         Each connection goes to a pod that is ready then, so that the forward survives its pods.
         """
-        from pinnace.client.ports import PortForward  # noqa: PLC0415 - few clients need it.
-        from pinnace.client.service_ports import ServicePort  # noqa: PLC0415 - few clients need it.
+        from pinnace.client.ports import PortForward, ServicePort  # noqa: PLC0415 - few clients need them.
 
         opener = ServicePort(
             namespace or self.namespace,

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
 from pinnace.model.errors import ApiError
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, ObjectEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Convert between plain objects and instances of classes: the SDK's, and lightkube's for built-in kinds."""
+"""Convert between plain objects and instances of classes: the SDK's, and lightkube's for built-in kinds.
+
+Objects of the types in `pinnace.model.typed_objects` are plain dicts, and stay so.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from pinnace.client.mapping import kind_from
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import StoredObject
 
 SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
 """The metadata fields that only the server writes, and that are never applied."""
@@ -34,7 +38,8 @@ class LightkubeObject(Protocol):
 _FATES = {"skip": "skipped", "raw": "kept as a dict"}
 _log = logging.getLogger(__name__)
 
-Resource = TypeVar("Resource", bound=SdkObject | LightkubeObject)
+Stored = TypeVar("Stored", bound=StoredObject)
+Resource = TypeVar("Resource", bound=SdkObject | LightkubeObject | StoredObject)
 
 
 def wire_of(obj: Any) -> Object:
@@ -65,10 +70,10 @@ Unfit = Literal["skip", "raw", "raise"]
 
 def typed_list(like: Any, objects: Iterable[Object], *, unfit: Unfit = "skip") -> list[Any]:
     """Return objects of the server as instances. One that does not fit does not prevent the others; it is logged."""
-    found = []
+    instances = []
     for obj in objects:
         try:
-            found.append(typed(like, obj))
+            instances.append(typed(like, obj))
         except ValueError as error:  # The validation errors of pydantic and msgspec are ValueErrors.
             if unfit == "raise":
                 raise
@@ -77,8 +82,8 @@ def typed_list(like: Any, objects: Iterable[Object], *, unfit: Unfit = "skip") -
             name = getattr(like, "__name__", like)
             _log.warning("%s does not fit the class %s and is %s: %s", where, name, _FATES[unfit], error)
             if unfit == "raw":
-                found.append(obj)
-    return found
+                instances.append(obj)
+    return instances
 
 
 def typed(like: Any, obj: Object) -> Any:

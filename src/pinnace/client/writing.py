@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
-from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, JSON_PATCH, Parameters, decode_object, target_of
-from pinnace.client.mapping import KindLike, KindName, ServedKind, kind_from
+from pinnace.client.mapping import Addressing, KindLike, KindName, ServedKind, kind_from
 from pinnace.client.typed import Resource, applied_of, typed, wire_of
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object, key_of, kind_of
+from pinnace.model.objects import AnyObject, Key, Object, key_of, kind_of
 
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -64,12 +63,13 @@ class Writing(Addressing):
         """Create an object, and return it as it was stored. Raise AlreadyExists or Invalid."""
         wire = wire_of(obj)
         served = await self.kinds.find(kind_of(wire))
-        path = self._path(served, "", namespace or (wire.get("metadata") or {}).get("namespace", ""), "")
+        namespace = namespace or (wire.get("metadata") or {}).get("namespace", "") or self.namespace
+        path = served.path(namespace=namespace)
         options = self._options(field_manager, dry_run=dry_run)
         return typed(obj, await self._write("POST", served, path, wire, options=options))
 
     async def create_below(
-        self, kind: KindLike, name: str, subresource: str, obj: Object, *, namespace: str = ""
+        self, kind: KindLike, name: str, subresource: str, obj: AnyObject, *, namespace: str = ""
     ) -> Object:
         """POST to a subresource of an object: pods/eviction, pods/binding, serviceaccounts/token."""
         served = await self.kinds.find(kind)
@@ -77,7 +77,7 @@ class Writing(Addressing):
         return await self._write("POST", served, path, obj, options={})
 
     async def create_many(
-        self, kind: KindLike, objects: Sequence[Object], *, namespace: str, subresource: str = ""
+        self, kind: KindLike, objects: Sequence[AnyObject], *, namespace: str, subresource: str = ""
     ) -> list[errors.ApiError | None] | None:
         """Create objects of one namespace at once; return the error of each, None for those that are created.
 
@@ -86,13 +86,17 @@ class Writing(Addressing):
         listeners are not called.
         """
         served = await self.kinds.find(kind)
-        name = objects[0]["metadata"]["name"] if subresource else ""
-        path = self._path(served, name, namespace, subresource)
+        if subresource:
+            path = self._path(served, objects[0]["metadata"]["name"], namespace, subresource)
+        else:
+            path = served.path(namespace=namespace or self.namespace)
         options = {} if subresource else self._options("", dry_run=False)
-        return await self._exchange.write_many("POST", target_of(path, options), list(objects))
+        return await self._exchange.write_many(
+            "POST", target_of(path, options), [cast("Object", obj) for obj in objects]
+        )
 
     async def patch_many(
-        self, kind: KindLike, patches: Sequence[Object], *, namespace: str, subresource: str = ""
+        self, kind: KindLike, patches: Sequence[AnyObject], *, namespace: str, subresource: str = ""
     ) -> list[errors.ApiError | None] | None:
         """Change objects of one namespace with strategic merge patches at once; return the error of each, or None.
 
@@ -101,7 +105,7 @@ class Writing(Addressing):
         return await self._write_many("PATCH", kind, patches, namespace, subresource)
 
     async def update_many(
-        self, kind: KindLike, objects: Sequence[Object], *, namespace: str, subresource: str = ""
+        self, kind: KindLike, objects: Sequence[AnyObject], *, namespace: str, subresource: str = ""
     ) -> list[errors.ApiError | None] | None:
         """Replace objects of one namespace at once; return the error of each, or None.
 
@@ -121,12 +125,14 @@ class Writing(Addressing):
         return await self._write_many("DELETE", kind, objects, namespace, "")
 
     async def _write_many(
-        self, method: str, kind: KindLike, objects: Sequence[Object], namespace: str, subresource: str
+        self, method: str, kind: KindLike, objects: Sequence[AnyObject], namespace: str, subresource: str
     ) -> list[errors.ApiError | None] | None:
         served = await self.kinds.find(kind)
         path = self._path(served, objects[0]["metadata"]["name"], namespace, subresource)
         options = {} if method == "DELETE" else self._options("", dry_run=False)
-        return await self._exchange.write_many(method, target_of(path, options), list(objects))
+        return await self._exchange.write_many(
+            method, target_of(path, options), [cast("Object", obj) for obj in objects]
+        )
 
     @overload
     async def update(
@@ -280,7 +286,7 @@ class Writing(Addressing):
         body = _delete_options(propagation, grace_seconds, {})
         target = target_of(served.path(namespace=namespace), parameters)
         with self._forgetting_if_missing(served):
-            await self._exchange.write("DELETE", target, body)
+            await self._exchange.write_encoded("DELETE", target, body)  # It lists all that was deleted.
 
     async def scale(self, kind: KindLike, name: str, replicas: int, *, namespace: str = "") -> Object:
         """Set the desired number of replicas, through /scale."""

@@ -17,43 +17,48 @@ from typing import TYPE_CHECKING
 
 from OpenSSL import SSL
 
+from pinnace.auth.authentication.authenticators import TokenFileError
 from pinnace.auth.certificates.authority import (
     SERVER_NAMES,
     CertificateError,
     CertificateFiles,
     ensure_certificates,
-    write_private,
+    use_key_files,
 )
-from pinnace.auth.users import MASTERS, User
-from pinnace.cluster.auditing import open_audit
-from pinnace.cluster.background.scheduling import NAME as SCHEDULER
-from pinnace.cluster.background.scheduling import run_scheduler
-from pinnace.cluster.background.server_config_maps import add_config_maps
-from pinnace.cluster.background.server_jobs import add_extension_parts, add_regular_jobs
-from pinnace.cluster.bootstrap.creation import bootstrap
-from pinnace.cluster.bootstrap.endpoints import is_usable_address
-from pinnace.cluster.bootstrap.identity import ALONE, ServerIdentity, identify_server
-from pinnace.cluster.bootstrap.objects import identity_lease
+from pinnace.auth.remote import RemoteConfigError
+from pinnace.client.kubeconfig_files import ClusterAccess
+from pinnace.cluster.admission import AdmissionPluginError, needs_service_accounts
 from pinnace.cluster.control_plane import ControlPlane, build
-from pinnace.cluster.files.key_files import use_key_files
-from pinnace.cluster.files.scratch import scratch_directory
-from pinnace.cluster.files.storage import open_store, shared_credentials
-from pinnace.cluster.health.memory_trim import MemoryTrim
-from pinnace.cluster.health.stall_watch import StallWatch
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.kubeconfig import ClusterAccess
-from pinnace.cluster.processes.node import add_nodes
-from pinnace.cluster.request.admission import needs_service_accounts
-from pinnace.cluster.servers.identity_lease import IdentityLease
-from pinnace.cluster.servers.master_leases import MasterLeases
+from pinnace.cluster.node import add_nodes
+from pinnace.cluster.security import AuthorizationModeError
+from pinnace.cluster.server_jobs import NAME as SCHEDULER
+from pinnace.cluster.server_jobs import add_config_maps, add_extension_parts, add_regular_jobs, run_scheduler
 from pinnace.cluster.settings import Settings
-from pinnace.model.late_imports import import_beside_loop
-from pinnace.model.tracing import is_loaded
+from pinnace.controllers.storage.local_path import default_storage_class
+from pinnace.model.users import MASTERS, User
+from pinnace.node.scratch import scratch_directory
+from pinnace.process.event_loop import import_beside_loop
+from pinnace.process.memory_trim import MemoryTrim
+from pinnace.process.private_files import check_data_directory, write_private
+from pinnace.process.stall_watch import StallWatch
+from pinnace.process.tracing import is_loaded
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.set_aside import AsideFile, judge_long_turn
+from pinnace.schema.configuration.errors import ConfigurationError
+from pinnace.server.audit.policy import AuditPolicyError
+from pinnace.server.audit.settings import open_audit
+from pinnace.server.bootstrap.creation import BootstrapError, bootstrap
+from pinnace.server.bootstrap.endpoints import MasterLeases, is_usable_address
+from pinnace.server.bootstrap.identity import ALONE, IdentityLease, ServerIdentity, hash_name, identify_server
+from pinnace.server.bootstrap.objects import identity_lease
 from pinnace.server.http.server import HttpServer, tls_context
-from pinnace.server.long_work import start_threads
-from pinnace.store.encryption_keys import read_keys
+from pinnace.server.part_metrics import add_encryption
+from pinnace.serving.long_work import start_threads
+from pinnace.store.encrypted import EncryptedStore
+from pinnace.store.encryption.files import StoreEncryption, read_encryption
+from pinnace.store.opening import STORE_MEMORY, check_etcd, etcd_extra, open_store
 from pinnace.store.store import Removed, Store, StoreError
 
 if TYPE_CHECKING:
@@ -72,13 +77,13 @@ class CannotListen(OSError):
     """The address is taken, or is not ours."""
 
     def __init__(self, host: str, port: int, why: OSError) -> None:
-        said = (os.strerror(why.errno) if why.errno else "") or str(why)
+        reason = (os.strerror(why.errno) if why.errno else "") or str(why)
         fix = "choose another --port, or --port 0 for a free one"
         if why.errno == errno.EADDRNOTAVAIL:
             fix = "choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
         elif why.errno == errno.EACCES:
             fix = "choose a --port from 1024 on, or 0 for a free one"
-        super().__init__(f"cannot listen on {host}:{port}: {said}; {fix}")
+        super().__init__(f"cannot listen on {host}:{port}: {reason}; {fix}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +113,17 @@ async def running(
     """
     async with AsyncExitStack() as stack:
         directory = _directory(settings, stack)
-        files, token = await _credentials(settings, directory)
+        encryption = await read_encryption(
+            settings.encryption_key_file, settings.encryption_configuration, reloads=settings.reloads_encryption
+        )
+        files, token = await _credentials(settings, directory, encryption)
         audit = open_audit(settings.audit)
         if audit is not None:
             stack.push_async_callback(audit.close)
         if store is None:
-            store = await _open_store(settings, directory)
+            store = await _open_store(settings, directory, encryption)
             stack.push_async_callback(_close_store, store)
+        identity = identify_server(directory) if store.is_shared else ALONE
         tokens = {token: User("admin", (MASTERS,))}
         plane = await build(
             replace(settings, tracing=settings.tracing or is_loaded()),
@@ -124,10 +133,13 @@ async def running(
             audit=audit,
             needs_service_accounts=needs_service_accounts(settings),
         )
+        plane.metrics.of_server = ("apiserver_id_hash", hash_name(identity.name))
+        if encryption is not None:
+            _add_encryption(plane, encryption, reloads=settings.reloads_encryption)
         stack.push_async_callback(plane.close)
         server = await _listen(settings, files, plane, stack)
         await stack.enter_async_context(plane.supervisor.running())
-        withdraw = await _begin(plane, settings, directory, server.port)
+        withdraw = await _begin(plane, settings, directory, server.port, identity)
         add_extension_parts(plane)
         await add_config_maps(plane, files)
         add_regular_jobs(plane)
@@ -150,18 +162,20 @@ async def running(
         yield RunningCluster(plane, access, server)
 
 
-async def _begin(plane: ControlPlane, settings: Settings, directory: Path, port: int) -> Callable[[], Awaitable[None]]:
+async def _begin(
+    plane: ControlPlane, settings: Settings, directory: Path, port: int, identity: ServerIdentity
+) -> Callable[[], Awaitable[None]]:
     """Create the objects that every cluster has, and announce this server. Return how to withdraw it."""
-    identity = identify_server(directory) if plane.store.is_shared else ALONE
     address = settings.advertise_address or settings.host
+    plane.discovery.set_address(f"{address}:{port}")
     await bootstrap(
-        plane,
-        address=address,
-        port=port,
-        volumes=str(directory / "volumes"),
+        plane.foundation,
+        plane.local(),
+        (address, port),
+        storage_class=default_storage_class(str(directory / "volumes")),
         service_ranges=settings.service_ranges,
         has_controllers=settings.controllers,
-        server=identity,
+        identity=identity,
     )
     return await _announce(plane, identity, address, port)
 
@@ -177,7 +191,7 @@ async def _announce(
     plane.supervisor.add("poststarthook/start-kube-apiserver-identity-lease-controller", lease.run)
     if not plane.store.is_shared or not is_usable_address(address):
         return lease.release
-    masters = MasterLeases(plane, identity.name, (address, port))
+    masters = MasterLeases(plane.foundation, identity.name, (address, port))
     await masters.publish()
     plane.supervisor.add("poststarthook/bootstrap-controller", masters.run_endpoints)
     plane.supervisor.add("master-lease-renewal", masters.run_renewal)
@@ -198,23 +212,30 @@ async def _drain(
 
 
 def _serve_usage(plane: ControlPlane) -> None:
-    from pinnace.cluster.metrics.kubelet_usage import serve_usage_of_nodes  # noqa: PLC0415 - not before the server is ready.
+    from pinnace.metrics.kubelet_usage import serve_usage_of_nodes  # noqa: PLC0415 - not before the server is ready.
 
-    serve_usage_of_nodes(plane)
+    serve_usage_of_nodes(plane.aggregation.api_services, plane.fanout, plane.nodes, plane.clock)
 
 
 def _watch_stalls(plane: ControlPlane) -> None:
-    stall_watch = StallWatch()
-    stall_watch.measured_by(plane.metrics)
+    stall_watch = StallWatch(judge=judge_long_turn)
+    for name, about, read in stall_watch.gauges():
+        plane.metrics.gauge(name, about, read)
     plane.supervisor.add("stall-watch", stall_watch.run)
 
 
-async def _credentials(settings: Settings, directory: Path) -> tuple[CertificateFiles, str]:
+async def _credentials(
+    settings: Settings, directory: Path, encryption: StoreEncryption | None
+) -> tuple[CertificateFiles, str]:
     """Return the certificates and the administrator's token; with etcd those that all its servers have in common."""
     shared = None
     if settings.etcd is not None:
-        keys = read_keys(settings.encryption_key_file) if settings.encryption_key_file is not None else None
-        shared = shared_credentials(settings.etcd, directory, keys)
+        # Before anything is written to it: an empty etcd in its place would get new credentials.
+        await check_etcd(settings.etcd, directory / STORE_MEMORY, accept_data_loss=settings.accept_data_loss)
+        with etcd_extra():
+            from pinnace.auth.certificates.shared_credentials import SharedCredentials  # noqa: PLC0415 - needs the extra
+
+        shared = SharedCredentials(settings.etcd, directory, encryption.encryption if encryption is not None else None)
     while True:
         if shared is not None:
             await shared.adopt()
@@ -229,15 +250,33 @@ def _directory(settings: Settings, stack: AsyncExitStack) -> Path:
     if settings.data_dir is None:
         return stack.enter_context(scratch_directory())
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_data_directory(settings.data_dir)
     return settings.data_dir
 
 
-async def _open_store(settings: Settings, directory: Path) -> Store:
+def _add_encryption(plane: ControlPlane, parts: StoreEncryption, *, reloads: bool) -> None:
+    """Run the parts of the encryption, and add its metrics and its health check."""
+    if isinstance(plane.store, EncryptedStore):
+        parts.store = plane.store
+        plane.supervisor.add("store-decryption", plane.store.run)
+    providers, file = parts.providers, parts.file
+    if providers is None or file is None:
+        return
+    plane.supervisor.add("kms-status", providers.run)
+    if reloads:
+        plane.supervisor.add("poststarthook/start-encryption-provider-config-automatic-reload", file.run)
+    if reloads or providers.plugins:
+        plane.health.kms_providers = providers.check
+    add_encryption(plane.metrics, providers, file)
+
+
+async def _open_store(settings: Settings, directory: Path, encryption: StoreEncryption | None) -> Store:
     state = directory / "state.db" if settings.data_dir is not None else None
     return await open_store(
         state,
-        key_file=settings.encryption_key_file,
+        encryption=encryption.encryption if encryption is not None else None,
         etcd=settings.etcd,
+        memory=directory / STORE_MEMORY,
         accept_data_loss=settings.accept_data_loss,
     )
 
@@ -289,11 +328,21 @@ async def _start_manager(plane: ControlPlane, files: CertificateFiles, settings:
     if not settings.controllers and not settings.nodes and not settings.scheduler:
         return None
     manager = await _manager_of(plane, files, settings)
+    _keep_aside(plane, manager, settings)
     nodes = _simulate(plane, manager, settings) if settings.nodes else None
     plane.supervisor.add(manager.name, manager.run)
     if settings.scheduler:
-        plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager))
+        plane.supervisor.add(SCHEDULER, partial(run_scheduler, plane, manager, settings.scheduler_configuration))
     return nodes
+
+
+def _keep_aside(plane: ControlPlane, manager: Manager, settings: Settings) -> None:
+    """Keep the records of what is set aside in the data directory, and report them."""
+    aside = manager.aside
+    if settings.data_dir is not None:
+        aside.keep(AsideFile(settings.data_dir / "set-aside.json"))
+    plane.health.set_aside = lambda: [str(record) for record in aside.present()]
+    plane.metrics.gauge("pinnace_set_aside", "The objects and controllers that are set aside.", aside.samples)
 
 
 async def _register(nodes: SimulatedNodes, *, needs_ranges: bool) -> None:
@@ -310,8 +359,9 @@ async def _register(nodes: SimulatedNodes, *, needs_ranges: bool) -> None:
 async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager:
     if settings.controllers:
         # The server is ready, and eighty modules take a while to load.
-        await import_beside_loop("pinnace.cluster.background.controllers")
-        from pinnace.cluster.background.controllers import ServiceOptions, controllers_of  # noqa: PLC0415
+        await import_beside_loop("pinnace.cluster.controllers")
+        from pinnace.cluster.controllers import controllers_of  # noqa: PLC0415 - as above.
+        from pinnace.controllers.built_in import ServiceOptions  # noqa: PLC0415 - as above.
 
         services = ServiceOptions(settings.service_ranges, settings.load_balancers)
         manager = controllers_of(plane, files, leads=plane.store.is_shared, services=services)
@@ -324,7 +374,7 @@ async def _manager_of(plane: ControlPlane, files: CertificateFiles, settings: Se
 
 def _simulate(plane: ControlPlane, manager: Manager, settings: Settings) -> SimulatedNodes:
     # Most clusters simulate no nodes, and few have a file of stages.
-    from pinnace.cluster.nodes.simulation import simulate_nodes  # noqa: PLC0415
+    from pinnace.cluster.simulated_nodes import simulate_nodes  # noqa: PLC0415
     from pinnace.node.simulated.fast import FastLife, Pace  # noqa: PLC0415
     from pinnace.node.simulated.machines import node_names  # noqa: PLC0415
 
@@ -365,3 +415,17 @@ def _names(settings: Settings) -> tuple[str, ...]:
     first = str(next(iter(ip_network(settings.service_range).hosts())))
     advertised = (settings.advertise_address,) if settings.advertise_address else ()
     return tuple(dict.fromkeys((*SERVER_NAMES, settings.host, first, *advertised)))
+
+
+STARTUP_ERRORS = (
+    CertificateError,
+    TokenFileError,
+    RemoteConfigError,
+    ConfigurationError,
+    AuditPolicyError,
+    BootstrapError,
+    AuthorizationModeError,
+    AdmissionPluginError,
+    StoreError,
+    OSError,
+)

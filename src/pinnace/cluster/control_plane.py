@@ -2,56 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from ipaddress import ip_network
+
+import orjson
 
 from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authentication.impersonation import Impersonator
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.auth.users import MASTERS, User
-from pinnace.cluster.extensions.aggregation import Aggregation
-from pinnace.cluster.extensions.custom_resources import CustomResources
-from pinnace.cluster.extensions.webhook_client import HttpsWebhookClient
-from pinnace.cluster.foundation import Foundation, lay_foundation
-from pinnace.cluster.health.checks import Health
-from pinnace.cluster.health.component_statuses import ComponentStatuses
-from pinnace.cluster.health.supervisor import Supervisor
-from pinnace.cluster.metrics.server_metrics import add_server_metrics
-from pinnace.cluster.nodes.connections import LateStreams, Nodes
-from pinnace.cluster.nodes.pod_forwards import PodForwards
-from pinnace.cluster.nodes.service_addresses import ServedAddresses
-from pinnace.cluster.request.admission import build_admission
-from pinnace.cluster.request.request_spans import trace_server
-from pinnace.cluster.request.security import Security, build_security
-from pinnace.cluster.request.verbs import build_verbs
-from pinnace.cluster.servers.address_records import AddressRecords
+from pinnace.client.status_errors import error_of
+from pinnace.client.transport import Answer
+from pinnace.cluster.admission import build_admission
+from pinnace.cluster.extensions import Aggregation, CustomResources
+from pinnace.cluster.security import Security, build_security
 from pinnace.cluster.settings import Settings
-from pinnace.cluster.version import version_of
-from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
+from pinnace.kinds import catalog
+from pinnace.kinds.definitions import Definitions, minors
+from pinnace.kinds.feature_gates.gates import FeatureGates
+from pinnace.kinds.flowcontrol import GROUP as FLOW_CONTROL
+from pinnace.kinds.networking.address_objects import ADDRESSES, address_object
 from pinnace.kinds.pods.resource_metrics import render_pod_resources
-from pinnace.model.clock import AlarmClock, SystemClock
-from pinnace.model.objects import Kind
-from pinnace.model.resources import Registry
-from pinnace.model.work_slices import SliceQueue
-from pinnace.server.access import AccessControl
+from pinnace.kinds.runtime_config import RuntimeConfig
+from pinnace.kinds.services.strategy import service_strategy
+from pinnace.kinds.services.types import DEFAULT_FAMILIES
+from pinnace.model.objects import AnyObject, Kind, Object
+from pinnace.model.resources import Registry, Resource
+from pinnace.model.users import MASTERS, User
+from pinnace.process.clock import AlarmClock, SystemClock
+from pinnace.process.supervisor import Supervisor
+from pinnace.process.work_slices import SliceQueue
 from pinnace.server.audit.events import Auditor
-from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.watch_cache import CacheEvent
-from pinnace.server.discovery.discovery import DiscoveryPages
-from pinnace.server.discovery.openapi import OpenApi
-from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.flowcontrol.work_estimates import WorkEstimator
-from pinnace.server.handler import Handler, RequestLimits, RequestVerbs, ServerApi
-from pinnace.server.http.deadlines import Deadlines
+from pinnace.server.foundation import Foundation
+from pinnace.server.handler import AccessControl, Handler, RequestLimits, RequestVerbs, ServerApi
+from pinnace.server.health.checks import Health
+from pinnace.server.health.component_statuses import ComponentStatuses
+from pinnace.server.health.zpages import ZPages
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
-from pinnace.server.read.reader import ObjectReader
-from pinnace.server.shared_verbs import SharedVerbs
+from pinnace.server.nodes.connections import LateStreams, Nodes, PodForwards, ServedAddresses
+from pinnace.server.part_metrics import add_server_metrics
+from pinnace.server.request_spans import TracedAdmission, TracedApi, TracedWebhooks, TracedWrites
+from pinnace.server.reviews import Reviews, ReviewSecurity
 from pinnace.server.targets import Targets
-from pinnace.server.write.field_ownership import Ownerships
-from pinnace.server.write.pipeline import Pipeline
-from pinnace.server.write.reservations import ServiceReservations
+from pinnace.server.verbs import SharedVerbs, Subresources, Verbs
+from pinnace.server.webhooks.client import HttpsWebhookClient
+from pinnace.server.write.binding import PodBinder
+from pinnace.server.write.eviction import Evictions
+from pinnace.server.write.reservations import Network, ServiceReservations
+from pinnace.server.write.scales import Scales
+from pinnace.serving.cache.fanout import Fanout
+from pinnace.serving.cache.representations import Representations
+from pinnace.serving.cache.watch_cache import CacheEvent
+from pinnace.serving.deadlines import Deadlines
+from pinnace.serving.discovery.discovery import DiscoveryPages
+from pinnace.serving.discovery.openapi import OpenApi
+from pinnace.serving.discovery.pages import Issuer, NonResourcePages
+from pinnace.serving.discovery.version import version_of
+from pinnace.serving.messages import Response
+from pinnace.serving.read.reader import ObjectReader
+from pinnace.serving.write.body_decoder import BodyDecoder, Patches
+from pinnace.serving.write.edits import Ownerships
+from pinnace.serving.write.pipeline import Pipeline
 from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))
@@ -61,23 +77,42 @@ SYSTEM = User("system:apiserver", (MASTERS,))
 class ControlPlane:
     """The server without its sockets. Its background parts run while `supervisor.running()` does."""
 
+    foundation: Foundation
     api: ServerApi
-    registry: Registry
     discovery: DiscoveryPages
-    fanout: Fanout
-    store: Store
-    clock: AlarmClock
     metrics: RequestMetrics
     health: Health
-    supervisor: Supervisor
     custom_resources: CustomResources
     aggregation: Aggregation
     webhooks: HttpsWebhookClient
     nodes: Nodes
     """Nodes of this process register here for exec, logs and the like."""
     forwards: PodForwards
-    minor: str
-    """The served Kubernetes, such as 1.36."""
+
+    @property
+    def registry(self) -> Registry:
+        return self.foundation.registry
+
+    @property
+    def fanout(self) -> Fanout:
+        return self.foundation.fanout
+
+    @property
+    def store(self) -> Store:
+        return self.foundation.store
+
+    @property
+    def clock(self) -> AlarmClock:
+        return self.foundation.clock
+
+    @property
+    def supervisor(self) -> Supervisor:
+        return self.foundation.supervisor
+
+    @property
+    def minor(self) -> str:
+        """The served Kubernetes, such as 1.36."""
+        return self.foundation.definitions.minor
 
     def local(self, user: User = SYSTEM) -> LocalApi:
         """Return the API for callers in this process."""
@@ -136,79 +171,91 @@ def build_on(
     nodes, metrics = Nodes(fanout, files), RequestMetrics()
     forwards = PodForwards(nodes)
     served = ServedAddresses(fanout, forwards)
-    webhooks = HttpsWebhookClient(served)
+    webhooks = TracedWebhooks(served) if settings.tracing else HttpsWebhookClient(served)
     custom_resources = CustomResources(foundation, webhooks)
     aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None, served)
     security = build_security(foundation, settings.auth, tokens=tokens, files=files)
     admission = build_admission(
-        foundation, security, webhooks, settings.admission, needs_service_accounts=needs_service_accounts
+        foundation,
+        security,
+        webhooks,
+        settings.admission,
+        needs_service_accounts=needs_service_accounts,
+        chain=TracedAdmission if settings.tracing else AdmissionChain,
     )
-    flows, health = (
-        _build_flow_control(foundation, settings, metrics),
-        Health(foundation.store, fanout, foundation.supervisor),
-    )
+    flows = _build_flow_control(foundation, settings, metrics)
+    health = Health(foundation.store, fanout, foundation.supervisor)
     slices, addresses = SliceQueue.of_loop(), AddressRecords(foundation.registry, fanout)
     verbs = _build_verbs(foundation, settings, security, admission, nodes, slices, addresses)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
-    api = Handler(
-        targets=Targets(foundation.registry, aggregation.api_services),
+    handler = Handler(
+        targets=Targets(
+            foundation.registry,
+            aggregation.api_services,
+            takes_shards=foundation.gates.is_on("ShardedListAndWatch"),
+        ),
         verbs=verbs,
-        pages=_build_pages(foundation, aggregation, security, discovery, metrics, health),
+        pages=_build_pages(foundation, settings, aggregation, security, discovery, metrics, health),
         access=_build_access(foundation, security),
         limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout), slices=slices),
         metrics=metrics,
         audit=audit,
     )
-    if settings.tracing:
-        trace_server(api, api.fast_reads, admission, webhooks, foundation.store)
+    api = TracedApi(handler) if settings.tracing else handler
     addresses.connect(LocalApi(api, SYSTEM))
-    add_server_metrics(metrics, foundation, aggregation, flows, audit, admission.metrics)
+    aggregation.measured_by(metrics)
+    add_server_metrics(metrics, foundation, flows, audit, admission.metrics, security.configurations)
     return ControlPlane(
+        foundation=foundation,
         api=api,
-        registry=foundation.registry,
         discovery=discovery,
-        fanout=fanout,
-        store=foundation.store,
-        clock=foundation.clock,
         metrics=metrics,
         health=health,
-        supervisor=foundation.supervisor,
         custom_resources=custom_resources,
         aggregation=aggregation,
         webhooks=webhooks,
         nodes=nodes,
         forwards=forwards,
-        minor=foundation.definitions.minor,
     )
 
 
 def _build_pages(
     foundation: Foundation,
+    settings: Settings,
     aggregation: Aggregation,
     security: Security,
     discovery: DiscoveryPages,
     metrics: RequestMetrics,
     health: Health,
 ) -> NonResourcePages:
-    pods = foundation.objects("", "pods")
-    return NonResourcePages(
-        version=version_of(foundation.definitions.minor),
+    pods, version = foundation.objects("", "pods"), version_of(foundation.definitions.minor)
+    zpages = ZPages(
+        "apiserver",
+        version=version,
+        flags=settings.flags,
+        has_statusz=foundation.gates.is_on("ComponentStatusz"),
+        has_flagz=foundation.gates.is_on("ComponentFlagz"),
+    )
+    pages = NonResourcePages(
+        version=version,
         discovery=discovery,
         openapi=OpenApi(foundation.registry, foundation.definitions),
         metrics={
             "/metrics": metrics.text,
             "/metrics/resources": lambda: render_pod_resources(pod for _, pod in pods.items()),
         },
-        issuer=security.issuer,
-        health=health,
+        issuer=Issuer(security.issuer.issuer, lambda: security.issuer.jwks),
+        health=health.checks,
         aggregated=aggregation.api_services,
     )
+    pages.diagnostics = zpages.answer
+    return pages
 
 
 def _build_access(foundation: Foundation, security: Security) -> AccessControl:
     return AccessControl(
         identify=security.identify,
-        impersonator=Impersonator(security.authorizer, constrained=foundation.is_since(36)),
+        impersonator=Impersonator(security.authorizer, constrained=foundation.gates.is_on("ConstrainedImpersonation")),
         authorizer=security.authorizer,
     )
 
@@ -269,7 +316,7 @@ def _build_pipeline(
         foundation.fanout.on_change(services.prefix, partial(_follow_service, reservations))
     return Pipeline(
         fanout=foundation.fanout,
-        store=foundation.store,
+        store=TracedWrites(foundation.store) if settings.tracing else foundation.store,
         clock=foundation.clock,
         admission=admission,
         authorizer=security.authorizer,
@@ -281,3 +328,148 @@ def _build_pipeline(
 def _follow_service(reservations: ServiceReservations, event: CacheEvent) -> None:
     old, new = event.old, event.new
     reservations.follow(old.decode() if old is not None else None, new.decode() if new is not None else None)
+
+
+async def lay_foundation(settings: Settings, store: Store, clock: AlarmClock) -> Foundation:
+    """Load the definitions of the kinds, and all stored objects into the watch caches."""
+    definitions, registry = _kinds(settings)
+    fanout = Fanout(store)
+    await fanout.load()
+    gates = FeatureGates.parse(definitions.minor, settings.feature_gates)
+    return Foundation(definitions, registry, store, fanout, clock, Supervisor(clock), gates)
+
+
+def fork_foundation(settings: Settings, store: Store, fanout: Fanout, clock: AlarmClock) -> Foundation:
+    """Return the foundation over a fork of a store and of its caches."""
+    definitions, registry = _kinds(settings)
+    gates = FeatureGates.parse(definitions.minor, settings.feature_gates)
+    return Foundation(definitions, registry, store, fanout, clock, Supervisor(clock), gates)
+
+
+def _kinds(settings: Settings) -> tuple[Definitions, Registry]:
+    definitions, resources = _built_in(
+        settings.kubernetes_version or minors()[-1],
+        old_versions=settings.old_versions,
+        gates=settings.feature_gates,
+        config=settings.runtime_config,
+    )
+    registry = Registry(resources)
+    families = tuple(f"IPv{ip_network(text).version}" for text in settings.service_ranges)
+    services = registry.find("", "v1", "services")
+    if services is not None and families != DEFAULT_FAMILIES:
+        registry.add(replace(services, strategy=service_strategy(families)))
+    return definitions, registry
+
+
+@lru_cache(maxsize=4)
+def _built_in(minor: str, *, old_versions: bool, gates: str, config: str) -> tuple[Definitions, tuple[Resource, ...]]:
+    """Return the built-in kinds, which all clusters of a process share: to read them takes longer than all else."""
+    definitions = Definitions.load(minor)
+    resources = catalog.resources(
+        definitions,
+        old_versions=old_versions,
+        runtime_config=RuntimeConfig.parse(config),
+        gates=FeatureGates.parse(minor, gates),
+    )
+    return definitions, tuple(resources)
+
+
+_log = logging.getLogger(__name__)
+_HEADERS = {"content-type": "application/json", "user-agent": "kube-apiserver"}
+
+
+class AddressRecords:
+    """Reads ranges and addresses from the watch cache; writes through the API, as Kubernetes' own servers do."""
+
+    def __init__(self, registry: Registry, fanout: Fanout) -> None:
+        self._fanout = fanout
+        addresses = registry.of_kind(Kind("networking.k8s.io", "v1", "IPAddress"))
+        ranges = registry.of_kind(Kind("networking.k8s.io", "v1", "ServiceCIDR"))
+        self._addresses = addresses.prefix if addresses is not None else ""
+        self._ranges = ranges.prefix if ranges is not None else ""
+        self._local: LocalApi | None = None
+
+    def connect(self, local: LocalApi) -> None:
+        """Write through this API. Without one, no objects are written."""
+        self._local = local if self._addresses else None
+
+    def ranges(self) -> Sequence[Network]:
+        if not self._ranges:
+            return ()
+        found = (entry.decode() for _, entry in sorted(self._fanout.cache(self._ranges).entries.items()))
+        return [ip_network(text) for obj in found if _is_ready(obj) for text in obj["spec"].get("cidrs") or ()]
+
+    def is_taken(self, address: str) -> bool:
+        return bool(self._addresses) and address in self._fanout.cache(self._addresses).entries
+
+    async def create(self, address: str, service: AnyObject) -> bool:
+        if self._local is None:
+            return True
+        answer = await self._local.request("POST", ADDRESSES, orjson.dumps(address_object(address, service)), _HEADERS)
+        if answer.status == 409:
+            return False
+        if answer.status >= 400:
+            raise error_of(Answer(answer.status, {}, _body_of(answer)))
+        return True
+
+    async def delete(self, address: str) -> None:
+        if self._local is None:
+            return
+        answer = await self._local.request("DELETE", f"{ADDRESSES}/{address}", b"", _HEADERS)
+        if answer.status >= 400 and answer.status != 404:
+            # The service is gone already. The repair loop deletes the object later.
+            _log.warning("IPAddress %s could not be deleted: %s", address, _body_of(answer).decode(errors="replace"))
+
+
+def _body_of(answer: Response) -> bytes:
+    return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+
+
+def _is_ready(found: Object) -> bool:
+    """Whether addresses may be allocated from a range. One without a condition is ready: its controller may be late."""
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    ready = next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "True")
+    return ready == "True" and "deletionTimestamp" not in found["metadata"]
+
+
+def build_verbs(
+    foundation: Foundation,
+    *,
+    reader: ObjectReader,
+    pipeline: Pipeline,
+    ownerships: Ownerships,
+    security: Security,
+    streams: LateStreams,
+) -> Verbs:
+    """Build the verbs that every request of an object ends in."""
+    registry, clock, schema_of = foundation.registry, foundation.clock, foundation.definitions.of_kind
+    decoder = BodyDecoder(registry, schema_of)
+    representations = Representations(registry, clock)
+    return Verbs(
+        reader=reader,
+        pipeline=pipeline,
+        decoder=decoder,
+        patches=Patches(decoder, ownerships, clock),
+        representations=representations,
+        reviews=Reviews(
+            security=ReviewSecurity(security.authorizer, security.rules, security.tokens, security.issuer),
+            pipeline=pipeline,
+            decoder=decoder,
+            representations=representations,
+            schema_of=schema_of,
+            clock=clock,
+        ),
+        subresources=Subresources(
+            scales=Scales(
+                registry=registry,
+                pipeline=pipeline,
+                decoder=decoder,
+                representations=representations,
+                schema_of=schema_of,
+                clock=clock,
+            ),
+            binder=PodBinder(registry, pipeline, clock),
+            evictions=Evictions(registry, foundation.fanout, pipeline, clock),
+            streams=streams,
+        ),
+    )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, EventStream, Socket, Stream
-from pinnace.model.clock import AlarmClock
 from pinnace.model.errors import ApiError
-from pinnace.model.object_events import ObjectEvent
 from pinnace.model.objects import Object
-from pinnace.server.http.messages import Headers, Response
-from pinnace.server.local import LocalApi, LocalConnection, LocalStream, LocalWatch
+from pinnace.process.clock import AlarmClock
+from pinnace.server.local import LocalApi, LocalConnection
+from pinnace.serving.messages import Headers, Response
+
+Part = TypeVar("Part")
 
 
 class InProcessTransport:
@@ -32,21 +34,21 @@ class InProcessTransport:
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
         stream = await self._api.stream(target, headers)
-        return _answer_of(stream) if isinstance(stream, Response) else _InProcessStream(stream)
+        return _answer_of(stream) if isinstance(stream, Response) else _InProcessStream(aiter(stream), stream.close)
 
     async def watch(self, target: str, headers: Mapping[str, str]) -> EventStream | Answer:
         watch = await self._api.watch(target, headers)
-        return _answer_of(watch) if isinstance(watch, Response) else _InProcessWatch(watch)
+        return _answer_of(watch) if isinstance(watch, Response) else _InProcessStream(watch.parts(), watch.close)
 
     async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
-        asked = {
+        upgrade = {
             **headers,
             "upgrade": "websocket",
             "sec-websocket-version": "13",
             "sec-websocket-key": base64.b64encode(os.urandom(16)).decode(),
             "sec-websocket-protocol": ", ".join(protocols),
         }
-        connection = await self._api.upgrade(target, asked)
+        connection = await self._api.upgrade(target, upgrade)
         return _answer_of(connection) if isinstance(connection, Response) else _InProcessSocket(connection)
 
     async def close(self) -> None:
@@ -80,36 +82,23 @@ class _InProcessSocket:
         await self._connection.close()
 
 
-class _InProcessStream:
-    def __init__(self, stream: LocalStream) -> None:
-        self._stream = stream
+class _InProcessStream(Generic[Part]):
+    """The parts of an answer that goes on: chunks of bytes, or the events of a watch."""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __init__(self, parts: AsyncIterator[Part], close: Callable[[], Awaitable[None]]) -> None:
+        self._parts = parts
+        self._close = close
+
+    async def __aiter__(self) -> AsyncIterator[Part]:
         try:
-            async for chunk in self._stream:
-                yield chunk
-                del chunk  # It may be large, and the next one may be long in coming.
-        except OSError as error:
-            raise ConnectionLost(str(error), was_sent=True) from error
-
-    async def close(self) -> None:
-        await self._stream.close()
-
-
-class _InProcessWatch:
-    def __init__(self, watch: LocalWatch) -> None:
-        self._watch = watch
-
-    async def __aiter__(self) -> AsyncIterator[bytes | ObjectEvent]:
-        try:
-            async for part in self._watch.parts():
+            async for part in self._parts:
                 yield part
                 del part  # It may be large, and the next one may be long in coming.
         except OSError as error:
             raise ConnectionLost(str(error), was_sent=True) from error
 
     async def close(self) -> None:
-        await self._watch.close()
+        await self._close()
 
 
 def in_process_client(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pinnace.auth.certificates.authority import KeyFiles
 from pinnace.auth.settings import AuthSettings
-from pinnace.cluster import kubeconfig
-from pinnace.cluster.auditing import AuditSettings
+from pinnace.client import kubeconfig_files as kubeconfig
+from pinnace.kinds.services.service_range import SERVICE_RANGE
 from pinnace.model.load_balancers import LoadBalancerProvider
-from pinnace.network.service_range import SERVICE_RANGE
-from pinnace.server.http.deadlines import LIMIT_SECONDS
-from pinnace.server.read.reader import WATCH_SECONDS
+from pinnace.server.audit.settings import AuditSettings
+from pinnace.serving.deadlines import LIMIT_SECONDS
+from pinnace.serving.read.reader import WATCH_SECONDS
 from pinnace.store.etcd.settings import EtcdSettings
+
+if TYPE_CHECKING:
+    from pinnace.scheduler.configuration import SchedulerConfiguration
 
 
 def parse_service_ranges(text: str) -> tuple[str, ...]:
@@ -26,25 +32,14 @@ def parse_service_ranges(text: str) -> tuple[str, ...]:
     return tuple(map(str, ranges))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFiles:
-    """Certificates and keys to use instead of the cluster's own."""
-
-    certificate: Path | None = None
-    """The serving certificate, with its chain."""
-    key: Path | None = None
-    client_ca: Path | None = None
-    """CAs whose certificates authenticate users, besides the cluster's own."""
-    signing_key: Path | None = None
-    """The private key that signs service account tokens."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionSettings:
     """Admission plug-ins by Kubernetes' names, which differ from the default."""
 
     enabled: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
+    configuration: Path | None = None
+    """An AdmissionConfiguration: the settings of plug-ins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +55,12 @@ class Settings:
     """Whether other servers on one etcd may listen on the same port of this machine."""
     kubernetes_version: str = ""
     """A minor such as 1.31; the newest if empty."""
+    feature_gates: str = ""
+    """Values of feature gates that differ from the defaults of the minor: "A=true,B=false"."""
+    runtime_config: str = ""
+    """APIs to serve or not that differ from the defaults of the minor: "api/beta=true,apps/v1=false"."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """The flags of the command line with their values, for /flagz."""
     name: str = kubeconfig.DEFAULT_NAME
     old_versions: bool = True
     tracing: bool = False
@@ -68,6 +69,8 @@ class Settings:
     """Whether the built-in controllers run."""
     scheduler: bool = True
     """Whether the default scheduler runs."""
+    scheduler_configuration: SchedulerConfiguration | None = None
+    """The profiles of that scheduler; None for kube-scheduler's default."""
     nodes: int = 0
     """The number of simulated nodes."""
     stages: Path | None = None
@@ -78,6 +81,8 @@ class Settings:
     """The name of a node that runs pods on this machine, in a process of its own; empty for none."""
     has_egress: bool = False
     """Whether the pods of these nodes reach networks outside of this machine."""
+    has_host_image: bool | None = None
+    """Whether images may be this machine; None leaves it to PINNACE_HOST_IMAGE and the user."""
     agents: int = 1
     """How many such nodes there are: the second is named NAME-2, and so on."""
     auth: AuthSettings = field(default_factory=AuthSettings)
@@ -98,6 +103,10 @@ class Settings:
     """The seconds for which a server that is to stop still serves, while clients move to another one."""
     encryption_key_file: Path | None = None
     """Keys that encrypt secrets in the store, the newest first; without it secrets are stored in plain text."""
+    encryption_configuration: Path | None = None
+    """An EncryptionConfiguration, instead of such keys."""
+    reloads_encryption: bool = False
+    """Whether the EncryptionConfiguration takes effect again when it is saved."""
     accept_data_loss: bool = False
     """Whether to start though acknowledged writes are missing from the store."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from pinnace.model.clock import AlarmClock
+from pinnace.process.clock import AlarmClock
 from pinnace.reconcile.metrics import Gauge, Metrics
 
 JOB_SYNCS = "job_controller_job_syncs_total"
@@ -43,6 +43,8 @@ ZONE_UNHEALTHY_NODES = "node_collector_unhealthy_nodes_in_zone"
 NODE_HEALTH_SECONDS = "node_collector_update_node_health_duration_seconds"
 ROOT_CA_SYNCS = "root_ca_cert_publisher_sync_total"
 ROOT_CA_SYNC_SECONDS = "root_ca_cert_publisher_sync_duration_seconds"
+TRUST_BUNDLE_SYNCS = "clustertrustbundle_publisher_sync_total"
+TRUST_BUNDLE_SYNC_SECONDS = "clustertrustbundle_publisher_sync_duration_seconds"
 GARBAGE_SYNC_ERRORS = "garbagecollector_controller_resources_sync_error_total"
 POD_GARBAGE_DELETIONS = "pod_gc_collector_force_delete_pods_total"
 POD_GARBAGE_ERRORS = "pod_gc_collector_force_delete_pod_errors_total"
@@ -83,6 +85,8 @@ _HELP: dict[str, tuple[str, tuple[float, ...]]] = {
     NODE_HEALTH_SECONDS: ("The time that a check of one node takes.", _powers(0.001, 4, 8)),
     ROOT_CA_SYNCS: ("Syncs of namespaces, by code.", ()),
     ROOT_CA_SYNC_SECONDS: ("The time that a sync of a namespace takes, by code.", _powers(0.001, 2, 15)),
+    TRUST_BUNDLE_SYNCS: ("Syncs of the trust bundle of the API server, by code.", ()),
+    TRUST_BUNDLE_SYNC_SECONDS: ("The time that a sync of the trust bundle takes, by code.", _powers(0.001, 2, 15)),
     GARBAGE_SYNC_ERRORS: ("Failures to follow the kinds that the server serves.", ()),
     POD_GARBAGE_DELETIONS: ("Pods that were deleted by force, by namespace and reason.", ()),
     POD_GARBAGE_ERRORS: ("Failures to delete pods by force, by namespace and reason.", ()),

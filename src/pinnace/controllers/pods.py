@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from pinnace.client.snapshots import Snapshot
+from pinnace.model.typed_objects import Pod
 from pinnace.reconcile.cache import Cache
 
-POD = "v1/Pod"
 BY_LABEL = "label"
 BY_NODE = "node"
 
@@ -128,16 +128,16 @@ class PodView(msgspec.Struct, frozen=True):
         return next((owner for owner in self.metadata.ownerReferences or () if owner.controller), None)
 
     def condition(self, type: str) -> PodCondition | None:
-        return next((one for one in self.status.conditions or () if one.type == type), None)
+        return next((condition for condition in self.status.conditions or () if condition.type == type), None)
 
 
 _decode = msgspec.json.Decoder(PodView).decode
-_recent: list[tuple[Snapshot, PodView]] = []
+_recent: list[tuple[Snapshot[Pod], PodView]] = []
 _KEPT = 4
 """The old and the new pod of the change that is being handled: every controller reads the same two."""
 
 
-def pod_of(snapshot: Snapshot) -> PodView:
+def pod_of(snapshot: Snapshot[Pod]) -> PodView:
     """Return the pod in a snapshot. Readers share it."""
     for known, pod in _recent:
         if known is snapshot:
@@ -148,16 +148,16 @@ def pod_of(snapshot: Snapshot) -> PodView:
     return pod
 
 
-def pod_or_none(snapshot: Snapshot | None) -> PodView | None:
+def pod_or_none(snapshot: Snapshot[Pod] | None) -> PodView | None:
     return pod_of(snapshot) if snapshot is not None else None
 
 
-def index_by_label(pods: Cache) -> None:
+def index_by_label(pods: Cache[Pod]) -> None:
     """Index pods by namespace and label: see `label_values`."""
     pods.add_encoded_index(BY_LABEL, _labels_of)
 
 
-def index_by_node(pods: Cache) -> None:
+def index_by_node(pods: Cache[Pod]) -> None:
     """Index pods by the node they are bound to; the empty name finds pods that are not scheduled."""
     pods.add_encoded_index(BY_NODE, _node_of)
 
@@ -167,9 +167,9 @@ def label_values(namespace: str, labels: dict[str, str]) -> list[str]:
     return [f"{namespace}/{name}={value}" for name, value in labels.items()]
 
 
-def _labels_of(snapshot: Snapshot) -> list[str]:
+def _labels_of(snapshot: Snapshot[Pod]) -> list[str]:
     return label_values(snapshot.key.namespace, pod_of(snapshot).labels)
 
 
-def _node_of(snapshot: Snapshot) -> tuple[str]:
+def _node_of(snapshot: Snapshot[Pod]) -> tuple[str]:
     return (pod_of(snapshot).spec.nodeName,)

@@ -1,1 +1,1 @@
-"""The built-in resources, one folder per API group: rows, validation, columns, conversion."""
+"""The built-in resources, one module or folder per API group: rows, validation, columns, conversion."""

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
+from pinnace.kinds import (
+    apiregistration,
+    authentication,
+    authorization,
+    coordination,
+    discovery,
+    flowcontrol,
+    internal,
+    node,
+    policy,
+    rbac,
+    scheduling,
+    storage,
+    storagemigration,
+)
 from pinnace.kinds.admissionregistration import resources as admissionregistration
 from pinnace.kinds.apiextensions import resources as apiextensions
-from pinnace.kinds.apiregistration import resources as apiregistration
 from pinnace.kinds.apps import resources as apps
-from pinnace.kinds.authentication import resources as authentication
-from pinnace.kinds.authorization import resources as authorization
 from pinnace.kinds.autoscaling import resources as autoscaling
 from pinnace.kinds.batch import resources as batch
 from pinnace.kinds.certificates import resources as certificates
-from pinnace.kinds.coordination import resources as coordination
 from pinnace.kinds.core import resources as core
-from pinnace.kinds.discovery import resources as discovery
-from pinnace.kinds.flowcontrol import resources as flowcontrol
-from pinnace.kinds.internal import resources as internal
+from pinnace.kinds.definitions import Definitions
+from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.kinds.networking import resources as networking
-from pinnace.kinds.node import resources as node
-from pinnace.kinds.policy import resources as policy
-from pinnace.kinds.rbac import resources as rbac
 from pinnace.kinds.resource import resources as resource
-from pinnace.kinds.rows import DefinitionSource, Row, Version, kind_of
+from pinnace.kinds.rows import Row, Version, kind_of
 from pinnace.kinds.rows import resource as resource_of
-from pinnace.kinds.scheduling import resources as scheduling
-from pinnace.kinds.storage import resources as storage
-from pinnace.kinds.storagemigration import resources as storagemigration
-from pinnace.model.resources import Resource
-from pinnace.model.version_order import version_rank
+from pinnace.kinds.runtime_config import RuntimeConfig
+from pinnace.model.resources import Resource, version_rank
 
 ROWS: tuple[Row, ...] = (
     *core.ROWS,
@@ -88,25 +92,35 @@ GROUP_ORDER = (
 
 
 def resources(
-    definitions: DefinitionSource, *, old_versions: bool = True, on_request: Collection[str] = ()
+    definitions: Definitions,
+    *,
+    old_versions: bool = True,
+    runtime_config: RuntimeConfig | None = None,
+    gates: FeatureGates | None = None,
 ) -> list[Resource]:
     """Return every resource that this minor version serves: current versions first, each group's preferred version
     before its others.
 
-    `old_versions` are versions that Kubernetes has removed. `on_request` names group-versions that are off by default,
-    such as "resource.k8s.io/v1beta2".
+    `old_versions` are versions that Kubernetes has removed.
     """
+    config = runtime_config or RuntimeConfig()
+    known_gates = gates or FeatureGates(definitions.minor)
     served = [
-        (resource_of(row, version, stored, definitions), version)
+        (resource_of(row, version, stored, definitions, known_gates), version)
         for row in ROWS
         for version, stored in _versions(row, definitions)
-        if _is_served(row, version, definitions, old_versions=old_versions, on_request=on_request)
+        if _is_served(row, version, definitions, old_versions=old_versions, config=config)
     ]
     served.sort(key=lambda pair: _rank(pair[0], pair[1], definitions))
-    return [found if old_versions else replace(found, modernize=None) for found, _ in served]
+    return [resource_ if old_versions else replace(resource_, modernize=None) for resource_, _ in served]
 
 
-def _versions(row: Row, definitions: DefinitionSource) -> Iterator[tuple[Version, Version]]:
+def check_runtime_config(config: RuntimeConfig, definitions: Definitions) -> None:
+    """Refuse APIs that this minor version does not have. Raise InvalidRuntimeConfig."""
+    config.check([_group_version(row, version) for row in ROWS for version, _ in _versions(row, definitions)])
+
+
+def _versions(row: Row, definitions: Definitions) -> Iterator[tuple[Version, Version]]:
     """Yield the versions of a row in this minor version, each with the stored one; none if the kind does not exist."""
     stored = next((version for version in row.versions if definitions.name_of_kind(kind_of(row, version))), None)
     if stored is None:
@@ -117,15 +131,21 @@ def _versions(row: Row, definitions: DefinitionSource) -> Iterator[tuple[Version
 
 
 def _is_served(
-    row: Row, version: Version, definitions: DefinitionSource, *, old_versions: bool, on_request: Collection[str]
+    row: Row, version: Version, definitions: Definitions, *, old_versions: bool, config: RuntimeConfig
 ) -> bool:
-    if version.is_old and definitions.name_of_kind(kind_of(row, version)) is None:
-        return old_versions
-    return version.is_on or kind_of(row, version).api_version in on_request
+    kind = kind_of(row, version)
+    if version.is_old and definitions.name_of_kind(kind) is None:
+        return old_versions and config.serves(kind.group, kind.version, row.plural, by_default=True)
+    return config.serves(kind.group, kind.version, row.plural, by_default=version.is_on)
+
+
+def _group_version(row: Row, version: Version) -> str:
+    kind = kind_of(row, version)
+    return f"{kind.group or 'core'}/{kind.version}"
 
 
 def _rank(
-    found: Resource, version: Version, definitions: DefinitionSource
+    found: Resource, version: Version, definitions: Definitions
 ) -> tuple[bool, int, tuple[int, int, int, str], str]:
     is_old = version.is_old and definitions.name_of_kind(found.kind) is None
     return is_old, GROUP_ORDER.index(found.group), version_rank(found.version), found.plural

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
 from pinnace.model.resources import Column
+from pinnace.model.typed_objects import Condition, LabelSelector
 
-Value = Callable[[Object, datetime], Any]
+Value = Callable[[Any, datetime], Any]
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
@@ -57,15 +58,15 @@ def since(moment: str | None, now: datetime) -> str:
     return format_duration((now - datetime.fromisoformat(moment)).total_seconds())
 
 
-def name(obj: Object, now: datetime) -> Any:
+def name(obj: AnyObject, now: datetime) -> Any:
     return (obj.get("metadata") or {}).get("name", "")
 
 
-def age(obj: Object, now: datetime) -> str:
+def age(obj: AnyObject, now: datetime) -> str:
     return since((obj.get("metadata") or {}).get("creationTimestamp"), now)
 
 
-def created_at(obj: Object, now: datetime) -> Any:
+def created_at(obj: AnyObject, now: datetime) -> Any:
     return (obj.get("metadata") or {}).get("creationTimestamp")
 
 
@@ -82,7 +83,7 @@ def at(path: str, default: Any = "") -> Value:
     """Return a reader of the field at a dotted path; `default` where it is missing."""
     steps = path.split(".")
 
-    def value(obj: Object, now: datetime) -> Any:
+    def value(obj: AnyObject, now: datetime) -> Any:
         found = reach(obj, *steps)
         return default if found is None else found
 
@@ -113,7 +114,7 @@ def format_labels(labels: Any) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
-def format_selector(selector: Any) -> str:
+def format_selector(selector: LabelSelector | None) -> str:
     """Format a label selector as for kubectl's -l; empty for none and for one that selects everything."""
     if not selector:
         return ""
@@ -148,12 +149,12 @@ def first_of(shown: Iterable[str], count: int, most: int = 3) -> str:
     return f"{listed} + {count - most} more..." if count > most else listed or UNSET
 
 
-def condition(obj: Object, kind: str) -> Object | None:
+def condition(obj: AnyObject, kind: str) -> Condition | None:
     conditions = reach(obj, "status", "conditions") or ()
-    return next((found for found in conditions if found.get("type") == kind), None)
+    return next((condition for condition in conditions if condition.get("type") == kind), None)
 
 
-def is_true(obj: Object, kind: str) -> bool:
+def is_true(obj: AnyObject, kind: str) -> bool:
     found = condition(obj, kind)
     return found is not None and found.get("status") == "True"
 

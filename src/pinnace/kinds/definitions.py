@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,27 @@ import orjson
 from pinnace.model.objects import Kind
 from pinnace.schema.shape import Schema
 
-DATA = Path(__file__).parent / "data"
+FOLDER = "pinnace_definitions"
+"""The directory into which the build writes the definitions: in the environment, not in the checkout."""
 
 
 class NoDefinitions(LookupError):
     """There are no definitions of the requested minor version; the message says how to get them."""
 
 
+def _find_data() -> Path:
+    spec = find_spec(FOLDER)
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(places))) if places else Path(__file__).parents[2] / FOLDER
+
+
+DATA = _find_data()
+
+
 def minors(data: Path = DATA) -> tuple[str, ...]:
     """Return the minor versions that can be loaded, oldest first: 1.25, 1.26, ..."""
-    found = (path.stem for path in data.glob("1.*.zlib"))
-    return tuple(sorted(found, key=lambda minor: int(minor.partition(".")[2])))
+    stems = (path.stem for path in data.glob("1.*.zlib"))
+    return tuple(sorted(stems, key=lambda minor: int(minor.partition(".")[2])))
 
 
 class Definitions:
@@ -45,7 +56,7 @@ class Definitions:
             available = minors(data)
             if not available:
                 raise NoDefinitions(
-                    "the Kubernetes definitions are not built in this checkout: run `python build_definitions.py`"
+                    "this environment has no Kubernetes definitions: run `pip install --editable .` in the checkout"
                 ) from None
             raise NoDefinitions(
                 f"there are no definitions of Kubernetes {minor}; available are {', '.join(available)}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 from pinnace.kinds import cells
+from pinnace.kinds.definitions import Definitions
+from pinnace.kinds.feature_gates.gates import FeatureGates
+from pinnace.kinds.feature_gates.inert_fields import find_disabled, find_unsupported
 from pinnace.kinds.golang.empty_fields import empty_status
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ALL_VERBS, Column, Resource, Strategy, Subresource
@@ -19,16 +22,8 @@ FORWARD = ("create", "delete", "get", "patch", "update")
 ASK = ("create",)
 
 Convert = Callable[[Object], Object]
-
-
-class DefinitionSource(Protocol):
-    """The schemas of one Kubernetes minor version."""
-
-    @property
-    def minor(self) -> str: ...
-    def name_of_kind(self, kind: Kind) -> str | None: ...
-    def of_kind(self, kind: Kind) -> Schema | None: ...
-    def schema(self, name: str) -> Schema: ...
+Read = Callable[[Any], str]
+"""Read a field that can be selected, as text, from the stored object."""
 
 
 def same_shape(schema: Schema) -> Schema:
@@ -58,7 +53,7 @@ class Version:
     reshape: Callable[[Schema], Schema] = same_shape
     modernize: Callable[[Object], Iterable[str]] | None = None
     """Rewrite fields that this version no longer has but many manifests still use; return warnings."""
-    selectable: Mapping[str, Callable[[Object], str]] | None = None
+    selectable: Mapping[str, Read] | None = None
     """The selectable fields, where their names differ in this version. They always read the stored object."""
     subresources: tuple[str, ...] | None = None
     """The subresources of this version, if not all of the row."""
@@ -81,7 +76,8 @@ class Row:
     """Everything about one built-in kind. Versions are in order of preference for storage: the first that the
     definitions have is stored."""
 
-    group: str
+    group: str = ""
+    """Empty for the core group."""
     name: str
     plural: str
     versions: tuple[Version, ...]
@@ -94,11 +90,13 @@ class Row:
     since: Mapping[str, str] = field(default_factory=dict)
     """The first minor version of a subresource that is newer than the oldest supported minor version."""
     columns: tuple[Column, ...] = cells.PLAIN
-    row_order: Callable[[Object], Any] | None = None
-    selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
+    newer_columns: tuple[str, tuple[Column, ...]] | None = None
+    """A minor version, and the columns since then."""
+    row_order: Callable[[Any], Any] | None = None
+    selectable: Mapping[str, Read] = field(default_factory=dict)
     strategy: Strategy = PLAIN
-    newer_strategy: tuple[str, Strategy] | None = None
-    """The first minor that behaves otherwise, since a feature is on by default there, and its strategy."""
+    gated: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By feature gate: what the strategy has in place of its own while the gate is on."""
 
 
 STATUS = ("status", CHANGE)
@@ -109,12 +107,15 @@ def kind_of(row: Row, version: Version) -> Kind:
     return Kind(row.group if version.group is None else version.group, version.name, row.name)
 
 
-def resource(row: Row, version: Version, stored_version: Version, definitions: DefinitionSource) -> Resource:
+def resource(
+    row: Row, version: Version, stored_version: Version, definitions: Definitions, gates: FeatureGates
+) -> Resource:
     """Return the resource that serves one version of a row."""
     kind, stored = kind_of(row, version), kind_of(row, stored_version)
     is_guest = kind.group != row.group
     # A version in another group has no short names and categories: `kubectl get all` would show its objects twice.
     is_quiet = is_guest and version.is_old
+    stored_schema_of = _schema_of(stored_version, stored, stored, definitions)
     return Resource(
         kind=kind,
         plural=row.plural,
@@ -125,12 +126,14 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         verbs=row.verbs,
         subresources=_subresources(row, version, kind, definitions.minor),
         schema_of=_schema_of(version, kind, stored, definitions),
-        columns=tuple(_describe(column, definitions.schema) for column in row.columns),
+        columns=tuple(_describe(column, definitions.schema) for column in _columns(row, definitions.minor)),
         row_order=row.row_order,
         selectable=row.selectable if version.selectable is None else version.selectable,
-        strategy=version.strategy or _strategy(row, definitions.minor),
+        strategy=version.strategy or _strategy(row, gates),
         stored=stored,
-        empty_status=empty_status(_schema_of(stored_version, stored, stored, definitions)),
+        empty_status=empty_status(stored_schema_of),
+        find_disabled=partial(find_disabled, stored_schema_of, gates),
+        find_unsupported=partial(find_unsupported, stored_schema_of),
         store_group=(row.group or "core") if is_guest else "",
         deprecation=_deprecation(version, kind, definitions.minor),
         modernize=version.modernize,
@@ -194,10 +197,15 @@ def _chain(*steps: Convert | None) -> Convert:
     return convert
 
 
-def _strategy(row: Row, minor: str) -> Strategy:
-    if row.newer_strategy is not None and minor_number(row.newer_strategy[0]) <= minor_number(minor):
-        return row.newer_strategy[1]
-    return row.strategy
+def _columns(row: Row, minor: str) -> tuple[Column, ...]:
+    if row.newer_columns is not None and minor_number(minor) >= minor_number(row.newer_columns[0]):
+        return row.newer_columns[1]
+    return row.columns
+
+
+def _strategy(row: Row, gates: FeatureGates) -> Strategy:
+    changes = {name: value for gate, parts in row.gated.items() if gates.is_on(gate) for name, value in parts.items()}
+    return replace(row.strategy, **changes)
 
 
 def _subresources(row: Row, version: Version, kind: Kind, minor: str) -> tuple[Subresource, ...]:
@@ -210,7 +218,7 @@ def _subresources(row: Row, version: Version, kind: Kind, minor: str) -> tuple[S
     )
 
 
-def _schema_of(version: Version, kind: Kind, stored: Kind, definitions: DefinitionSource) -> Callable[[], Schema]:
+def _schema_of(version: Version, kind: Kind, stored: Kind, definitions: Definitions) -> Callable[[], Schema]:
     def of_definitions() -> Schema:
         found = definitions.of_kind(kind)
         if found is None:
@@ -244,3 +252,24 @@ def _deprecation(version: Version, kind: Kind, minor: str) -> str:
         named = " " in version.replacement
         warning += f"; use {version.replacement}" if named else f"; use {version.replacement} {kind.name}"
     return warning
+
+
+def text_at(path: str, default: str = "") -> Read:
+    """Return a reader of a dotted path; a missing field reads as `default`, booleans as in Go."""
+    steps = path.split(".")
+
+    def read(obj: Object) -> str:
+        value: Any = obj
+        for step in steps:
+            value = value.get(step) if isinstance(value, dict) else None
+            if value is None:
+                return default
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value)
+
+    return read
+
+
+def fields(*paths: str) -> Mapping[str, Read]:
+    return {path: text_at(path) for path in paths}

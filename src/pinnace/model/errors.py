@@ -6,16 +6,18 @@ ApiError
 ├── AlreadyExists 409       ├── Conflict 409            ├── Gone 410
 ├── Expired 410             │   └── ApplyConflict       ├── TooLarge 413
 ├── UnsupportedMediaType 415├── Invalid 422             ├── TooManyRequests 429
-├── InternalError 500       ├── Unavailable 503         └── Timeout 504
+├── InternalError 500       ├── StorageReadError 500    ├── Unavailable 503
+└── Timeout 504
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar
 
 from pinnace.model.field_errors import FieldError
-from pinnace.model.objects import Object
+from pinnace.model.objects import Kind, Object
 from pinnace.schema.golang.text import quote
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -198,8 +200,8 @@ class Invalid(ApiError):
     code, reason = 422, "Invalid"
 
     def __init__(self, causes: Sequence[FieldError], *, group: str, kind: str, name: str) -> None:
-        told = list(dict.fromkeys(str(cause) for cause in causes))
-        errs = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        messages = list(dict.fromkeys(str(cause) for cause in causes))
+        errs = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
         details = {"name": name, "group": group, "kind": kind, "causes": [_cause_on_the_wire(c) for c in causes]}
         super().__init__(
             f"{qualified(group, kind)} {quote(name)} is invalid: {errs}",
@@ -225,6 +227,38 @@ class InternalError(ApiError):
         super().__init__(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
 
 
+class UnknownError(ApiError):
+    """An error without a reason, as Kubernetes answers where an admission plug-in fails without refusing."""
+
+    code, reason = 500, ""
+
+
+class StorageReadError(ApiError):
+    """Objects of a list cannot be decrypted: why, by their keys in the store."""
+
+    code, reason = 500, "StorageReadError"
+
+    def __init__(self, resource: str, verb: str, reasons: Mapping[str, str]) -> None:
+        causes = [
+            {"reason": "UnexpectedServerResponse", "message": corrupt_object(key, reason), "field": key}
+            for key, reason in islice(reasons.items(), _MOST_CAUSES)
+        ]
+        first = causes[0]["message"]
+        details = {"name": verb, "kind": resource, "causes": causes}
+        super().__init__(f"failed to read one or more {resource} from the storage: {first}", details=details)
+
+
+_MOST_CAUSES = 100
+
+
+def corrupt_object(key: str, reason: str) -> str:
+    """Return Kubernetes' words for an object that is stored but cannot be decrypted."""
+    return (
+        f"StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: data from the "
+        f"storage is not transformable revision=0: {reason}"
+    )
+
+
 class ServerTimeout(_AboutResource):
     code, reason = 500, "ServerTimeout"
 
@@ -243,3 +277,16 @@ class Timeout(ApiError):
 def _cause_on_the_wire(cause: FieldError) -> Object:
     wire = {"reason": cause.reason, "message": cause.message, "field": cause.field}
     return {key: value for key, value in wire.items() if value}
+
+
+REDACTED = "<secret contents redacted>"
+SECRET = Kind("", "v1", "Secret")
+
+
+def without_values(errs: list[str]) -> list[str]:
+    """Return the errors of a secret's fields with the expected value, without the actual one."""
+    return [f"{expected}, got {REDACTED}" if got else expected for expected, got, _ in map(_parts, errs)]
+
+
+def _parts(err: str) -> tuple[str, str, str]:
+    return err.partition(", got ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.field_errors import FieldError, forbidden, go_json, required, too_long, too_many
 from pinnace.schema.golang.text import quote
 
@@ -52,4 +53,5 @@ def wrong_type(field: str, value: Any, detail: str) -> FieldError:
 
 def _render(value: Any) -> str:
     """Return a value as Kubernetes prints it in an error: strings quoted, the rest as JSON."""
+    give_way()
     return quote(value) if value.__class__ is str else go_json(value, sorts=False)

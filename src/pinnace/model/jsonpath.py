@@ -7,28 +7,51 @@ column is merely empty on a real cluster:
   a slice or a filter finds. `.spec.rules.length()`, `.status.conditions[?(@.status=="True")].length()`
 - `.join()` joins with commas what `.length()` would count; `.join(/)` with what stands between the brackets, where a
   backslash must precede a space, and each of `. , [ ] $ @ { }`. `.spec.hosts.join(\\,\\ )`
+
+A short path may find more than a machine can hold: `.spec..a..a..a..a..a` in an object of depth 200 finds 2,500 million
+values. So each evaluation counts its steps, and fails beyond a limit. Kubernetes has none.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from pinnace.model.objects import Object
 from pinnace.schema.field_errors import go_float, go_json
 from pinnace.schema.golang import text as gotext
-from pinnace.schema.golang.times import canonical_time
 from pinnace.schema.text_cache import cache_short_texts
 
-Find = Callable[[Any], list[Any]]
-"""Return all values that a path finds. Raise JsonPathError if the path does not fit the value."""
-Cell = Callable[[Object, datetime], Any]
-Since = Callable[[str, datetime], str]
-"""Format the time since a moment, as kubectl does: 5m."""
+MOST_STEPS = 5_000_000
+"""The values that one evaluation of a path may pass, on behalf of a client that prints objects of its own."""
+CHARACTERS_PER_STEP = 16
+"""Printing so many characters costs as much as passing a value."""
 
-_Step = Callable[[list[Any]], list[Any]]
+
+class Find(Protocol):
+    """Return all values that a path finds. Raise JsonPathError if the path does not fit the value, or has no steps
+    left."""
+
+    def __call__(self, value: Any, steps: Steps | None = None) -> list[Any]: ...
+
+
+class Steps:
+    """The steps that are left to one or several evaluations."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = MOST_STEPS) -> None:
+        self.left = left
+
+    def spend(self, count: int) -> None:
+        """Take steps. Raise JsonPathError if there are not so many."""
+        self.left -= count
+        if self.left < 0:
+            raise JsonPathError("the path finds too many values")
+
+
+_Step = Callable[[list[Any], Steps], list[Any]]
 
 _ENDS_A_NAME = frozenset(" \t\r\n.,[]$@{}")
 _KEY = re.compile(r"'([^']*)'")
@@ -51,49 +74,19 @@ class _Path:
         self.steps: list[_Step] = []
         self.is_plain = True
 
-    def find(self, value: Any) -> list[Any]:
-        found = [value]
+    def find(self, value: Any, steps: Steps | None = None) -> list[Any]:
+        steps = steps or Steps()
+        values = [value]
         for step in self.steps:
-            found = step(found)
-        return found
+            values = step(values, steps)
+            steps.spend(len(values) + 1)
+        return values
 
 
 @cache_short_texts(4096)
 def compile_path(path: str) -> Find:
     """Compile a path such as `.status.conditions[?(@.type=="Ready")].status`. Raise JsonPathError."""
     return _Reader(path).path().find
-
-
-def column(path: str, type: str, *, since: Since) -> Cell:
-    """Return a reader of a printer column of this type; it returns None for an empty cell. The path is compiled on
-    first use."""
-
-    def cell(obj: Object, now: datetime) -> Any:
-        try:
-            found = compile_path(path)(obj)
-        except JsonPathError:
-            return None
-        return _cell(type, found[0], now, since) if found else None
-
-    return cell
-
-
-def _cell(type: str, value: Any, now: datetime, since: Since) -> Any:
-    match type:
-        case "string":
-            return "<no value>" if value is None else text_of(value)
-        case "integer" if value.__class__ in (int, float):
-            return int(value)
-        case "number" if value.__class__ in (int, float):
-            return int(value) if value.__class__ is float and value.is_integer() else value
-        case "boolean" if value.__class__ is bool:
-            return value
-        case "date" if value.__class__ is str:
-            try:
-                return since("" if value == "null" else value and canonical_time(value), now)
-            except ValueError:
-                return "<invalid>"
-    return None
 
 
 def text_of(value: Any) -> str:
@@ -138,9 +131,9 @@ def text_at(obj: Object, fields: Sequence[str]) -> str | None:
     return None if value is None else str(value)
 
 
-def _wrong_type(fields: Sequence[str], found: Any, wanted: str) -> JsonPathError:
-    told = f"{gotext.format_value(found)} is of the type {gotext.type_name(found)}, expected {wanted}"
-    return JsonPathError(f".{'.'.join(fields)} accessor error: {told}")
+def _wrong_type(fields: Sequence[str], value: Any, wanted: str) -> JsonPathError:
+    mismatch = f"{gotext.format_value(value)} is of the type {gotext.type_name(value)}, expected {wanted}"
+    return JsonPathError(f".{'.'.join(fields)} accessor error: {mismatch}")
 
 
 def put_at(obj: Object, fields: Sequence[str], value: Any) -> None:
@@ -235,24 +228,24 @@ class _Reader:
             if end >= len(self._text):
                 raise JsonPathError("unterminated quoted string")
         written = self._text[self._at + 1 : end]
-        literal = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), written)
+        literal = _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), written)
         self._at = end + 1
-        self._step(lambda found: [literal])
+        self._step(lambda values, steps: [literal])
 
     def _number(self) -> None:
-        found = _NUMBER.match(self._text, self._at)
-        assert found is not None
-        self._at = found.end()
+        number_text = _NUMBER.match(self._text, self._at)
+        assert number_text is not None
+        self._at = number_text.end()
         try:
-            number = float(found[0]) if "." in found[0] else int(found[0])
+            number = float(number_text[0]) if "." in number_text[0] else int(number_text[0])
         except ValueError:
-            raise JsonPathError(f"cannot parse number {found[0]}") from None
-        self._step(lambda found: [number] * len(found))
+            raise JsonPathError(f"cannot parse number {number_text[0]}") from None
+        self._step(lambda values, steps: [number] * len(values))
 
     def _word(self) -> None:
         word = self._name()
         if word in ("true", "false"):
-            self._step(lambda found: [word == "true"] * len(found))
+            self._step(lambda values, steps: [word == "true"] * len(values))
         else:
             self._step(_fail(f"unrecognized identifier {word}"))
 
@@ -265,7 +258,9 @@ class _Reader:
         parts = inside.split(",")
         if len(parts) > 1:
             options = [_Reader(f"[{part.strip(' ')}]").path().find for part in parts]
-            self._step(lambda found: [value for option in options for each in found for value in option(each)])
+            self._step(
+                lambda values, steps: [value for option in options for each in values for value in option(each, steps)]
+            )
         elif key := _KEY.fullmatch(inside):
             below = _Reader(f".{key[1]}").path()
             self._path.steps += below.steps
@@ -274,16 +269,17 @@ class _Reader:
             self._slice(":" if inside == "*" else inside)
 
     def _slice(self, inside: str) -> None:
-        found = _SLICE.fullmatch(inside)
-        if found is None:
+        written = _SLICE.fullmatch(inside)
+        if written is None:
             raise JsonPathError(f"invalid array index {inside}")
         try:
             bounds = [
-                int(part) if part else None for part in (group.lstrip(":") if group else "" for group in found.groups())
+                int(part) if part else None
+                for part in (group.lstrip(":") if group else "" for group in written.groups())
             ]
         except ValueError:
             raise JsonPathError(f"array index {inside} is not a number") from None
-        is_index = found[2] is None
+        is_index = written[2] is None
         self._step(_slice_step(bounds, is_index=is_index), is_plain=is_index)
 
     def _filter(self) -> None:
@@ -315,21 +311,21 @@ class _Reader:
 def _fail(why: str) -> _Step:
     """Return a step that fails: the path is valid but unsupported, so that such a column exists and is empty."""
 
-    def fail(found: list[Any]) -> list[Any]:
+    def fail(values: list[Any], steps: Steps) -> list[Any]:
         raise JsonPathError(why)
 
     return fail
 
 
 def _field_step(name: str) -> _Step:
-    def field(found: list[Any]) -> list[Any]:
-        return [value[name] for value in found if value.__class__ is dict and name in value]
+    def field(values: list[Any], steps: Steps) -> list[Any]:
+        return [value[name] for value in values if value.__class__ is dict and name in value]
 
     return field
 
 
-def _wildcard(found: list[Any]) -> list[Any]:
-    return [inside for value in found for inside in _inside(value)]
+def _wildcard(values: list[Any], steps: Steps) -> list[Any]:
+    return [inside for value in values for inside in _inside(value)]
 
 
 def _inside(value: Any) -> Iterable[Any]:
@@ -338,13 +334,17 @@ def _inside(value: Any) -> Iterable[Any]:
     return value if value.__class__ is list else ()
 
 
-def _everything(found: list[Any]) -> list[Any]:
+def _everything(values: list[Any], steps: Steps) -> list[Any]:
     """Return the values and all their descendants that have children, from the outside inwards."""
-    all_of_them = []
-    for value in found:
+    parents = []
+    waiting = list(reversed(values))
+    while waiting:
+        value = waiting.pop()
         if inside := list(_inside(value)):
-            all_of_them += [value, *_everything(inside)]
-    return all_of_them
+            steps.spend(len(inside))
+            parents.append(value)
+            waiting += reversed(inside)
+    return parents
 
 
 def _slice_step(bounds: list[int | None], *, is_index: bool) -> _Step:
@@ -352,9 +352,9 @@ def _slice_step(bounds: list[int | None], *, is_index: bool) -> _Step:
     if step is not None and step <= 0:
         raise JsonPathError("step must be > 0")
 
-    def cut(found: list[Any]) -> list[Any]:
+    def cut(values: list[Any], steps: Steps) -> list[Any]:
         parts: list[Any] = []
-        for value in found:
+        for value in values:
             if value is None:
                 continue
             if value.__class__ is not list:
@@ -375,65 +375,71 @@ def _slice_step(bounds: list[int | None], *, is_index: bool) -> _Step:
     return cut
 
 
-def _items_of(found: list[Any]) -> Iterable[Any]:
-    for value in found:
+def _items_of(values: list[Any]) -> Iterable[Any]:
+    for value in values:
         if value.__class__ is not list:
             raise JsonPathError("it is not array or slice and cannot be filtered")
         yield from value
 
 
 def _exists(left: Find) -> _Step:
-    def exists(item: Any) -> bool:
+    def exists(item: Any, steps: Steps) -> bool:
+        steps.spend(1)
         try:
-            return bool(left(item))
+            return bool(left(item, steps))
         except JsonPathError:
             return False
 
-    return lambda found: [item for item in _items_of(found) if exists(item)]
+    return lambda values, steps: [item for item in _items_of(values) if exists(item, steps)]
 
 
 def _compare(left: Find, right: Find, operator: str) -> _Step:
     compare = _COMPARISONS[operator]
 
-    def passes(item: Any) -> bool:
-        sides = left(item), right(item)
+    def passes(item: Any, steps: Steps) -> bool:
+        sides = left(item, steps), right(item, steps)
         if not sides[0] or not sides[1]:
             return False
         if len(sides[0]) > 1 or len(sides[1]) > 1:
             raise JsonPathError("can only compare one element at a time")
-        one, other = sides[0][0], sides[1][0]
-        if one.__class__ is not other.__class__ or one.__class__ not in (bool, int, float, str):
+        first, second = sides[0][0], sides[1][0]
+        if first.__class__ is not second.__class__ or first.__class__ not in (bool, int, float, str):
             raise JsonPathError("incompatible types for comparison")
-        if one.__class__ is bool and operator not in ("==", "!="):
+        if first.__class__ is bool and operator not in ("==", "!="):
             raise JsonPathError("invalid type for comparison")
-        return compare(one, other)
+        return compare(first, second)
 
-    return lambda found: [item for item in _items_of(found) if passes(item)]
+    return lambda values, steps: [item for item in _items_of(values) if passes(item, steps)]
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": lambda one, other: bool(one == other),
-    "!=": lambda one, other: bool(one != other),
-    "<": lambda one, other: bool(one < other),
-    ">": lambda one, other: bool(one > other),
-    "<=": lambda one, other: bool(one <= other),
-    ">=": lambda one, other: bool(one >= other),
+    "==": lambda left, right: bool(left == right),
+    "!=": lambda left, right: bool(left != right),
+    "<": lambda left, right: bool(left < right),
+    ">": lambda left, right: bool(left > right),
+    "<=": lambda left, right: bool(left <= right),
+    ">=": lambda left, right: bool(left >= right),
 }
 
 
 def _count(*, is_plain: bool) -> _Step:
-    def count(found: list[Any]) -> list[Any]:
+    def count(values: list[Any], steps: Steps) -> list[Any]:
         if not is_plain:
-            return [len(found)]
-        return [len(value) for value in found if value.__class__ in (list, dict, str)]
+            return [len(values)]
+        return [len(value) for value in values if value.__class__ in (list, dict, str)]
 
     return count
 
 
 def _join(separator: str, *, is_plain: bool) -> _Step:
-    def join(found: list[Any]) -> list[Any]:
+    def text(value: Any, steps: Steps) -> str:
+        written = text_of(value)
+        steps.spend(1 + (len(written) + len(separator)) // CHARACTERS_PER_STEP)
+        return written
+
+    def join(values: list[Any], steps: Steps) -> list[Any]:
         if not is_plain:
-            return [separator.join(map(text_of, found))]
-        return [separator.join(map(text_of, value)) for value in found if value.__class__ is list]
+            return [separator.join([text(value, steps) for value in values])]
+        return [separator.join([text(each, steps) for each in value]) for value in values if value.__class__ is list]
 
     return join

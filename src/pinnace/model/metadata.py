@@ -36,13 +36,11 @@ def validate_metadata(
     name_rule: NameRule = names.dns_subdomain,
     path: str = "metadata",
     qualified_finalizers: bool = True,
-    has_contents_checked: bool = False,
 ) -> list[FieldError]:
     """Return every error of the metadata of a new object.
 
-    On an update, the rule is `names.path_segment`, because a stored name stays valid, and `has_contents_checked` is
-    true: `validate_metadata_update` has checked labels, annotations, owners and managers. Custom kinds may use
-    finalizers without a domain, without `qualified_finalizers`.
+    On an update, the rule is `names.path_segment`, because a stored name stays valid. Some kinds may use finalizers
+    without a domain, without `qualified_finalizers`.
     """
     metadata: Object = obj.get("metadata") or {}
     errs: list[FieldError] = []
@@ -67,8 +65,7 @@ def validate_metadata(
     if metadata.get("generation", 0) < 0:
         detail = "must be greater than or equal to 0"
         errs.append(field_errors.invalid(f"{path}.generation", metadata["generation"], detail))
-    if not has_contents_checked:
-        _validate_contents(metadata, path, errs)
+    _validate_contents(metadata, path, errs)
     if finalizers := metadata.get("finalizers"):
         errs += validate_finalizer(finalizers, f"{path}.finalizers")
         errs += _validate_domain(finalizers, f"{path}.finalizers") if qualified_finalizers else ()
@@ -76,27 +73,29 @@ def validate_metadata(
 
 
 def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
-    """Return every error of a change of metadata: immutable fields, and those that may not be added during deletion."""
+    """Return the errors of a change: immutable fields, and those that may not be added during deletion."""
     now: Object = new.get("metadata") or {}
     before: Object = old.get("metadata") or {}
     errs: list[FieldError] = []
     if before.get("deletionTimestamp") is not None:
-        extra = sorted(set(now.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-        if extra:
-            listed = ", ".join(map(_quote_go, extra))
-            detail = (
-                "no new finalizers can be added if the object is being deleted, "
-                f"found new finalizers []string{{{listed}}}"
-            )
-            errs.append(field_errors.forbidden(f"{path}.finalizers", detail))
+        errs += _validate_late_finalizers(now, before, path)
     if not now.get("resourceVersion"):
         errs.append(field_errors.invalid(f"{path}.resourceVersion", "", "must be specified for an update"))
     if now.get("generation", 0) < before.get("generation", 0):
         errs.append(field_errors.invalid(f"{path}.generation", now.get("generation", 0), "must not be decremented"))
     if list(map(now.get, _FIXED)) != list(map(before.get, _FIXED)):
         errs += _validate_fixed(now, before, path)
-    _validate_contents(now, path, errs)
     return errs
+
+
+def _validate_late_finalizers(now: Object, before: Object, path: str) -> Iterator[FieldError]:
+    extra = sorted(set(now.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+    if extra:
+        listed = ", ".join(map(_quote_go, extra))
+        detail = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        yield field_errors.forbidden(f"{path}.finalizers", detail)
 
 
 def _validate_fixed(now: Object, before: Object, path: str) -> Iterator[FieldError]:
@@ -104,19 +103,6 @@ def _validate_fixed(now: Object, before: Object, path: str) -> Iterator[FieldErr
         value = now.get(field, empty)
         if value != before.get(field, empty):
             yield field_errors.invalid(f"{path}.{field}", value, IMMUTABLE)
-
-
-def validate_repeated_update(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[FieldError]:
-    """Yield the errors of an update's metadata as often as Kubernetes does (`kinds/validation/metadata_repeats.py`)."""
-    for word in ("F", "U", *rounds):
-        if word in "fF":
-            yield from validate_metadata(
-                new, namespaced=namespaced, name_rule=names.path_segment, qualified_finalizers=word == "f"
-            )
-        else:
-            yield from validate_metadata_update(new, old)
-            if word == "u":
-                yield from _validate_domain((new.get("metadata") or {}).get("finalizers") or (), "metadata.finalizers")
 
 
 def validate_annotation(annotations: dict[str, str], path: str) -> Iterator[FieldError]:
@@ -156,8 +142,8 @@ def _validate_contents(metadata: Object, path: str, errs: list[FieldError]) -> N
     if managed := metadata.get("managedFields"):
         for entry in managed:
             get = entry.get
-            said = (get("operation"), get("fieldsType"), get("manager"), get("subresource"))
-            if said not in _VALID_ENTRIES:
+            key = (get("operation"), get("fieldsType"), get("manager"), get("subresource"))
+            if key not in _VALID_ENTRIES:
                 errs += _validate_entries(managed, f"{path}.managedFields")
                 break
 
@@ -169,11 +155,11 @@ def _validate_entries(managed: Sequence[Object], path: str) -> Iterator[FieldErr
         for err in _validate_managed_fields(entry, f"{path}[{index}]"):
             is_valid = False
             yield err
-        said = tuple(map(entry.get, ("operation", "fieldsType", "manager", "subresource")))
+        key = tuple(map(entry.get, ("operation", "fieldsType", "manager", "subresource")))
         if is_valid and len(managed) <= MOST_CACHED:  # Short, as manager and subresource have limits.
             if len(_VALID_ENTRIES) >= _MOST_ENTRIES:
                 _VALID_ENTRIES.clear()
-            _VALID_ENTRIES.add(said)
+            _VALID_ENTRIES.add(key)
 
 
 _MOST_ENTRIES = 1024
@@ -183,15 +169,17 @@ _VALID_ENTRIES: set[tuple[str | None, ...]] = set()
 
 def _validate_owner(owners: Sequence[Object], path: str) -> Iterator[FieldError]:
     controller = ""
-    for owner in owners:
-        kind = Kind.parse(owner.get("apiVersion", ""), owner.get("kind", ""))
-        if not kind.version:
-            yield field_errors.invalid(f"{path}.apiVersion", owner.get("apiVersion", ""), "version must not be empty")
-        for field, value in (("kind", kind.name), ("name", owner.get("name")), ("uid", owner.get("uid"))):
-            if not value:
-                yield field_errors.invalid(f"{path}.{field}", "", "must not be empty")
+    for index, owner in enumerate(owners):
+        place, api_version = f"{path}[{index}]", owner.get("apiVersion", "")
+        kind = Kind.parse(api_version, owner.get("kind", ""))
+        if api_version and not kind.version:
+            detail = "must be <group>/<version> or <version>"
+            yield field_errors.invalid(f"{place}.apiVersion", api_version, detail)
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                yield field_errors.required(f"{place}.{field}", "must not be empty")
         if kind == ("", "v1", "Event"):
-            yield field_errors.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
+            yield field_errors.invalid(place, owner, "/v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller"):
             this = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if controller:

@@ -27,8 +27,8 @@ _percent = re.compile(PERCENT).fullmatch
 
 
 def _mismatch(message: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{example}', " for example in examples)  # Kubernetes has the doubled space, too.
-    eg = f"e.g. {shown}" if examples else ""
+    listed = " or ".join(f"'{example}', " for example in examples)  # Kubernetes has the doubled space, too.
+    eg = f"e.g. {listed}" if examples else ""
     return f"{message} ({eg}regex used for validation is '{pattern}')"
 
 
@@ -56,6 +56,15 @@ def dns_label(value: str) -> list[str]:
 
 def dns_subdomain(value: str) -> list[str]:
     return _validate_subdomain(value, "characters")
+
+
+def dns_subdomain_in_any_case(value: str) -> list[str]:
+    errs = [_longer_than(253, "characters")] if len(value) > 253 else []
+    if not _dns_subdomain(value.lower()):
+        rule = "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', "
+        rule += "and must start and end with an alphanumeric character"
+        errs.append(_mismatch(rule, DNS_SUBDOMAIN, "Example.com"))
+    return errs
 
 
 def _validate_subdomain(value: str, unit: str) -> list[str]:

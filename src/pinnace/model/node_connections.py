@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
+from pinnace.process.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -12,7 +13,12 @@ from pinnace.model import names
 from pinnace.model.field_errors import FieldError
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.shape import Schema
+
+Drop = Callable[[Object, Object | None], None]
+Warn = Callable[[Object], list[str]]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -24,11 +30,13 @@ class Column:
     name: str
     type: str  # string, integer, number, boolean or date.
     description: str
-    value: Callable[[Object, datetime], Any]
+    value: Callable[[Any, datetime], Any]
     priority: int = 0
     format: str = ""
     has_title: bool = True
     """If false, rows have the cell but the table has no column definition. Kubernetes has one such column."""
+    weight: int = 1
+    """How much work the cell is: 1 for reading a field."""
 
     @property
     def definition(self) -> Object:
@@ -75,43 +83,52 @@ def _without_status() -> Object | None:
     return None
 
 
+def _without_drop() -> Drop | None:
+    return None
+
+
+def _without_warnings() -> Warn | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """The behaviour of one kind that differs from the server's common pipeline.
 
-    `default` and `prepare` change the object in place; it belongs to the request.
+    `default` and `prepare` change the object in place; it belongs to the request. The functions of a built-in kind take
+    its type, as the schema has been checked before: every field has the right type, but any of them may be missing.
     """
 
-    default: Callable[[Object], None] = _leave
+    default: Callable[[Any], None] = _leave
     """Set defaults. Called on every write, before validation; must be idempotent."""
-    prepare: Callable[[Object, Object | None], None] = _leave_both
+    prepare: Callable[[Any, Any], None] = _leave_both
     """Called before validation of a write through the main URL (old is None on create): drop fields that clients may
     not set. If the kind has /status, the status is already empty on create and kept from `old` on update."""
-    prepare_status: Callable[[Object, Object | None], None] = _leave_both
-    validate: Callable[[Object, Object | None], Iterable[FieldError]] = _accept
+    prepare_status: Callable[[Any, Any], None] = _leave_both
+    validate: Callable[[Any, Any], Iterable[FieldError]] = _accept
     """Return every error of `new`, also against `old` (immutable fields). Metadata is already checked."""
-    validate_status: Callable[[Object, Object | None], Iterable[FieldError]] = _accept
+    validate_status: Callable[[Any, Any], Iterable[FieldError]] = _accept
     name_rule: NameRule = names.dns_subdomain
     names_itself: bool = False
     """Generate a random name for an object without one."""
     qualified_finalizers: bool = True
-    """Finalizers must have a domain. Those of custom kinds and their definitions need not."""
+    """Finalizers must have a domain. Those of custom kinds and of some built-in ones need not."""
     tracks_generation: bool = False
     """metadata.generation starts at 1 and grows when anything but metadata and status changes."""
     may_update_unconditionally: bool = True
     """An update without resourceVersion overwrites the stored object."""
     may_create_on_update: bool = False
-    prepare_subresource: Mapping[str, Callable[[Object, Object], None]] = field(default_factory=dict)
+    prepare_subresource: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
     """By subresource: called before validation of an update through it, to set back fields that it cannot change."""
-    validate_subresource: Mapping[str, Callable[[Object, Object], Iterable[FieldError]]] = field(default_factory=dict)
+    validate_subresource: Mapping[str, Callable[[Any, Any], Iterable[FieldError]]] = field(default_factory=dict)
     """By subresource: the errors of an update through it, if they are not those of the main URL."""
     takes_strategic_patches: bool = True
     """False for custom kinds, whose schemas have no merge keys."""
     keeps_status_on_create: bool = False
     """Nodes are created with a status; other kinds get theirs through /status."""
-    grace: Callable[[Object, int | None], int] | None = None
+    grace: Callable[[Any, int | None], int] | None = None
     """For kinds that are deleted gracefully: the grace period in seconds, given the requested one."""
-    mark: Callable[[Object, datetime], None] = _leave_marked
+    mark: Callable[[Any, datetime], None] = _leave_marked
     """Called when the deletion of an object begins: add finalizers, and set the status."""
     dependents: Literal["delete", "orphan", "none"] = "delete"
     """The default propagation policy. None: the kind has no dependents, whatever the client requests."""
@@ -119,7 +136,7 @@ class Strategy:
     """The `Warning:` for clients that rely on the default propagation policy."""
     answers_with_deleted: bool = False
     """Respond to a finished deletion with the object instead of a Status."""
-    warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()
+    warnings: Callable[[Any, Any], Iterable[str]] = lambda new, old: ()
     """Return warnings for the `Warning:` header: deprecated fields and the like."""
     is_computed: bool = False
     """Objects are not stored but computed for each request."""
@@ -168,16 +185,19 @@ class Custom(Protocol):
         """Objects stored in this version after this revision need no pruning and defaulting: the schema has not changed
         since."""
 
+    def has_version(self, api_version: str) -> bool:
+        """Return whether the definition has this version, be it served or not."""
+
     def decode(self, obj: Object) -> list[str]:
         """Prune and default a client's object in place; return the paths of removed unknown fields."""
 
-    def to_served(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
+    def to_served(self, stored: Sequence[Object]) -> NowOrLater[list[Object]]:
         """Return stored objects in this version; may change its arguments. Awaitable if a webhook converts them."""
 
-    def to_stored(self, obj: Object) -> Object | Awaitable[Object]:
+    def to_stored(self, obj: Object) -> NowOrLater[Object]:
         """Return an object of this version in the stored version. May share parts with its argument."""
 
-    def convert_to(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+    def convert_to(self, obj: Object, api_version: str) -> NowOrLater[Object]:
         """Convert an object to another version without pruning or defaulting. May share parts with its argument."""
 
 
@@ -207,6 +227,10 @@ class Resource:
     """Convert everything but apiVersion and kind, which the server sets; may change and return its argument."""
     empty_status: Callable[[], Object | None] = _without_status
     """The status of a new object, in the stored version. None: it has none."""
+    find_disabled: Callable[[], Drop | None] = _without_drop
+    """Return what removes the fields of features that are off; None if the kind has none."""
+    find_unsupported: Callable[[], Warn | None] = _without_warnings
+    """Return what warns about fields that nothing acts on; None if the kind has none."""
     store_group: str = ""
     list_name: str = ""
     """The kind of a list, if not the kind's name plus "List"."""
@@ -215,7 +239,7 @@ class Resource:
     custom: Custom | None = None
     """Only for custom kinds, where it replaces `to_stored`, `from_stored` and the decoder of the schema."""
     fingerprint: str = ""
-    """Differs when the schema differs, if that can be known without reading the schema."""
+    """Differs when the schema differs; empty if only the schema itself shows that: no server stores its definition."""
     modernize: Callable[[Object], Iterable[str]] | None = None
     """Rewrite an object in an outdated form before it is decoded; return warnings."""
 
@@ -243,6 +267,16 @@ class Resource:
     @cached_property
     def schema(self) -> Schema:
         return self.schema_of()
+
+    @cached_property
+    def drop_disabled(self) -> Drop | None:
+        """Removes the fields of features that are off from the first object, unless the stored one uses them."""
+        return self.find_disabled()
+
+    @cached_property
+    def warn_unsupported(self) -> Warn | None:
+        """Returns a warning for each reason for which nothing acts on fields of an object."""
+        return self.find_unsupported()
 
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)
@@ -278,7 +312,7 @@ class Registry:
         return self._by_kind.get(kind)
 
     def has_built_in_group(self, group: str) -> bool:
-        return any(one.group == group and one.custom is None for one in self._by_url.values())
+        return any(resource.group == group and resource.custom is None for resource in self._by_url.values())
 
     def has_group_version(self, group: str, version: str) -> bool:
         return any(known[0] == group and known[1] == version for known in self._by_url)
@@ -299,3 +333,18 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._by_url)
+
+
+_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STABILITY = {None: 0, "beta": 1, "alpha": 2}
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """Return a sort key: v2, v1, v2beta2, v2beta1, v1alpha1 in this order, and other names last, by their letters."""
+    parsed = _VERSION.fullmatch(version)
+    if parsed is None:
+        return len(_STABILITY), 0, 0, version
+    stability, major, step = parsed[2], parse_int(parsed[1]), parse_int(parsed[3] or "0")
+    if major is None or step is None:
+        return len(_STABILITY), 0, 0, version
+    return _STABILITY[stability], -major, -step, version

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
 from pinnace.model.field_errors import FieldError
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
 from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.text_cache import LONGEST, MOST_CACHED, cache_short_texts
 
@@ -86,6 +86,8 @@ def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
     """
     if selector is None:
         return NOTHING
+    if not selector:
+        return EVERYTHING
     requirements = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
         operator = expression.get("operator", "")
@@ -102,7 +104,7 @@ def from_labels(labels: Labels | None) -> LabelSelector:
     return _share(tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items())))
 
 
-def validate_label_selector(selector: Object | None, path: str) -> Iterator[FieldError]:
+def validate_label_selector(selector: AnyObject | None, path: str) -> Iterator[FieldError]:
     """Yield the errors of a LabelSelector object; none for None."""
     if not selector:
         return
@@ -163,7 +165,7 @@ _MOST_VALUES = 256
 
 def _is_long(requirements: Sequence[Requirement]) -> bool:
     """Whether a selector has too many terms or values to be compiled: that would hold the interpreter's lock."""
-    return len(requirements) > _MOST_COMPILED or sum(len(one.values) for one in requirements) > _MOST_VALUES
+    return len(requirements) > _MOST_COMPILED or sum(len(term.values) for term in requirements) > _MOST_VALUES
 
 
 def _compile(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
@@ -172,18 +174,18 @@ def _compile(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
         return _TermsByKey(requirements).match
     terms = []
     for index, (key, operator, values) in enumerate(requirements):
-        found = f"labels.get({key!r})"
+        label = f"labels.get({key!r})"
         match operator:
             case "=" | "!=":
-                terms.append(f"{found} {'==' if operator == '=' else '!='} {values[0]!r}")
+                terms.append(f"{label} {'==' if operator == '=' else '!='} {values[0]!r}")
             case "in" | "notin":
                 allowed = ", ".join(map(repr, values))
-                terms.append(f"{found} {'in' if operator == 'in' else 'not in'} {{{allowed}}}")
+                terms.append(f"{label} {'in' if operator == 'in' else 'not in'} {{{allowed}}}")
             case "exists" | "!":
                 terms.append(f"{key!r} {'in' if operator == 'exists' else 'not in'} labels")
             case _:
                 sign = ">" if operator == "gt" else "<"
-                terms.append(f"(n{index} := number_of({found})) is not None and n{index} {sign} {int(values[0])}")
+                terms.append(f"(n{index} := number_of({label})) is not None and n{index} {sign} {int(values[0])}")
     source = f"lambda labels: {' and '.join(terms) or 'True'}"
     # Each text is inserted as its repr, which is one literal and never code.
     compiled: Callable[[Labels], bool] = eval(source, {"__builtins__": {}, "number_of": _number_of})
@@ -276,11 +278,11 @@ class _Parser:
                 yield self._requirement()
             except ValueError as err:
                 raise BadRequest(f"unable to parse requirement: {err}") from None
-            found = self._next()
-            if found == _END:
+            token = self._next()
+            if token == _END:
                 return
-            if found != ",":
-                raise BadRequest(f"found '{found}', expected: ',' or 'end of string'")
+            if token != ",":
+                raise BadRequest(f"found '{token}', expected: ',' or 'end of string'")
             ahead = self._tokens[self._at]
             if not _is_word(ahead) and ahead != "!":
                 raise BadRequest(f"found '{ahead}', expected: identifier after ','")
@@ -303,10 +305,10 @@ class _Parser:
             return Requirement(key, "!")
         if self._tokens[self._at] in (_END, ","):
             return Requirement(key, "exists")
-        found = self._next()
-        operator = _OPERATORS.get(found)
+        token = self._next()
+        operator = _OPERATORS.get(token)
         if operator is None:
-            raise ValueError(f"found '{found}', expected: in, notin, =, ==, !=, gt, lt")
+            raise ValueError(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
         values = self._set() if operator in ("in", "notin") else (self._exact(),)
         _validate_values(key, operator, values)
         return Requirement(key, operator, values)
@@ -314,15 +316,15 @@ class _Parser:
     def _exact(self) -> str:
         if self._tokens[self._at] in (_END, ","):
             return ""
-        found = self._next()
-        if not _is_word(found):
-            raise ValueError(f"found '{found}', expected: identifier")
-        return found
+        token = self._next()
+        if not _is_word(token):
+            raise ValueError(f"found '{token}', expected: identifier")
+        return token
 
     def _set(self) -> tuple[str, ...]:
-        found = self._next()
-        if found != "(":
-            raise ValueError(f"found '{found}' expected: '('")
+        token = self._next()
+        if token != "(":
+            raise ValueError(f"found '{token}' expected: '('")
         ahead = self._tokens[self._at]
         if ahead == ")":
             self._next()
@@ -331,17 +333,17 @@ class _Parser:
             raise ValueError(f"found '{ahead}', expected: ',', ')' or identifier")
         values: set[str] = set()
         while True:
-            found = self._next()
+            token = self._next()
             ahead = self._tokens[self._at]
-            if _is_word(found):
-                values.add(found)
+            if _is_word(token):
+                values.add(token)
                 if ahead not in (",", ")"):
                     raise ValueError(f"found '{ahead}', expected: ',' or ')'")
-            elif found == ",":  # No value between, before or after commas is the empty value.
+            elif token == ",":  # No value between, before or after commas is the empty value.
                 if not values or ahead in (",", ")"):
                     values.add("")
             else:
-                raise ValueError(f"found '{found}', expected: ',', or identifier")
+                raise ValueError(f"found '{token}', expected: ',', or identifier")
             if ahead == ")":
                 self._next()
                 return tuple(sorted(values))
@@ -418,12 +420,12 @@ def field_selector(text: str) -> FieldSelector:
     for term in sorted(_terms(text)):
         if not term:
             continue
-        found = _operator_in(term)
-        if found is None:
+        operator = _operator_in(term)
+        if operator is None:
             raise BadRequest(f"invalid selector: '{text}'; can't understand '{term}'")
-        name, value = term[: found.start()], _unescape(term[found.end() :])
+        name, value = term[: operator.start()], _unescape(term[operator.end() :])
         if name or value:
-            requirements.append(FieldRequirement(name, "!=" if found[0] == "!=" else "=", value))
+            requirements.append(FieldRequirement(name, "!=" if operator[0] == "!=" else "=", value))
     return FieldSelector(tuple(requirements))
 
 
@@ -443,12 +445,12 @@ def _terms(text: str) -> Iterator[str]:
 
 
 def _unescape(value: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        if found[0] in (",", "="):
-            raise BadRequest(f"invalid field selector: unescaped character in value: {ord(found[0])}")
-        if found[1] not in ("\\", ",", "=") or not found[1]:
-            raise BadRequest(f"invalid field selector: invalid escape sequence: {found[0]}")
-        return found[1]
+    def plain(character: re.Match[str]) -> str:
+        if character[0] in (",", "="):
+            raise BadRequest(f"invalid field selector: unescaped character in value: {ord(character[0])}")
+        if character[1] not in ("\\", ",", "=") or not character[1]:
+            raise BadRequest(f"invalid field selector: invalid escape sequence: {character[0]}")
+        return character[1]
 
     return _special_in_value(plain, value)
 

@@ -16,5 +16,8 @@ class WatchedObjects(Protocol):
 
     def items(self) -> Iterable[tuple[str, Object]]: ...
 
+    def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]:
+        """Return the objects of one namespace with their keys."""
+
     def on_change(self, changed: Callable[[str], None]) -> None:
         """Call back with the key of every created, changed or deleted object, before its writer gets an answer."""

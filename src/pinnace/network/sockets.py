@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from typing import Protocol
 
-from pinnace.model.tasks import Tasks
 from pinnace.network.families import IPV4, IpFamily, family_of
 from pinnace.network.listeners import bind_listener
+from pinnace.process.tasks import Tasks
 
 _SPARE = 32
 """How many sockets a pool opens at once."""
@@ -64,8 +64,8 @@ class SocketPool:
         return opened
 
     def close(self) -> None:
-        for one in self._spare:
-            one.close()
+        for spare in self._spare:
+            spare.close()
         self._spare.clear()
 
     async def _fill(self) -> None:
@@ -73,8 +73,8 @@ class SocketPool:
             opened = await self._sockets.open_sockets(self._family, socket.SOCK_STREAM, count=_SPARE)
         finally:
             self._is_filling = False
-        for one in opened:
-            one.setblocking(False)
+        for spare in opened:
+            spare.setblocking(False)
         self._spare += opened
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
-from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
+from pinnace.process.clock import Clock, to_rfc3339
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 def set_condition(
-    obj: Object,
+    obj: AnyObject,
     type: str,
     status: ConditionStatus | bool,
     *,
@@ -24,7 +24,7 @@ def set_condition(
     lastTransitionTime changes only with the status of the condition. observedGeneration is the object's generation.
     """
     value = {True: "True", False: "False"}[status] if isinstance(status, bool) else status
-    conditions = obj.setdefault("status", {}).setdefault("conditions", [])
+    conditions = cast("Object", obj).setdefault("status", {}).setdefault("conditions", [])
     wanted: Object = {"type": type, "status": value, "reason": reason, "message": message}
     generation = obj["metadata"].get("generation")
     if generation is not None:
@@ -41,12 +41,12 @@ def set_condition(
     return True
 
 
-def condition(obj: Object, type: str) -> Object | None:
+def condition(obj: AnyObject, type: str) -> Object | None:
     """Return the condition of a type, or None if it is not set."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((known for known in conditions if known.get("type") == type), None)
 
 
-def is_true(obj: Object, type: str) -> bool:
-    found = condition(obj, type)
-    return found is not None and found.get("status") == "True"
+def is_true(obj: AnyObject, type: str) -> bool:
+    known = condition(obj, type)
+    return known is not None and known.get("status") == "True"

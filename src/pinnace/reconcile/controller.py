@@ -11,45 +11,47 @@
 
 `reconcile` receives a key, never an event: it reads the current state, and may be called at any time. There is never
 more than one call at a time for one key. An error is recorded in an Event, counted, and retried with growing delays.
+Each call is a task of its own; CancelledError that comes out of it is an error like others unless the controller stops.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from pinnace.client.client import Client
-from pinnace.client.mapping import KindName, kind_from
+from pinnace.client.mapping import KindLike, KindName, kind_from
 from pinnace.client.rates import RateLimiter
 from pinnace.client.reading import Selection
-from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.exposition import Labels
-from pinnace.model.objects import Key, Kind, Object
-from pinnace.model.tracing import active_tracer
+from pinnace.client.typed import Stored
+from pinnace.model.objects import Key, Kind, Object, TypedObject
+from pinnace.process.backoff import Backoff
+from pinnace.process.exposition import Labels
+from pinnace.process.tasks import Interrupted, contain
+from pinnace.process.tracing import active_tracer, context_of_write, record_span, span
+from pinnace.process.work_slices import Turns
 from pinnace.reconcile import metrics as names
-from pinnace.reconcile.controller_metrics import register_controller
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.exclusion import Exclusion
 from pinnace.reconcile.failures import FailureReports, Permanent, Retry
 from pinnace.reconcile.history import History, ObjectChange, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, InformerScope
-from pinnace.reconcile.limits import ReconcileLimits
 from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import EncodedPredicate, Predicate
-from pinnace.reconcile.queue import RETRIES, Closed, Queue
-from pinnace.reconcile.spans import trace_reconcile
-from pinnace.reconcile.turns import Turns
+from pinnace.reconcile.queue import RETRIES, Closed, Exclusion, Queue, ReconcileLimits
+from pinnace.reconcile.set_aside import SetAside
+from pinnace.reconcile.shards import Shards
+from pinnace.reconcile.worker_pool import WorkerPool, WorkersEnded
 
 LOW = -100
 """The priority of initial lists and resyncs: changes that happen meanwhile come first."""
 GRACE = 4.0
 """Seconds that a reconcile has to finish when its controller stops. A lost lease leaves no more than that."""
 
+_RESYNC = "resync"
 _MOST_REASONS = 20
 _MOST_NAMED = 10
 
@@ -66,24 +68,19 @@ STILL_WAITING = Result()
 
 
 Reconcile = Callable[[Key], Awaitable[Result | None]]
-ToKeys = Callable[[Object], Iterable[Key]]
+ToKeys = Callable[[TypedObject], Iterable[Key]]
 """Returns the keys to reconcile when this object changes."""
 
 
-class ManagerServices(Protocol):
-    """The services of a manager that a controller uses."""
+@dataclass(frozen=True, slots=True)
+class ManagerServices:
+    """The parts of a manager that its controllers share."""
 
-    @property
-    def client(self) -> Client: ...
-
-    @property
-    def informers(self) -> Informers: ...
-
-    @property
-    def metrics(self) -> Metrics: ...
-
-    @property
-    def recorder(self) -> EventRecorder: ...
+    client: Client
+    informers: Informers
+    metrics: Metrics
+    recorder: EventRecorder
+    aside: SetAside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +115,8 @@ class Controller:
         self.name = name
         self.workers = workers
         self.grace = GRACE
+        self.has_failed = False
+        """Whether its workers have ended again and again, and it has not been started since."""
         self._reconcile = reconcile
         self._limits = limits or ReconcileLimits(backoff=backoff)
         self._exclusion = exclusion
@@ -143,7 +142,7 @@ class Controller:
 
     def for_(
         self,
-        kind: KindName,
+        kind: KindLike,
         *,
         when: Predicate | None = None,
         when_encoded: EncodedPredicate | None = None,
@@ -157,12 +156,25 @@ class Controller:
         scope = InformerScope(self._own_kind, **selection)
         return self._watch(scope, when_encoded or _decoding(when), lambda snapshot: (snapshot.key,), is_own=True)
 
-    def owns(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
+    def owns(self, kind: KindLike, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
         """Watch a kind that the reconciled one owns: a change enqueues the key of the controlling owner."""
         return self._watch(InformerScope(kind_from(kind), **selection), _decoding(when), self._controllers_of)
 
+    @overload
+    def watches(
+        self,
+        kind: type[Stored],
+        to_keys: ToKeys[Stored],
+        *,
+        when: Predicate | None = None,
+        **selection: Unpack[Selection],
+    ) -> Self: ...
+    @overload
     def watches(
         self, kind: KindName, to_keys: ToKeys, *, when: Predicate | None = None, **selection: Unpack[Selection]
+    ) -> Self: ...
+    def watches(
+        self, kind: KindLike, to_keys: ToKeys[Any], *, when: Predicate | None = None, **selection: Unpack[Selection]
     ) -> Self:
         """Watch any other kind: `to_keys` returns the keys to reconcile when one of its objects changes.
 
@@ -171,8 +183,16 @@ class Controller:
         scope = InformerScope(kind_from(kind), **selection)
         return self._watch(scope, _decoding(when), lambda snapshot: to_keys(snapshot.object))
 
+    @overload
+    def watches_encoded(
+        self, kind: type[Stored], to_keys: Callable[[Snapshot[Stored]], Iterable[Key]], **selection: Unpack[Selection]
+    ) -> Self: ...
+    @overload
     def watches_encoded(
         self, kind: KindName, to_keys: Callable[[Snapshot], Iterable[Key]], **selection: Unpack[Selection]
+    ) -> Self: ...
+    def watches_encoded(
+        self, kind: KindLike, to_keys: Callable[[Snapshot[Any]], Iterable[Key]], **selection: Unpack[Selection]
     ) -> Self:
         """Like `watches`, for kinds that change often: `to_keys` reads the encoded object, with `derive` at best."""
         return self._watch(InformerScope(kind_from(kind), **selection), None, to_keys)
@@ -194,8 +214,12 @@ class Controller:
         if self._own_kind is None or not self._own or self._own[0].namespaced is None:
             return  # The owners are not listed yet: each will enqueue its own key.
         for owner in snapshot.metadata.get("ownerReferences") or ():
-            if owner.get("controller") and is_of_kind(owner, self._own_kind):
+            if owner.get("controller") and is_of_kind(owner, self._own_kind) and self._is_ours(owner["uid"]):
                 yield Key(snapshot.key.namespace if self._own[0].namespaced else "", owner["name"])
+
+    def _is_ours(self, uid: str) -> bool:
+        shards = self._services.informers.shards if self._services is not None else None
+        return shards is None or shards.holds(uid)
 
     # The queue
 
@@ -250,12 +274,13 @@ class Controller:
     def attach(self, services: ManagerServices) -> None:
         """Subscribe to the informers; called by the manager."""
         self._services = services
+        self._reconcile = services.aside.guard(self.name, self._reconcile)
         self._reports = FailureReports(self.name, self._own, services.recorder)
         metrics = services.metrics
         queue: Queue[Key] = Queue(
             clock=services.client.clock,
             backoff=self._limits.backoff,
-            observer=QueueMetrics(metrics, self.name),
+            metrics=QueueMetrics(metrics, self.name),
             exclusion=self._exclusion,
         )
         self._queue = queue
@@ -265,26 +290,43 @@ class Controller:
             queue.add_after(key, after, priority=priority)
         self._early.clear()
         for watched in self._watched:
-            informer = services.informers.of(watched.scope)
+            informer = services.informers.own(watched.scope) if watched.is_own else services.informers.of(watched.scope)
             if watched.is_own:
                 self._own.append(informer)
             self._listen(informer, watched)
-        register_controller(metrics, self.name, queue, workers=self.workers)
+        self._reconcile = self._in_shards(services.informers.shards, self._reconcile)
+        _register_metrics(metrics, self.name, queue, workers=self.workers)
+
+    def _in_shards(self, shards: Shards | None, reconcile: Reconcile) -> Reconcile:
+        """Return a function that reconciles objects of the shards of this process alone."""
+        if shards is None:
+            return reconcile
+
+        async def guarded(key: Key) -> Result | None:
+            snapshots = (informer.cache.snapshot(key) for informer in self._own)
+            snapshot = next((snapshot for snapshot in snapshots if snapshot is not None), None)
+            if snapshot is None:
+                return await reconcile(key)  # It is gone, or with another process: only forget it.
+            with shards.working(snapshot.metadata["uid"]) as is_ours:
+                return await reconcile(key) if is_ours else None
+
+        return guarded
 
     def _listen(self, informer: Informer, watched: _Watched) -> None:
         def changed(old: Snapshot | None, new: Snapshot | None) -> None:
             latest = new or old
             assert latest is not None
-            if watched.when is not None and not watched.when(old, new):
+            has_left = new is None and informer.has_left(latest)
+            if watched.when is not None and not has_left and not watched.when(old, new):
                 return
             concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
             if not concerned:
                 return
             what = "deleted" if new is None else "modified" if old is not None else "added"
             change = ObjectChange(old, new) if old is not None and new is not None else None
-            is_initial = not informer.is_synced
+            is_initial = informer.is_initial(latest)
             reason = Reason(what, informer.scope.kind, latest.key, latest.version, change, is_initial)
-            priority = 0 if informer.is_synced else LOW
+            priority = LOW if is_initial else 0
             for key in dict.fromkeys(concerned):
                 self.enqueue(key, reason, priority=priority)
 
@@ -293,24 +335,24 @@ class Controller:
     async def run(self) -> None:
         """Reconcile until cancelled; calls that have begun may finish within GRACE seconds."""
         self.queue.open()
-        async with asyncio.TaskGroup() as background:
-            workers = [asyncio.create_task(self._work(), name=f"{self.name} {n}") for n in range(self.workers)]
-            resync = background.create_task(self._resync_regularly())
-            try:
-                await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                resync.cancel()
-                self.queue.close()
-                await self._finish(workers)
+        assert self._services is not None
+        runs = {str(number): self._work for number in range(self.workers)}
+        if self._resync:
+            runs[_RESYNC] = self._resync_regularly
+        workers = WorkerPool(self.name, runs, self._services.client.clock, ended=self._count_end)
+        self.has_failed = False
+        try:
+            await workers.run()
+        except WorkersEnded:
+            self.has_failed = True
+            raise
+        finally:
+            self.queue.close()
+            await workers.finish(self.grace, at_once=_RESYNC)
 
-    async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
-        """Wait for the workers, then cancel late ones. Raise the error of a worker that failed."""
-        _, late = await asyncio.wait(workers, timeout=self.grace)
-        for worker in late:
-            worker.cancel()
-        for ended in await asyncio.gather(*workers, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended
+    def _count_end(self) -> None:
+        assert self._services is not None
+        self._services.metrics.count(names.WORKER_ENDS, self._labels)
 
     async def _work(self) -> None:
         queue, turns = self.queue, Turns()
@@ -322,6 +364,10 @@ class Controller:
                 return
             try:
                 await self._reconcile_once(key)
+            except BaseException:
+                if not queue.is_closed:  # This worker ends without being stopped: another one takes its key.
+                    queue.retry(key)
+                raise
             finally:
                 queue.done(key)
 
@@ -334,10 +380,12 @@ class Controller:
         began, start = clock.now(), clock.monotonic()
         failure = ""
         try:
+            # A task of its own: whatever the call does to its task or raises, this worker goes on.
             if active_tracer() is None:
-                result = await self._reconcile(key)
+                result = await contain(self._reconcile, key)
             else:
-                result = await trace_reconcile(self.name, key, reasons, self.queue.waited(key), self._reconcile)
+                waited = self.queue.waited(key)
+                result = await contain(_trace_reconcile, self.name, key, reasons, waited, self._reconcile)
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
             outcome = self._failed(key, error, failure)
@@ -378,6 +426,8 @@ class Controller:
             return self._postponed(key, error)
         metrics = self._services.metrics
         metrics.count(names.ERRORS, self._labels)
+        if isinstance(error, Interrupted):
+            metrics.count(names.PANICS, self._labels)
         limit = self._limits.retries
         is_over = limit is not None and self.queue.failures(key) >= limit
         if isinstance(error, Permanent) or is_over:
@@ -414,8 +464,6 @@ class Controller:
 
     async def _resync_regularly(self) -> None:
         assert self._services is not None
-        if not self._resync:
-            return
         while True:
             # A random tenth more, so that several controllers do not resync at once.
             await self._services.client.clock.sleep(self._resync * (1 + random.random() / 10))
@@ -431,3 +479,60 @@ def _decoding(when: Predicate | None) -> EncodedPredicate | None:
 
 def _decode(snapshot: Snapshot | None) -> Object | None:
     return snapshot.object if snapshot is not None else None
+
+
+_OUTCOMES = ("success", "requeue_after", "error")
+
+
+def _register_metrics(metrics: Metrics, name: str, queue: Queue[Key], *, workers: int) -> None:
+    """Create the counters of a controller at zero, and the gauges of its queue and workers."""
+    labels = (("controller", name),)
+    both = (("name", name), *labels)
+    for outcome in _OUTCOMES:
+        metrics.count(names.RECONCILES, (*labels, ("result", outcome)), by=0)
+    for counter in (names.ERRORS, names.TERMINAL_ERRORS, names.PANICS, names.WORKER_ENDS):
+        metrics.count(counter, labels, by=0)
+    metrics.gauge("workqueue_depth", "Current depth of workqueue", lambda: [(both, queue.depth)])
+    metrics.gauge(
+        "workqueue_unfinished_work_seconds",
+        "How long in seconds the items that are being worked on have been so, together",
+        lambda: [(both, sum(queue.unfinished_seconds()))],
+    )
+    metrics.gauge(
+        "workqueue_longest_running_processor_seconds",
+        "How long in seconds the longest running worker has been working",
+        lambda: [(both, max(queue.unfinished_seconds(), default=0.0))],
+    )
+    metrics.gauge(
+        "controller_runtime_active_workers",
+        "Number of currently used workers per controller",
+        lambda: [(labels, queue.working)],
+    )
+    metrics.gauge(
+        "controller_runtime_max_concurrent_reconciles",
+        "Maximum number of concurrent reconciles per controller",
+        lambda: [(labels, workers)],
+    )
+
+
+Answer = TypeVar("Answer")
+
+
+async def _trace_reconcile(
+    controller: str, key: Key, reasons: Sequence[Reason], waited: float, reconcile: Callable[[Key], Awaitable[Answer]]
+) -> Answer:
+    """Call `reconcile` within a span. `waited` is how long the key was in the queue, in seconds.
+
+    If the write behind the first change was made in this process, all of them are part of its trace.
+    """
+    causes = [reason for reason in reasons if reason.kind is not None and not reason.is_initial]
+    contexts = [found for reason in causes if (found := context_of_write(reason.version)) is not None]
+    parent, links = (contexts[0], contexts[1:]) if contexts else (None, [])
+    for cause in causes[:1]:
+        place: dict[str, str | int] = {"object": str(cause.key), "event": cause.what, "resourceVersion": cause.version}
+        name = cause.kind.name if cause.kind is not None else ""
+        parent = record_span(f"watch {name}", place, began=waited, ended=waited, parent=parent) or parent
+    attributes: dict[str, str | int] = {"controller": controller, "namespace": key.namespace, "object": key.name}
+    record_span(f"queue {controller}", attributes, began=waited, parent=parent)
+    with span(f"reconcile {controller}", parent=parent, links=links, **attributes):
+        return await reconcile(key)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from pinnace.model.clock import AlarmClock
+from pinnace.process.clock import AlarmClock
 
 STOP_SECONDS = 15.0
 """Half of the time after which Kubernetes kills a container that is stopping."""

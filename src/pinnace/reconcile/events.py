@@ -17,8 +17,8 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Object, kind_of
+from pinnace.model.objects import AnyObject, Object, kind_of
+from pinnace.process.clock import to_rfc3339
 
 EventType = Literal["Normal", "Warning"]
 
@@ -89,7 +89,7 @@ class EventRecorder:
         self._similar: OrderedDict[_EventKey, _Similar] = OrderedDict()
         self._lost = 0
 
-    def record(self, obj: Object, type: EventType, reason: str, message: str, *, component: str = "") -> None:
+    def record(self, obj: AnyObject, type: EventType, reason: str, message: str, *, component: str = "") -> None:
         """Record an event of an object. `reason` is one word for machines, in CamelCase.
 
         `component` names the source if it is not the recorder's own. A repeated event is counted on the first one, and
@@ -209,8 +209,8 @@ class EventRecorder:
             by_namespace.setdefault(event["metadata"]["namespace"], []).append(event_key)
         for namespace, keys in by_namespace.items():
             names = [events[event_key]["metadata"]["name"] for event_key in keys]
-            found = await self._create([events[event_key] for event_key in keys], namespace)
-            for event_key, name, error in zip(keys, names, found, strict=True):
+            outcomes = await self._create([events[event_key] for event_key in keys], namespace)
+            for event_key, name, error in zip(keys, names, outcomes, strict=True):
                 if error is None:
                     self._remember(event_key, _Written(name, namespace, 1, self._client.clock.monotonic()))
                 else:
@@ -219,9 +219,9 @@ class EventRecorder:
     async def _create(self, events: list[Object], namespace: str) -> Sequence[Exception | None]:
         """Create events; return their errors."""
         try:
-            found = await self._client.create_many("v1/Event", events, namespace=namespace)
-            if found is not None:
-                return found
+            outcomes = await self._client.create_many("v1/Event", events, namespace=namespace)
+            if outcomes is not None:
+                return outcomes
         except _LOSSES as error:
             return [error] * len(events)
         return await asyncio.gather(*map(self._create_one, events))
@@ -239,7 +239,7 @@ class EventRecorder:
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
 
-    def _describe(self, event_key: _EventKey, message: str, about: Object) -> Object:
+    def _describe(self, event_key: _EventKey, message: str, about: AnyObject) -> Object:
         """Return a new event."""
         moment = self._client.clock.now()
         now = to_rfc3339(moment)
@@ -269,7 +269,7 @@ def _log_loss(event_key: _EventKey, error: Exception) -> None:
     _log.log(level, "an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
 
 
-def _reference(obj: Object) -> Object:
+def _reference(obj: AnyObject) -> Object:
     metadata = obj["metadata"]
     kind = kind_of(obj)
     reference = {

@@ -107,8 +107,8 @@ class FailureReports:
         if not isinstance(error, errors.NotFound) or error.details.get("name") != key.name:
             return False
         kinds = [informer.scope.kind for informer in self._own]
-        found = error.details.get("group", ""), str(error.details.get("kind", ""))
-        return any(found[0] == kind.group and found[1].startswith(kind.name.lower()) for kind in kinds)
+        place = error.details.get("group", ""), str(error.details.get("kind", ""))
+        return any(place[0] == kind.group and place[1].startswith(kind.name.lower()) for kind in kinds)
 
     def _log_terminating(self, key: Key, error: Exception) -> None:
         # The object is deleted next, which ends the retries. An Event would be denied as well.
@@ -122,9 +122,9 @@ class FailureReports:
     def _record(self, key: Key, message: str, *, type: EventType = "Warning", reason: str = "ReconcileFailed") -> None:
         """Record a failure or a delay in an Event of the object."""
         for informer in self._own:
-            found = informer.cache.snapshot(key)
-            if found is not None:
+            snapshot = informer.cache.snapshot(key)
+            if snapshot is not None:
                 kind = informer.scope.kind
-                about = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": found.metadata}
+                about = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": snapshot.metadata}
                 self._recorder.record(about, type, reason, message)
                 return

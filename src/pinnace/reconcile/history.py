@@ -9,15 +9,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import Key, Kind
 from pinnace.model.patches.last_applied import LAST_APPLIED
+from pinnace.model.typed_objects import ManagedFieldsEntry
 
 _RUNS = 2000
 _REASONS = 10
 _CHANGES = 500
+"""The number of changes whose objects are kept, to list the changed fields."""
 _CHANGED_BYTES = 1 << 20
 """The total size of the objects in these changes."""
-"""The number of changes whose objects are kept, to list the changed fields: objects may be large."""
 _FIELDS = 20
 _SERVERS_OWN = frozenset(("managedFields", "resourceVersion", "generation"))
 
@@ -37,7 +38,7 @@ class ObjectChange:
     @property
     def size(self) -> int:
         """The bytes of both objects."""
-        return sum(len(one.body) for one in (self._old, self._new) if one is not None)
+        return sum(len(snapshot.body) for snapshot in (self._old, self._new) if snapshot is not None)
 
     @property
     def fields(self) -> list[str]:
@@ -156,8 +157,8 @@ def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
             if not (at == ".metadata" and name in _SERVERS_OWN) and name != LAST_APPLIED:
                 yield from _differences(old.get(name), new.get(name), f"{at}.{name}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for place, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(one, other, f"{at}[{place}]")
+        for place, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(before, after, f"{at}[{place}]")
     elif old != new:
         yield at
 
@@ -174,6 +175,6 @@ def _owns(fields: Any, path: str) -> bool:
     return True
 
 
-def _manager(entry: Object) -> str:
+def _manager(entry: ManagedFieldsEntry) -> str:
     below = f", {entry['subresource']}" if entry.get("subresource") else ""
     return f"{entry.get('manager', '')} ({entry.get('operation', '')}{below})"

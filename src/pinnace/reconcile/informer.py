@@ -9,21 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Unpack, assert_never
+from typing import Any, Generic, NamedTuple, Unpack, assert_never, cast, overload
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.following import Event, Followed, FollowError, Progress, Restarted, Synced
-from pinnace.client.mapping import KindName, NoSuchKind, ServedKind, kind_from
+from pinnace.client.mapping import KindLike, KindName, NoSuchKind, ServedKind, kind_from
 from pinnace.client.reading import Selection
 from pinnace.client.snapshots import Snapshot, snapshot_of
 from pinnace.client.transport import ConnectionLost
+from pinnace.client.typed import Stored
 from pinnace.model import errors, selectors
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import AnyObject, Key, Kind, TypedObject
+from pinnace.model.typed_objects import ObjectMeta
+from pinnace.process.supervisor import Supervise, run_unsupervised
+from pinnace.process.tasks import StopRequested
+from pinnace.process.work_slices import Turns
 from pinnace.reconcile.cache import Cache
-from pinnace.reconcile.supervision import Supervise, run_unsupervised
+from pinnace.reconcile.shards import Shards
 
-Handler = Callable[[Snapshot | None, Snapshot | None], None]
+Handler = Callable[[Snapshot[TypedObject] | None, Snapshot[TypedObject] | None], None]
 """Called with the old and the new state: old is None for a new object, new for a deleted one. It must not wait."""
 
 LastChange = Callable[[Kind], int | None]
@@ -53,24 +58,27 @@ class InformerScope(NamedTuple):
     labels: str = ""
     fields: str = ""
     metadata_only: bool = False
+    is_sharded: bool = False
+    """Whether it has the objects of the shards of this process alone."""
 
 
 @dataclass(slots=True)
-class _OwnWrite:
+class _OwnWrite(Generic[TypedObject]):
     """An object that this process has written and the watch has not reported yet."""
 
-    reported: Snapshot | None
+    reported: Snapshot[TypedObject] | None
     """The last state that the watch has reported."""
     version: str
     """The version that was written; empty if it was deleted."""
 
 
-class Informer:
+class Informer(Generic[TypedObject]):
     """A cache that follows one scope. It never returns an object older than this process' own last write of it."""
 
-    def __init__(self, client: Client, scope: InformerScope) -> None:
+    def __init__(self, client: Client, scope: InformerScope, shards: Shards | None = None) -> None:
+        """`shards` are those of the process, for a scope that is sharded."""
         self.scope = scope
-        self.cache = Cache()
+        self.cache: Cache[TypedObject] = Cache()
         self.version = ""
         """Everything up to this version is in the cache."""
         self.namespaced: bool | None = None
@@ -80,13 +88,21 @@ class Informer:
         self.received = 0
         """The number of events so far."""
         self._client = client
-        self._handlers: list[Handler] = []
+        self._handlers: list[Handler[TypedObject]] = []
         self._synced = asyncio.Event()
         self._news = asyncio.Event()
         self._nudge = asyncio.Event()
-        self._own: dict[Key, _OwnWrite] = {}
+        self._own: dict[Key, _OwnWrite[TypedObject]] = {}
         self._unseen: set[Key] | None = None
         self._selects = selectors.label_selector(scope.labels) if scope.labels else None
+        self._shards = shards if scope.is_sharded else None
+        self._followed: frozenset[int] = frozenset()
+        """The shards that are followed now."""
+        self._listed: frozenset[int] = frozenset()
+        """Those of them whose objects have been listed."""
+        self._is_moved = asyncio.Event()
+        if self._shards is not None:
+            self._shards.on_change(self._change_shards)
 
     @property
     def is_synced(self) -> bool:
@@ -96,7 +112,7 @@ class Informer:
         """Return when the cache has all existing objects."""
         await self._synced.wait()
 
-    def on_change(self, handler: Handler) -> Callable[[], None]:
+    def on_change(self, handler: Handler[TypedObject]) -> Callable[[], None]:
         """Call `handler` for all known objects, then for every change; return a function that ends that."""
         self._handlers.append(handler)
         for snapshot in self.cache.snapshots():
@@ -119,18 +135,74 @@ class Informer:
             self.received += 1
             self._news.set()
             await empty.changed.wait()
+        if self._shards is None:
+            await self._follow()
+            return
+        await self._shards.ready.wait()
+        while True:
+            self._is_moved.clear()
+            await self._follow_shards()
+
+    async def _follow(self, shards: str = "") -> None:
+        scope = self.scope
         events = self._client.follow(
             scope.kind,
             namespace=scope.namespace,
             labels=scope.labels,
             fields=scope.fields,
             metadata_only=scope.metadata_only,
+            shards=shards,
             nudge=self._nudge,
         )
+        turns = Turns()
         async with aclosing(events):
             async for event in events:
+                await turns.pause()  # Handlers read each object, and several large ones may have come at once.
                 await self._receive(event)
                 del event  # It may be large, and the next one may be long in coming.
+
+    # Shards
+
+    async def _follow_shards(self) -> None:
+        """Follow the shards that this process has now, until they are others."""
+        assert self._shards is not None
+        self._followed = self._shards.held
+        if not self._shards.held:
+            self._finish_list("")
+            self._synced.set()
+            self.received += 1
+            self._news.set()
+            await self._is_moved.wait()
+            return
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(str(self._shards.selector)))
+            await self._is_moved.wait()
+            following.cancel()
+
+    def _change_shards(self) -> None:
+        """Drop the objects of shards that another process takes over, and follow those that are left or new."""
+        assert self._shards is not None
+        for key, snapshot in list(self._reported_objects()):
+            if self.has_left(snapshot):
+                self._own.pop(key, None)
+                self._remove(snapshot)
+        for key in list(self._own):  # Those that this process has written and the watch has not reported.
+            written = self.cache.snapshot(key)
+            if written is not None and self.has_left(written):
+                del self._own[key]
+                self.cache.remove(key)
+        self._listed &= self._shards.held
+        self._is_moved.set()
+
+    def has_left(self, snapshot: Snapshot[Any]) -> bool:
+        """Whether an object belongs to a shard of another process."""
+        return self._shards is not None and not self._shards.holds(snapshot.metadata["uid"])
+
+    def is_initial(self, snapshot: Snapshot[TypedObject]) -> bool:
+        """Whether an object that is reported now has existed before it was followed."""
+        if self._shards is None or self._unseen is None or not self.is_synced:
+            return not self.is_synced
+        return self._shards.shard_of(snapshot.metadata["uid"]) not in self._listed
 
     async def catch_up(self, last_change: LastChange | None = None) -> None:
         """Return when the cache has everything that the server had when this was called.
@@ -153,7 +225,10 @@ class Informer:
 
     async def _receive(self, event: Followed) -> None:
         match event:
-            case Event(type, snapshot):
+            case Event(type, received):
+                snapshot = cast("Snapshot[TypedObject]", received)
+                if self._shards is not None and type != "BOOKMARK" and self.has_left(snapshot):
+                    return  # The server cannot filter by shards, or the object has just left.
                 if self._unseen is not None:
                     self._unseen.discard(snapshot.key)
                 if type == "DELETED":
@@ -169,6 +244,7 @@ class Informer:
                 with contextlib.suppress(errors.ApiError, ConnectionLost, NoCredentials):
                     self.namespaced = (await self._client.kinds.find(self.scope.kind)).namespaced
                 self._finish_list(version)
+                self._listed = self._followed
                 self._synced.set()
                 if version:  # Without one the kind is not served.
                     self.error = None
@@ -182,7 +258,7 @@ class Informer:
         self.received += 1
         self._news.set()
 
-    def _put(self, new: Snapshot) -> None:
+    def _put(self, new: Snapshot[TypedObject]) -> None:
         own = self._own.get(new.key)
         if own is None:
             old = self.cache.snapshot(new.key)
@@ -204,7 +280,7 @@ class Informer:
         if old is None or old.version != new.version or not new.version:
             self._notify(old, new)
 
-    def _remove(self, last: Snapshot) -> None:
+    def _remove(self, last: Snapshot[TypedObject]) -> None:
         own = self._own.get(last.key)
         if own is None:
             was_there = last.key in self.cache
@@ -235,7 +311,7 @@ class Informer:
                 self.cache.put(own.reported)
         self.version = version
 
-    def _reported_objects(self) -> Iterator[tuple[Key, Snapshot]]:
+    def _reported_objects(self) -> Iterator[tuple[Key, Snapshot[TypedObject]]]:
         """Yield the objects as the watch has reported them, without own writes that are ahead of it."""
         for snapshot in self.cache.snapshots():
             if snapshot.key not in self._own:
@@ -249,6 +325,9 @@ class Informer:
         scope = self.scope
         is_new = str(error) != str(self.error)
         self.error = error
+        is_gone = isinstance(error, errors.NotFound | errors.NoSuchPath)
+        if is_gone and scope.metadata_only:
+            is_new = False  # It follows whatever kinds there are: discovery tells its owner that this one is gone.
         hint = ""
         if isinstance(error, errors.MethodNotAllowed | errors.BadMethod):
             hint = "; the kind cannot be watched: read it through the client, for example in a timer"
@@ -258,7 +337,7 @@ class Informer:
                 f'; allow it with the rule {{apiGroups: ["{scope.kind.group}"], resources: ["{plural}"], '
                 'verbs: ["list", "watch"]}'
             )
-        elif isinstance(error, errors.NotFound | errors.NoSuchPath) and not isinstance(error, NoSuchKind):
+        elif is_gone and not isinstance(error, NoSuchKind):
             hint = "; the kind is not served any more: was its definition deleted?"
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
@@ -271,7 +350,7 @@ class Informer:
 
     # Own writes
 
-    def note_write(self, key: Key, answer: Object, encoded: bytes = b"") -> None:
+    def note_write(self, key: Key, answer: AnyObject, encoded: bytes = b"") -> None:
         """Put an object that this process has just written into the cache before the watch reports it.
 
         `encoded` is the answer as the server sent it, if it is at hand.
@@ -290,6 +369,8 @@ class Informer:
         if not version.isdigit() or not is_older(self.version, version):
             return  # The watch has reported it already, and maybe its deletion.
         cached = self.cache.snapshot(key)
+        if self._shards is not None and not self._shards.holds(metadata.get("uid", "")):
+            return
         if not self._is_selected(metadata, cached) or (cached is not None and not is_older(cached.version, version)):
             return
         own = self._own.get(key)
@@ -297,7 +378,8 @@ class Informer:
         if self.scope.metadata_only:
             answer = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
             encoded = b""
-        self.cache.put(Snapshot(encoded, key, version) if encoded else snapshot_of(answer))
+        written = Snapshot(encoded, key, version) if encoded else snapshot_of(answer)
+        self.cache.put(cast("Snapshot[TypedObject]", written))
 
     def _note_deletion(self, key: Key, uid: str | None) -> None:
         cached = self.cache.snapshot(key)
@@ -307,21 +389,25 @@ class Informer:
         self._own[key] = _OwnWrite(own.reported if own is not None else cached, "")
         self.cache.remove(key)
 
-    def _is_selected(self, metadata: Object, cached: Snapshot | None) -> bool:
+    def _is_selected(self, metadata: ObjectMeta, cached: Snapshot[TypedObject] | None) -> bool:
         if self._selects is not None and not self._selects.matches(metadata.get("labels") or {}):
             return False
         return not self.scope.fields or cached is not None  # Only the server can evaluate field selectors.
 
     # Handlers
 
-    def _notify(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _notify(self, old: Snapshot[TypedObject] | None, new: Snapshot[TypedObject] | None) -> None:
         for handler in list(self._handlers):
             self._notify_one(handler, old, new)
 
-    def _notify_one(self, handler: Handler, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _notify_one(
+        self, handler: Handler[TypedObject], old: Snapshot[TypedObject] | None, new: Snapshot[TypedObject] | None
+    ) -> None:
         try:
             handler(old, new)
-        except Exception:
+        except StopRequested:
+            raise
+        except BaseException:  # SystemExit, or CancelledError out of a function that does not wait.
             # One failing handler must not stop the others, nor the watch.
             _log.exception("a handler of %s failed", self.scope.kind.name)
 
@@ -331,16 +417,23 @@ class Informer:
         return last is not None and self._unseen is None and self.version.isdigit() and int(self.version) >= last
 
     async def _has_caught_up(self) -> bool:
-        scope = self.scope
         listed: dict[Key, str] = {}
         version = ""
+        if self._shards is not None and not self._shards.held:
+            return not len(self.cache)
+        scope = self.scope
         pages = self._client.snapshots(
-            scope.kind, namespace=scope.namespace, labels=scope.labels, fields=scope.fields, metadata_only=True
+            scope.kind,
+            namespace=scope.namespace,
+            labels=scope.labels,
+            fields=scope.fields,
+            metadata_only=True,
+            shards=str(self._shards.selector) if self._shards is not None else "",
         )
         try:
             async for page, page_version in pages:
                 version = page_version
-                listed.update((snapshot.key, snapshot.version) for snapshot in page)
+                listed.update((snapshot.key, snapshot.version) for snapshot in page if not self.has_left(snapshot))
         except errors.NoSuchPath:
             return not len(self.cache)
         finally:
@@ -354,36 +447,48 @@ class Informer:
 class Informers:
     """The informers of one process, one for each scope."""
 
-    def __init__(self, client: Client, *, supervise: Supervise = run_unsupervised) -> None:
+    def __init__(
+        self, client: Client, *, supervise: Supervise = run_unsupervised, shards: Shards | None = None
+    ) -> None:
         self._client = client
+        self.shards = shards
+        """The shards of this process, to which `own` limits informers."""
         self._supervise = supervise
-        self._informers: dict[InformerScope, Informer] = {}
-        self._by_kind: dict[Kind, list[Informer]] = {}
+        self._informers: dict[InformerScope, Informer[Any]] = {}
+        self._by_kind: dict[Kind, list[Informer[Any]]] = {}
         self._tasks: dict[InformerScope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self.find_empty: FindEmpty | None = None
         """Saves the watches of kinds without objects, if the server is in this process. Set by its owner."""
 
-    def get(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
+    @overload
+    def get(self, kind: type[Stored], **selection: Unpack[Selection]) -> Informer[Stored]: ...
+    @overload
+    def get(self, kind: KindName, **selection: Unpack[Selection]) -> Informer: ...
+    def get(self, kind: KindLike, **selection: Unpack[Selection]) -> Informer[Any]:
         """Return the informer of a kind, or of some of its objects."""
         return self.of(InformerScope(kind_from(kind), **selection))
 
     def of(self, scope: InformerScope) -> Informer:
         """Return the informer of a scope; create and start it if there is none yet."""
-        found = self._informers.get(scope)
-        if found is None:
-            found = self._informers[scope] = Informer(self._client, scope)
-            self._by_kind.setdefault(scope.kind, []).append(found)
+        informer = self._informers.get(scope)
+        if informer is None:
+            informer = self._informers[scope] = Informer(self._client, scope, self.shards)
+            self._by_kind.setdefault(scope.kind, []).append(informer)
             if self._group is not None:
-                self._tasks[scope] = self._group.create_task(self._follow(found))
-        return found
+                self._tasks[scope] = self._group.create_task(self._follow(informer))
+        return informer
+
+    def own(self, scope: InformerScope) -> Informer:
+        """Return the informer of objects that this process handles: those of its shards, if it has any."""
+        return self.of(scope._replace(is_sharded=True) if self.shards is not None else scope)
 
     def of_metadata(self, kind: KindName) -> Informer:
         """Return an informer whose objects have at least their metadata: one of whole objects if there is one."""
         known = self._informers.get(InformerScope(kind_from(kind)))
         return known if known is not None else self.get(kind, metadata_only=True)
 
-    def drop(self, informer: Informer) -> None:
+    def drop(self, informer: Informer[Any]) -> None:
         """Stop following a scope that is no longer needed."""
         dropped = self._informers.pop(informer.scope, None)
         if dropped is not None:
@@ -392,7 +497,7 @@ class Informers:
         if task is not None:
             task.cancel()
 
-    def note_write(self, served: ServedKind, key: Key, answer: Object, encoded: bytes) -> None:
+    def note_write(self, served: ServedKind, key: Key, answer: AnyObject, encoded: bytes) -> None:
         for informer in self._by_kind.get(served.kind, ()):
             informer.note_write(key, answer, encoded)
 
@@ -412,7 +517,7 @@ class Informers:
             self._group = None
             self._tasks.clear()
 
-    async def _follow(self, informer: Informer) -> None:
+    async def _follow(self, informer: Informer[Any]) -> None:
         kind = informer.scope.kind
         run = informer.run if self.find_empty is None else partial(informer.run, self.find_empty)
         await self._supervise(f"informer/{kind.api_version}/{kind.name}", run)
@@ -421,7 +526,7 @@ class Informers:
         return iter(list(self._informers.values()))
 
 
-def _is_finalized(metadata: Object) -> bool:
+def _is_finalized(metadata: ObjectMeta) -> bool:
     """Return whether nothing holds an object that is being deleted: no finalizer and no grace period."""
     return bool(
         metadata.get("deletionTimestamp")

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.following import Event
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339_micro
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339_micro
 from pinnace.reconcile.deadlines import StopDeadline, deadline
 
 _log = logging.getLogger(__name__)
@@ -61,13 +61,16 @@ class LeaderElection:
         namespace: str = "",
         identity: str = "",
         terms: Terms | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
+        """`labels` are those of the Lease, if this process creates it."""
         self._client = client
         self._clock = client.clock
         self._name = name
         self._namespace = namespace or client.namespace
         self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self._terms = terms or Terms()
+        self._labels = labels
         self._seen: Object = {}
         self._seen_at = 0.0
         self._renewed_at = 0.0
@@ -164,7 +167,7 @@ class LeaderElection:
         try:
             async with deadline(self._clock, within or self._terms.renew_seconds):
                 lease = await self._client.get_or_none(_LEASE, self._name, namespace=self._namespace)
-                self._observe(lease)
+                self.observe(lease)
                 if lease is not None and not self._is_free(lease):
                     return False
                 written = self._with_holder(lease)
@@ -177,12 +180,13 @@ class LeaderElection:
         except (errors.ApiError, ConnectionLost, NoCredentials, TimeoutError) as error:
             _log.warning("cannot renew the lease %s/%s: %s", self._namespace, self._name, error)
             return False
-        self._observe(lease)
+        self.observe(lease)
         self._renewed_at = began
         self.is_leader = True
         return True
 
-    def _observe(self, lease: Object | None) -> None:
+    def observe(self, lease: Object | None) -> None:
+        """Note the state of the lease that was read or watched."""
         # The age of a lease is measured from its last observed change: the clocks of other machines may be wrong.
         spec = (lease or {}).get("spec") or {}
         if spec != self._seen:
@@ -213,7 +217,9 @@ class LeaderElection:
         }
         if lease is not None:
             return {**lease, "spec": spec}
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: Object = {"name": self._name, "namespace": self._namespace}
+        if self._labels:
+            metadata["labels"] = dict(self._labels)
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
     async def _release(self) -> None:

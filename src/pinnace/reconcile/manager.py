@@ -13,25 +13,29 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Unpack
+from typing import Any, Unpack, overload
 
 from pinnace.client.client import Client
-from pinnace.client.mapping import KindName
+from pinnace.client.mapping import KindLike, KindName, kind_from
 from pinnace.client.reading import Selection
-from pinnace.model.exposition import Labels, Sample
-from pinnace.model.work_slices import SliceQueue
+from pinnace.client.typed import Stored
+from pinnace.process.exposition import Labels, Sample
+from pinnace.process.supervisor import Run, Supervise, run_unsupervised
+from pinnace.process.tasks import contain
+from pinnace.process.work_slices import SliceQueue
 from pinnace.reconcile import metrics as names
 from pinnace.reconcile.cache import Cache
-from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.controller import Controller, ManagerServices
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.informer import Informer, Informers, LastChange
+from pinnace.reconcile.informer import Informer, Informers, InformerScope, LastChange
 from pinnace.reconcile.leader import LeaderElection, WorkGoesOn
 from pinnace.reconcile.metrics import Metrics
-from pinnace.reconcile.supervision import Run, Supervise, run_unsupervised
+from pinnace.reconcile.set_aside import SetAside
+from pinnace.reconcile.shards import Shards
 
 _TURNS = 10
 _MOST_TURNS = 1_000
-"""Slices may also be those of others, who are never idle."""
+"""The most turns that `settle` waits: slices of other work in the process may never end."""
 
 
 class Manager:
@@ -43,18 +47,23 @@ class Manager:
         *,
         name: str = "pinnace",
         leader: LeaderElection | None = None,
+        shards: Shards | None = None,
         supervise: Supervise = run_unsupervised,
     ) -> None:
         """With a `leader` the controllers work only while it leads; the caches are always kept up to date.
 
+        With `shards` they handle only the objects that this process has; several processes share all objects then.
         `supervise` runs each controller and each informer; by default a failure of one ends all.
         """
         self.name = name
         self._supervise = supervise
-        self.informers = Informers(client, supervise=supervise)
+        self.informers = Informers(client, supervise=supervise, shards=shards)
+        self.shards = shards
         # Work that does not end in time after the lease is lost must not write.
-        fenced = client if leader is None else client.fenced(leader.check)
+        fence = leader or shards
+        fenced = client if fence is None else client.fenced(fence.check)
         self.client = fenced.telling(self.informers.note_write)
+        self.aside = SetAside(client.clock)
         self.metrics = Metrics()
         self._metered: list[Client] = []
         self.meter(client)
@@ -62,7 +71,11 @@ class Manager:
         self.metrics.gauge(
             "running_managed_controllers",
             "The controllers that run.",
-            lambda: [((("manager", name), ("name", one.name)), 1.0) for one in self._controllers if self.is_active],
+            lambda: [
+                ((("manager", name), ("name", controller.name)), 1.0)
+                for controller in self._controllers
+                if self.is_active
+            ],
         )
         self.recorder = EventRecorder(client, name)
         self._leader = leader
@@ -75,6 +88,12 @@ class Manager:
         """Names work that goes on although the controllers have ended. Set by its owner."""
         self.last_change: LastChange | None = None
         """Makes `settle` fast if the server is in this process. Set by its owner."""
+        if shards is not None:
+            self.metrics.gauge(
+                "pinnace_operator_shards",
+                "The shards of the operator that this process has.",
+                lambda: [((("name", name),), float(len(shards.held)))],
+            )
         if leader is not None:
             self.metrics.gauge(
                 "leader_election_master_status",
@@ -96,7 +115,7 @@ class Manager:
 
     def add(self, controller: Controller) -> Controller:
         """Run a controller with the others; at once, if they run already."""
-        controller.attach(self)
+        controller.attach(ManagerServices(self.client, self.informers, self.metrics, self.recorder, self.aside))
         self._controllers.append(controller)
         if self._leader is not None:
             controller.grace = min(controller.grace, self._leader.terms.grace)
@@ -123,13 +142,31 @@ class Manager:
         """The identity of the process that was last seen to hold the lease; empty without leader election."""
         return self._leader.holder if self._leader is not None else ""
 
-    def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
+    @overload
+    def informer(self, kind: type[Stored], **selection: Unpack[Selection]) -> Informer[Stored]: ...
+    @overload
+    def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer: ...
+    def informer(self, kind: KindLike, **selection: Unpack[Selection]) -> Informer[Any]:
         """Return the shared informer of a kind, or of some of its objects."""
-        return self.informers.get(kind, **selection)
+        found: Informer[Any] = self.informers.get(kind, **selection)
+        return found
 
-    def cache(self, kind: KindName, **selection: Unpack[Selection]) -> Cache:
+    def own_informer(self, kind: KindLike, **selection: Unpack[Selection]) -> Informer[Any]:
+        """Return the informer of objects that are reconciled here: of the shards of this process, if it has any."""
+        return self.informers.own(InformerScope(kind_from(kind), **selection))
+
+    @overload
+    def cache(self, kind: type[Stored], **selection: Unpack[Selection]) -> Cache[Stored]: ...
+    @overload
+    def cache(self, kind: KindName, **selection: Unpack[Selection]) -> Cache: ...
+    def cache(self, kind: KindLike, **selection: Unpack[Selection]) -> Cache[Any]:
         """Return the cache of a kind. Call it before `run`; a cache that is added later is empty at first."""
         return self.informer(kind, **selection).cache
+
+    @property
+    def failed_controllers(self) -> list[Controller]:
+        """The controllers whose workers have ended although they should work here."""
+        return [controller for controller in self._controllers if self.is_active and controller.has_failed]
 
     @property
     def controllers(self) -> list[Controller]:
@@ -139,9 +176,11 @@ class Manager:
         """Run until cancelled; then finish the calls that have begun, release the lease and close the watches."""
         async with asyncio.TaskGroup() as group:
             background = [
-                group.create_task(self.informers.run()),
+                group.create_task(contain(self.informers.run)),
                 group.create_task(self._supervise("event-recorder", self.recorder.run)),
             ]
+            if self.shards is not None:
+                background.append(group.create_task(contain(self.shards.run)))
             try:
                 if self._leader is not None:
                     await self._leader.lead(self._work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pinnace.model.exposition import Histogram, Labels, Sample, render_histograms, render_samples
+from pinnace.process.exposition import Histogram, Labels, Sample, render_histograms, render_samples
 
 Gauge = Callable[[], Iterable[Sample]]
 
@@ -19,6 +19,9 @@ _QUEUE_SECONDS = (1e-8, 1e-7, 1e-6, 9.999999999999999e-06, 9.999999999999999e-05
 RECONCILES = "controller_runtime_reconcile_total"
 ERRORS = "controller_runtime_reconcile_errors_total"
 TERMINAL_ERRORS = "controller_runtime_terminal_reconcile_errors_total"
+PANICS = "controller_runtime_reconcile_panics_total"
+FUNCTION_ERRORS = "pinnace_operator_function_errors_total"
+WORKER_ENDS = "pinnace_controller_worker_ends_total"
 RECONCILE_SECONDS = "controller_runtime_reconcile_time_seconds"
 QUEUE_ADDS = "workqueue_adds_total"
 QUEUE_RETRIES = "workqueue_retries_total"
@@ -33,6 +36,9 @@ _HELP = {
     RECONCILES: "Total number of reconciliations per controller",
     ERRORS: "Total number of reconciliation errors per controller",
     TERMINAL_ERRORS: "Total number of terminal reconciliation errors per controller",
+    PANICS: "Total number of reconciliation panics per controller",
+    FUNCTION_ERRORS: "Failures of functions that choose the objects to reconcile, by function",
+    WORKER_ENDS: "Workers of a controller that ended although it was not stopped, each followed by another",
     RECONCILE_SECONDS: "Length of time per reconciliation per controller",
     QUEUE_ADDS: "Total number of adds handled by workqueue",
     QUEUE_RETRIES: "Total number of retries handled by workqueue",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from pinnace.model.objects import Kind, Object, kind_of
+from pinnace.model.objects import AnyObject, Kind, kind_of
+from pinnace.model.typed_objects import OwnerReference
 
 
-def owner_reference(owner: Object, *, controller: bool = True, block_deletion: bool = True) -> Object:
+def owner_reference(owner: AnyObject, *, controller: bool = True, block_deletion: bool = True) -> OwnerReference:
     """Return an owner reference to `owner`."""
     metadata = owner["metadata"]
     kind = kind_of(owner)
-    reference: Object = {"apiVersion": kind.api_version, "kind": kind.name, "name": metadata["name"]}
-    reference["uid"] = metadata["uid"]
+    reference: OwnerReference = {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
     if controller:
         reference["controller"] = True
     if block_deletion:
@@ -18,7 +23,7 @@ def owner_reference(owner: Object, *, controller: bool = True, block_deletion: b
     return reference
 
 
-def set_owner(obj: Object, owner: Object) -> None:
+def set_owner(obj: AnyObject, owner: AnyObject) -> None:
     """Make `owner` the controller of `obj`. Raise ValueError if it has another or their namespaces differ."""
     owner_namespace = owner["metadata"].get("namespace", "")
     if owner_namespace and obj["metadata"].get("namespace", "") != owner_namespace:
@@ -36,13 +41,13 @@ def set_owner(obj: Object, owner: Object) -> None:
     references[:] = [known for known in references if known.get("uid") != wanted["uid"]] + [wanted]
 
 
-def controller_of(obj: Object) -> Object | None:
+def controller_of(obj: AnyObject) -> OwnerReference | None:
     """Return the owner reference of an object's controller, or None."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((known for known in references if known.get("controller")), None)
 
 
-def is_of_kind(reference: Object, kind: Kind) -> bool:
+def is_of_kind(reference: OwnerReference, kind: Kind) -> bool:
     """Return whether a reference is to this kind, in any version."""
     named = Kind.parse(reference.get("apiVersion", ""), reference.get("kind", ""))
     return (named.group, named.name) == (kind.group, kind.name)

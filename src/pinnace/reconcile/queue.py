@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from pinnace.client.retries import Backoff
-from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.reconcile.exclusion import Exclusion
+from pinnace.client.rates import Rate
+from pinnace.process.backoff import Backoff
+from pinnace.process.clock import Alarm, AlarmClock
+from pinnace.reconcile.metrics import Metrics, QueueMetrics
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -22,26 +24,35 @@ class Closed(Exception):
     """The queue is closed."""
 
 
-class QueueObserver(Protocol):
-    """Called for each event of a queue, for metrics."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileLimits:
+    """How often a controller reconciles, and how often it repeats a reconcile that fails."""
 
-    def added(self) -> None: ...
-
-    def retried(self) -> None: ...
-
-    def taken(self, waited: float) -> None: ...
-
-    def finished(self, worked: float) -> None: ...
+    backoff: Backoff = RETRIES
+    retries: int | None = None
+    """Give up after so many failures in a row, until the object changes; None for never."""
+    rate: Rate | None = None
+    """Reconciles per second, of all objects together; None for no limit."""
 
 
-class _NoObserver:
-    def added(self) -> None: ...
+class Exclusion(Generic[Item]):
+    """The items that workers of several queues have now: each with at most one worker. For one event loop."""
 
-    def retried(self) -> None: ...
+    def __init__(self) -> None:
+        self._held: dict[Item, list[Callable[[], None]]] = {}
 
-    def taken(self, waited: float) -> None: ...
+    def take(self, item: Item, on_release: Callable[[], None]) -> bool:
+        """Take an item; if a worker has it, return False and call `on_release` once it is free."""
+        waiting = self._held.get(item)
+        if waiting is None:
+            self._held[item] = []
+            return True
+        waiting.append(on_release)
+        return False
 
-    def finished(self, worked: float) -> None: ...
+    def release(self, item: Item) -> None:
+        for call in self._held.pop(item):
+            call()
 
 
 class Queue(Generic[Item]):
@@ -55,14 +66,14 @@ class Queue(Generic[Item]):
         *,
         clock: AlarmClock,
         backoff: Backoff = RETRIES,
-        observer: QueueObserver | None = None,
+        metrics: QueueMetrics | None = None,
         exclusion: Exclusion[Item] | None = None,
     ) -> None:
         """Queues with the same `exclusion` never give out the same item at the same time."""
         self._clock = clock
         self._backoff = backoff
         self._exclusion = exclusion
-        self._observer = observer or _NoObserver()
+        self._metrics = metrics or QueueMetrics(Metrics(), "")
         self._numbers = itertools.count()
         self._ready: list[tuple[int, int, Item]] = []
         self._waiting: dict[Item, tuple[int, float]] = {}  # Priority, and since when.
@@ -94,7 +105,7 @@ class Queue(Generic[Item]):
         heapq.heappush(self._ready, (-priority, next(self._numbers), item))
         if known is None:
             self.added += 1
-            self._observer.added()
+            self._metrics.added()
             self._wake_one()
 
     def add_after(self, item: Item, seconds: float, *, priority: int = 0) -> None:
@@ -114,7 +125,7 @@ class Queue(Generic[Item]):
         """Add an item again after a failure, and return the delay, which grows with the failures in a row."""
         failures = self._failures[item] = self._failures.get(item, 0) + 1
         seconds = self._backoff.delay(failures)
-        self._observer.retried()
+        self._metrics.retried()
         self.add_after(item, seconds, priority=priority)
         return seconds
 
@@ -146,7 +157,7 @@ class Queue(Generic[Item]):
         raise Closed
 
     def done(self, item: Item) -> None:
-        self._observer.finished(self._clock.monotonic() - self._working.pop(item))
+        self._metrics.finished(self._clock.monotonic() - self._working.pop(item))
         self._waited.pop(item, None)
         if self._exclusion is not None:
             self._exclusion.release(item)
@@ -170,6 +181,10 @@ class Queue(Generic[Item]):
         self._set_alarm()
 
     # State
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     @property
     def depth(self) -> int:
@@ -228,7 +243,7 @@ class Queue(Generic[Item]):
             now = self._clock.monotonic()
             self._working[item] = now
             self._waited[item] = now - waiting[1]
-            self._observer.taken(now - waiting[1])
+            self._metrics.taken(now - waiting[1])
             return item
         return None
 

@@ -10,17 +10,17 @@ from types import TracebackType
 
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.clock import Alarm, AlarmClock
+from pinnace.process.clock import Alarm, AlarmClock
 from pinnace.scheduler.decision import SchedulingDecision
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import POD, ActionType, ClusterEvent
 from pinnace.scheduler.framework.guard import call
 from pinnace.scheduler.framework.observer import ERROR, SUCCESS
-from pinnace.scheduler.framework.plugin import BatchBindPlugin, ReservePlugin, Wait, WaitFor
+from pinnace.scheduler.framework.plugin import Plugin, Wait, WaitFor
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import PluginError, Refusal, unschedulable
-from pinnace.scheduler.queue.queue import SchedulingQueue
+from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.report import Reporter
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.workers import Work
@@ -152,29 +152,29 @@ class Binder:
 
     async def _bind_batch(self, batch: list[_Decided]) -> None:
         groups: dict[tuple[str, str], list[_Decided]] = {}
-        for one in batch:
-            groups.setdefault((one.profile.name, one.queued.pod.namespace), []).append(one)
+        for item in batch:
+            groups.setdefault((item.profile.name, item.queued.pod.namespace), []).append(item)
         for some in groups.values():
             binder = some[0].profile.batch_binder
             assert binder is not None, "begin has checked it"
-            found = await self._bind_group(binder, some)
-            for decided, error in zip(some, found, strict=True):
+            failures = await self._bind_group(binder, some)
+            for decided, error in zip(some, failures, strict=True):
                 if error is None:
                     self._finish(decided)
                 else:
                     await self._fail(decided, error)
 
-    async def _bind_group(self, binder: BatchBindPlugin, some: list[_Decided]) -> Sequence[Exception | None]:
+    async def _bind_group(self, binder: Plugin, some: list[_Decided]) -> Sequence[Exception | None]:
         cycle = some[0].decision.cycle
         began = cycle.times.now() if cycle.times is not None else 0.0
         try:
-            found = await binder.bind_many([(one.queued.pod, one.decision.node) for one in some])
+            failures = await binder.bind_many([(item.queued.pod, item.decision.node) for item in some])
         except Exception as error:
             return [PluginError("", f"binding rejected: {type(error).__name__}: {error}")] * len(some)
-        for one, failure in zip(some, found, strict=True):
-            if (times := one.decision.cycle.times) is not None:
+        for item, failure in zip(some, failures, strict=True):
+            if (times := item.decision.cycle.times) is not None:
                 times.end_moment("Bind", began, SUCCESS if failure is None else ERROR)
-        return found
+        return failures
 
     def _reserve(self, decided: _Decided) -> None:
         cycle, node = decided.decision.cycle, decided.decision.node
@@ -294,7 +294,7 @@ class Binder:
         pod = queued.pod
         for plugin in reversed(profile.reserve):
             await _unreserve(plugin, decision)
-        if self._is_confirmed(queued):
+        if self._state.pods.get(pod.uid) is not pod:
             return  # The binding has succeeded although its answer was lost, or another scheduler was faster.
         self._state.remove_pod(pod.uid)
         self._queue.move(ClusterEvent(POD, ActionType.DELETE, old=pod))
@@ -311,11 +311,8 @@ class Binder:
         self._queue.put_error(queued)
         await self._reporter.report_failure(pod, decision, "SchedulerError")
 
-    def _is_confirmed(self, queued: QueuedPod) -> bool:
-        return self._state.pods.get(queued.pod.uid) is not queued.pod
 
-
-async def _unreserve(plugin: ReservePlugin, decision: SchedulingDecision) -> None:
+async def _unreserve(plugin: Plugin, decision: SchedulingDecision) -> None:
     try:
         if (waiting := plugin.unreserve(decision.cycle, decision.node)) is not None:
             await waiting

@@ -13,14 +13,13 @@ from random import Random
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.diagnosis import NO_NODES, Diagnosis
+from pinnace.scheduler.framework.diagnosis import NO_NODES, Diagnosis, ExtenderVerdict
 from pinnace.scheduler.framework.evaluation import WeightedScore
 from pinnace.scheduler.framework.guard import call, check_range, filter_codes, score_array
 from pinnace.scheduler.framework.observer import SUCCESS, CycleTimes, status_of
 from pinnace.scheduler.framework.plugin import Nomination, NoRoom
 from pinnace.scheduler.framework.profile import Preparation, Profile
 from pinnace.scheduler.framework.status import Code, PluginError, Skip
-from pinnace.scheduler.framework.verdict import ExtenderVerdict
 from pinnace.scheduler.state.arrays import ALL, Integers, Slots, slots_of
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
@@ -144,7 +143,9 @@ def _feasible(decision: SchedulingDecision, profile: Profile, preparation: Prepa
     if nominated >= 0 and is_named and mask[nominated]:
         only: Slots = np.array([nominated], dtype=np.intp)
         checked = (
-            filter_codes(one, cycle, only) for one in profile.cluster_filters if one.name not in preparation.skipped
+            filter_codes(plugin, cycle, only)
+            for plugin in profile.cluster_filters
+            if plugin.name not in preparation.skipped
         )
         if not any(codes[0] for codes in checked) and profile.refusal_beside_nominated(cycle, nominated) is None:
             return only

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.reconcile.informer import Handler
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent
-from pinnace.scheduler.pod_heads import PodHead, decode_head
-from pinnace.scheduler.queue.queue import SchedulingQueue
+from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.lookups import LookupKind
 from pinnace.scheduler.state.nodes import NodeChange
 from pinnace.scheduler.state.pods import Pod
 
-_POD = "v1/Pod"
-_NODE = "v1/Node"
+
+class _Metadata(msgspec.Struct, gc=False):
+    uid: str = ""
+    deletionTimestamp: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct, gc=False):
+    nodeName: str = ""
+    schedulerName: str = ""
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+    startTime: str = ""
+
+
+class PodHead(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+decode_head = msgspec.json.Decoder(PodHead).decode
+
+
 _DEVICE_CLASS = "DeviceClass"
 LOOKUPS: dict[str, LookupKind] = {
     "v1/Namespace": "Namespace",
@@ -34,6 +66,7 @@ LOOKUPS: dict[str, LookupKind] = {
     "resource.k8s.io/v1/ResourceClaim": "ResourceClaim",
     "resource.k8s.io/v1/ResourceSlice": "ResourceSlice",
     "resource.k8s.io/v1/DeviceClass": "DeviceClass",
+    "resource.k8s.io/v1/DeviceTaintRule": "DeviceTaintRule",
 }
 _NODE_ACTIONS = (
     (NodeChange.ADD, ActionType.ADD),
@@ -53,13 +86,13 @@ class ClusterListener:
         self._state = state
         self._queue = queue
         self._profiles = frozenset(queue.profile_names)
-        self._pods = manager.cache(_POD)
+        self._pods = manager.cache(PodObject)
 
     def listen(self) -> None:
         for kind, name in LOOKUPS.items():
             self._manager.informer(kind).on_change(self._follow(name))
-        self._manager.informer(_NODE).on_change(self._hear_node)
-        self._manager.informer(_POD).on_change(self._hear_pod)
+        self._manager.informer(Node).on_change(self._hear_node)
+        self._manager.informer(PodObject).on_change(self._hear_pod)
 
     def is_gone(self, pod: Pod) -> bool:
         """Return whether a waiting pod was deleted, replaced, or bound by another scheduler."""
@@ -73,7 +106,7 @@ class ClusterListener:
 
     # Nodes and other objects
 
-    def _hear_node(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _hear_node(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         if new is None:
             assert old is not None
             if self._state.remove_node(old.key.name):
@@ -81,9 +114,9 @@ class ClusterListener:
             return
         change = self._state.put_node(new.object)
         action = ActionType(0)
-        for flag, one in _NODE_ACTIONS:
+        for flag, implied in _NODE_ACTIONS:
             if change & flag:
-                action |= one
+                action |= implied
         if action:
             nodes = self._state.nodes
             self._queue.move(ClusterEvent(NODE, action, new=(nodes, nodes.slot_of[new.key.name])))
@@ -92,13 +125,13 @@ class ClusterListener:
         def hear(old: Snapshot | None, new: Snapshot | None) -> None:
             if new is None:
                 assert old is not None
-                before = self._state.lookups.get(kind, old.key.name, namespace=old.key.namespace)
+                before = self._state.lookups.find(kind, old.key.name, namespace=old.key.namespace)
                 self._state.lookups.remove(kind, old.key)
                 if kind == _DEVICE_CLASS:
                     self._state.note_all_nodes()
                 self._queue.move(ClusterEvent(kind, ActionType.DELETE, before))
                 return
-            before = self._state.lookups.get(kind, new.key.name, namespace=new.key.namespace)
+            before = self._state.lookups.find(kind, new.key.name, namespace=new.key.namespace)
             after = _reduce(kind, new.object)
             if after == before:
                 return  # Owners report every pod that becomes ready; none of that matters here.
@@ -111,7 +144,7 @@ class ClusterListener:
 
     # Pods
 
-    def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _hear_pod(self, old: Snapshot[PodObject] | None, new: Snapshot[PodObject] | None) -> None:
         if new is None:
             assert old is not None
             self._forget(decode_head(old.body).metadata.uid)
@@ -126,7 +159,7 @@ class ClusterListener:
         elif head.spec.schedulerName in self._profiles:
             self._hear_waiting(new, head)
 
-    def _hear_bound(self, new: Snapshot, head: PodHead) -> None:
+    def _hear_bound(self, new: Snapshot[PodObject], head: PodHead) -> None:
         uid = head.metadata.uid
         known = self._state.pods.get(uid)
         self._queue.remove(uid)
@@ -147,7 +180,7 @@ class ClusterListener:
             action |= ActionType.POD_SCALE_DOWN
         self._queue.move(ClusterEvent(POD, action, known, pod))
 
-    def _hear_waiting(self, new: Snapshot, head: PodHead) -> None:
+    def _hear_waiting(self, new: Snapshot[PodObject], head: PodHead) -> None:
         uid = head.metadata.uid
         if head.metadata.deletionTimestamp:
             self._forget(uid)

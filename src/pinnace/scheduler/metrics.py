@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pinnace.model.clock import AlarmClock
-from pinnace.model.exposition import Histogram, Labels, Sample
+from pinnace.process.exposition import Labels, Sample
 from pinnace.reconcile.metrics import Metrics
+from pinnace.scheduler.framework.observer import MOMENT_SECONDS, PLUGIN_SECONDS
 from pinnace.scheduler.framework.queued import QueuedPod
-from pinnace.scheduler.queue.queue import SchedulingQueue
+from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.state.cluster import ClusterState
 
 ATTEMPTS = "scheduler_schedule_attempts_total"
@@ -25,10 +25,6 @@ INCOMING = "scheduler_queue_incoming_pods_total"
 PERMIT_SECONDS = "scheduler_permit_wait_duration_seconds"
 POD_SECONDS = "scheduler_pod_scheduling_sli_duration_seconds"
 
-MOMENT_SECONDS = "scheduler_framework_extension_point_duration_seconds"
-PLUGIN_SECONDS = "scheduler_plugin_execution_duration_seconds"
-_SAMPLED = 10
-"""The plug-ins of one in so many attempts are timed, as in kube-scheduler."""
 
 SCHEDULED, REFUSED, FAILED = "scheduled", "unschedulable", "error"
 
@@ -110,33 +106,3 @@ class SchedulerMetrics:
         )
         for (plugin, profile), count in sorted(counted.items()):
             yield (("plugin", plugin), ("profile", profile)), count
-
-
-class ProfileTimes:
-    """Takes the times of one profile: an `Observer`."""
-
-    def __init__(self, metrics: Metrics, profile: str, clock: AlarmClock) -> None:
-        self._metrics = metrics
-        self._profile = profile
-        self.now = clock.monotonic
-        self._moments: dict[tuple[str, str], Histogram] = {}
-        self._plugins: dict[tuple[str, str, str], Histogram] = {}
-        self._attempts = 0
-
-    def is_sampled(self) -> bool:
-        self._attempts += 1
-        return self._attempts % _SAMPLED == 1
-
-    def observe_moment(self, moment: str, status: str, began: float) -> None:
-        known = self._moments.get((moment, status))
-        if known is None:
-            labels = (("extension_point", moment), ("profile", self._profile), ("status", status))
-            known = self._moments[moment, status] = self._metrics.histogram(MOMENT_SECONDS, labels)
-        known.observe(self.now() - began)
-
-    def observe_plugin(self, plugin: str, moment: str, status: str, began: float) -> None:
-        known = self._plugins.get((plugin, moment, status))
-        if known is None:
-            labels = (("extension_point", moment), ("plugin", plugin), ("status", status))
-            known = self._plugins[plugin, moment, status] = self._metrics.histogram(PLUGIN_SECONDS, labels)
-        known.observe(self.now() - began)

@@ -9,16 +9,16 @@ from typing import NamedTuple
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod as PodObject
+from pinnace.process.clock import to_rfc3339
 from pinnace.scheduler.decision import SchedulingDecision
 from pinnace.scheduler.framework.plugin import Nomination
-from pinnace.scheduler.queue.queue import SchedulingQueue
+from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.report import Reporter
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 
-_POD = "v1/Pod"
 Failure = errors.ApiError | ConnectionLost
 
 
@@ -48,14 +48,14 @@ class Evictor:
         for pod, nomination in preemptions:
             await self._clear_lower(pod, nomination.node)
         evictions = {
-            victim.uid: _Eviction(victim, one)
-            for one in preemptions
-            for victim in one.nomination.victims
+            victim.uid: _Eviction(victim, preemption)
+            for preemption in preemptions
+            for victim in preemption.nomination.victims
             if not victim.is_terminating
         }
         for group in _by_namespace(evictions.values()):
             marked = await self._mark(group)
-            deleted = await self._delete([one for one in group if marked[one.victim.uid] is None])
+            deleted = await self._delete([eviction for eviction in group if marked[eviction.victim.uid] is None])
             for eviction in group:
                 self._finish(eviction, marked[eviction.victim.uid] or deleted[eviction.victim.uid])
 
@@ -74,7 +74,7 @@ class Evictor:
             other.nominated_node = ""
             body = {"metadata": {"uid": other.uid}, "status": {"nominatedNodeName": None}}
             try:
-                await self._client.patch(_POD, other.name, body, namespace=other.namespace, subresource="status")
+                await self._client.patch(PodObject, other.name, body, namespace=other.namespace, subresource="status")
             except (errors.NotFound, errors.Conflict):
                 continue  # The pod is gone.
             self._queue.activate(other.uid)
@@ -83,18 +83,20 @@ class Evictor:
         """Write the condition of victims of one namespace; return their errors by uid."""
         now = to_rfc3339(self._client.clock.now())
         namespace = evictions[0].victim.namespace
-        patches = [_patch_of(one, now) for one in evictions]
-        found: Sequence[Failure | None] | None = await self._client.patch_many(
-            _POD, patches, namespace=namespace, subresource="status"
+        patches = [_patch_of(eviction, now) for eviction in evictions]
+        failures: Sequence[Failure | None] | None = await self._client.patch_many(
+            PodObject, patches, namespace=namespace, subresource="status"
         )
-        if found is None:
-            found = await asyncio.gather(*(self._mark_one(patch, namespace) for patch in patches))
-        return dict(zip((one.victim.uid for one in evictions), found, strict=True))
+        if failures is None:
+            failures = await asyncio.gather(*(self._mark_one(patch, namespace) for patch in patches))
+        return dict(zip((eviction.victim.uid for eviction in evictions), failures, strict=True))
 
     async def _mark_one(self, patch: Object, namespace: str) -> Failure | None:
         name = patch["metadata"]["name"]
         try:
-            await self._client.patch(_POD, name, patch, namespace=namespace, form="strategic", subresource="status")
+            await self._client.patch(
+                PodObject, name, patch, namespace=namespace, form="strategic", subresource="status"
+            )
         except (errors.ApiError, ConnectionLost) as failure:
             return failure
         return None
@@ -104,15 +106,17 @@ class Evictor:
         if not evictions:
             return {}
         namespace = evictions[0].victim.namespace
-        names = {one.victim.name: one.victim.uid for one in evictions}
-        found: Sequence[Failure | None] | None = await self._client.delete_many(_POD, names, namespace=namespace)
-        if found is None:
-            found = await asyncio.gather(*(self._delete_one(name, uid, namespace) for name, uid in names.items()))
-        return dict(zip(names.values(), found, strict=True))
+        names = {eviction.victim.name: eviction.victim.uid for eviction in evictions}
+        failures: Sequence[Failure | None] | None = await self._client.delete_many(
+            PodObject, names, namespace=namespace
+        )
+        if failures is None:
+            failures = await asyncio.gather(*(self._delete_one(name, uid, namespace) for name, uid in names.items()))
+        return dict(zip(names.values(), failures, strict=True))
 
     async def _delete_one(self, name: str, uid: str, namespace: str) -> Failure | None:
         try:
-            await self._client.delete(_POD, name, namespace=namespace, uid=uid)
+            await self._client.delete(PodObject, name, namespace=namespace, uid=uid)
         except (errors.ApiError, ConnectionLost) as failure:
             return failure
         return None
@@ -126,13 +130,15 @@ def awaited_victims(decision: SchedulingDecision, state: ClusterState) -> list[s
     slot = state.nodes.slot_of.get(pod.nominated_node, -1)
     if slot < 0 or decision.clears_nomination:
         return []
-    return [one.uid for one in state.pods_at(slot) if one.is_preempted and one.priority < pod.priority]
+    return [
+        resident.uid for resident in state.pods_at(slot) if resident.is_preempted and resident.priority < pod.priority
+    ]
 
 
 def _by_namespace(evictions: Iterable[_Eviction]) -> Iterable[list[_Eviction]]:
     groups: dict[str, list[_Eviction]] = {}
-    for one in evictions:
-        groups.setdefault(one.victim.namespace, []).append(one)
+    for eviction in evictions:
+        groups.setdefault(eviction.victim.namespace, []).append(eviction)
     return groups.values()
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod as PodObject
+from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.decision import SchedulingDecision
 from pinnace.scheduler.state.pods import Pod
 
-_POD = "v1/Pod"
 _LONGEST_NOTE = 1024
 _CONDITION = "PodScheduled"
 _GONE = (errors.NotFound, errors.Conflict, errors.Invalid)
@@ -92,17 +92,19 @@ class Reporter:
         return patch
 
     async def _write(self, patches: Sequence[Object], namespace: str) -> None:
-        found = await self._client.patch_many(_POD, patches, namespace=namespace, subresource="status")
-        if found is None:
-            found = await asyncio.gather(*(self._write_one(patch, namespace) for patch in patches))
-        for failure in found:
+        failures = await self._client.patch_many(PodObject, patches, namespace=namespace, subresource="status")
+        if failures is None:
+            failures = await asyncio.gather(*(self._write_one(patch, namespace) for patch in patches))
+        for failure in failures:
             if failure is not None and not isinstance(failure, _GONE):
                 raise failure
 
     async def _write_one(self, patch: Object, namespace: str) -> errors.ApiError | None:
         name = patch["metadata"]["name"]
         try:
-            await self._client.patch(_POD, name, patch, namespace=namespace, form="strategic", subresource="status")
+            await self._client.patch(
+                PodObject, name, patch, namespace=namespace, form="strategic", subresource="status"
+            )
         except errors.ApiError as error:
             return error
         return None
@@ -114,10 +116,11 @@ class Reporter:
         return "" if decision.error is not None or decision.clears_nomination else None
 
 
-def _condition_of(pod: Object, reason: str, message: str, now: str) -> Object | None:
+def _condition_of(pod: PodObject, reason: str, message: str, now: str) -> Object | None:
     """Return the condition to write; None if it is there already."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    present: Object = next((one for one in conditions if one.get("type") == _CONDITION), {})
+    same_type = (condition for condition in conditions if condition.get("type") == _CONDITION)
+    present: Object = cast("Object", next(same_type, {}))
     is_same = present.get("status") == "False"
     if is_same and present.get("message") == message and present.get("reason") == reason:
         return None

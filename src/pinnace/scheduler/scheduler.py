@@ -12,35 +12,34 @@ from functools import partial
 from random import Random
 
 from pinnace.client.client import Client
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Node
+from pinnace.process.work_slices import Turns
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
-from pinnace.reconcile.turns import Turns
 from pinnace.scheduler.binding import Binder
 from pinnace.scheduler.configuration import SchedulerConfiguration, build_profiles, default_configuration
 from pinnace.scheduler.decision import SchedulingDecision, decide
-from pinnace.scheduler.devices.metrics import DeviceMetrics
 from pinnace.scheduler.extenders.extender import ExtenderBinder, ExtenderError, Extenders
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.observer import CycleTimes
-from pinnace.scheduler.framework.plugin import Handle, Nomination, OneSlotFilter
+from pinnace.scheduler.framework.diagnosis import EXTENDER
+from pinnace.scheduler.framework.observer import CycleTimes, ProfileTimes
+from pinnace.scheduler.framework.plugin import Handle, Nomination
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.registry import PluginRegistry
 from pinnace.scheduler.framework.status import PluginError
-from pinnace.scheduler.framework.verdict import EXTENDER
 from pinnace.scheduler.listener import ClusterListener
-from pinnace.scheduler.metrics import FAILED, REFUSED, SCHEDULED, ProfileTimes, SchedulerMetrics
+from pinnace.scheduler.metrics import FAILED, REFUSED, SCHEDULED, SchedulerMetrics
 from pinnace.scheduler.preemption import Evictor, Preemption, awaited_victims
-from pinnace.scheduler.queue.queue import ANY_EVENT, SchedulingQueue
+from pinnace.scheduler.queue import ANY_EVENT, SchedulingQueue
 from pinnace.scheduler.report import FailedAttempt, Reporter
 from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 from pinnace.scheduler.workers import Work, Workers
 
 _WORK = Key("", "pods")
-_NODE = "v1/Node"
 _RESOURCES = "NodeResourcesFit"
 _MOST_BINDINGS = 64
 _BATCH = 64
@@ -66,7 +65,7 @@ class Scheduler:
         self._reporter = Reporter(manager, client)
         self.profiles: dict[str, Profile] = build_profiles(
             configuration,
-            Handle(client, self._reporter.report, self.state.lookups, DeviceMetrics(manager.metrics)),
+            Handle(client, self._reporter.report, self.state.lookups, manager.metrics),
             registry,
         )
         self.queue = SchedulingQueue(
@@ -77,7 +76,7 @@ class Scheduler:
             notify=self._wake,
             has_room=self._has_room,
         )
-        nodes = manager.cache(_NODE)
+        nodes = manager.cache(Node)
         self._extenders = Extenders(configuration.extenders, lambda name: _object_of(nodes, name))
         if self._extenders:
             for profile in self.profiles.values():
@@ -123,7 +122,7 @@ class Scheduler:
         """Return whether a node has the resources that a waiting pod requests."""
         slot = self.state.nodes.slot_of.get(node, -1)
         fit = self.profiles[pod.template.spec.get("schedulerName") or ""].plugin(_RESOURCES)
-        if slot < 0 or not isinstance(fit, OneSlotFilter):
+        if slot < 0 or fit is None or not fit.overrides("filter_one"):
             return slot >= 0
         return not fit.filter_one(Cycle(pod, self.state, self._random), slot)
 
@@ -204,7 +203,7 @@ class Scheduler:
 
     async def _confirm(self, queued: QueuedPod, nomination: Nomination) -> Nomination | None:
         """Let extenders change the victims, or refuse to evict any."""
-        victims = {nomination.node: ([one.object for one in nomination.victims], nomination.violations)}
+        victims = {nomination.node: ([victim.object for victim in nomination.victims], nomination.violations)}
         try:
             kept = await self._extenders.preempt(queued.pod.object, victims)
         except ExtenderError as error:
@@ -213,7 +212,7 @@ class Scheduler:
         if nomination.node not in kept:
             return None
         uids, violations = kept[nomination.node]
-        chosen = tuple(one for one in nomination.victims if one.uid in uids)
+        chosen = tuple(victim for victim in nomination.victims if victim.uid in uids)
         return Nomination(nomination.node, chosen, violations) if chosen else None
 
     def _apply(self, queued: QueuedPod, decision: SchedulingDecision, began: float) -> None:
@@ -293,7 +292,7 @@ class Scheduler:
             self._wake()
 
 
-def _object_of(nodes: Cache, name: str) -> Object:
+def _object_of(nodes: Cache[Node], name: str) -> Node:
     """Return a node as the server sent it; only its name if it is gone."""
     snapshot = nodes.snapshot(Key("", name))
     return snapshot.object if snapshot is not None else {"metadata": {"name": name}}

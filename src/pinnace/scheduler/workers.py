@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from pinnace.model.tasks import Tasks
+from pinnace.process.tasks import Tasks
 
 Work = Callable[[], Awaitable[None]]
 """A coroutine function without parameters: nothing is begun before a worker calls it."""

@@ -35,7 +35,7 @@ def wrong_type(field: str, value: Any, detail: str) -> FieldError:
     return FieldError(field, "FieldValueTypeInvalid", _with(f"Invalid value: {format_bad_value(value)}", detail))
 
 
-def forbidden(field: str, detail: str) -> FieldError:
+def forbidden(field: str, detail: str = "") -> FieldError:
     return FieldError(field, "FieldValueForbidden", _with("Forbidden", detail))
 
 

@@ -1,9 +1,12 @@
-"""All that an extension author imports."""
+"""All that an extension author imports.
+
+Public: the names below, and those of `pinnace.sdk.kinds`, `kubectl`, `multiplexer` and `scheduling`.
+"""
 
 from pinnace.client.rates import Rate
-from pinnace.client.retries import Backoff
 from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.model.objects import Key, Object
+from pinnace.process.backoff import Backoff
 from pinnace.reconcile.failures import Permanent, Retry
 from pinnace.reconcile.leader import Terms
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
@@ -14,9 +17,9 @@ from pinnace.sdk.handlers.reviews import Admission, Refused
 from pinnace.sdk.metrics.http_json import HttpJson
 from pinnace.sdk.metrics.prometheus import Prometheus
 from pinnace.sdk.metrics.samples import MetricQuery, Sample
-from pinnace.sdk.operator.caches import Caches
 from pinnace.sdk.operator.context import Context
 from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.operator.runtime import Caches
 from pinnace.sdk.operator.shared_resources import Shared
 from pinnace.sdk.operator.sources import HookRequest
 from pinnace.sdk.resources.custom_resource import Column, CustomResource, Metadata, Scale

@@ -21,12 +21,12 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
+from pinnace.model.authorization import Action
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.api.computed import ComputedApiDeclaration
-from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.handlers.permissions import Permission
 from pinnace.sdk.metrics.provider_clients import ProviderClients, ReaderToken
 from pinnace.sdk.metrics.providers import (
@@ -73,12 +73,12 @@ class MultiplexedMetrics:
         """Return a row for each metric that is claimed by its name."""
         return self._table.rows(group)
 
-    async def answer(self, asked: RequestInfo, query: Mapping[str, str]) -> Object:
+    async def answer(self, action: Action, query: Mapping[str, str]) -> Object:
         """Forward an authorized request to the provider of its metric. Raise ApiError."""
-        if asked.verb not in ("get", "list"):
-            raise errors.MethodNotAllowed(asked.verb, group=asked.group, plural=asked.resource)
-        name = self._table.route(asked)
-        target = f"{_path_of(asked)}?{urlencode(query)}" if query else _path_of(asked)
+        if action.verb not in ("get", "list"):
+            raise errors.MethodNotAllowed(action.verb, group=action.group, plural=action.resource)
+        name = self._table.route(action)
+        target = f"{_path_of(action)}?{urlencode(query)}" if query else _path_of(action)
         try:
             return await self._read(name, target, PROVIDER_SECONDS)
         except TimeoutError:
@@ -101,12 +101,12 @@ class MultiplexedMetrics:
             client = await self._clients.client_of(name, self._specs[name])
             body = await client.read(target, accept="application/json")
         try:
-            found = orjson.loads(body)
+            answer = orjson.loads(body)
         except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise errors.Unavailable(f"metrics provider {name} answered {target} with something other than an object")
-        return found
+        return answer
 
     # Providers
 
@@ -129,11 +129,11 @@ class MultiplexedMetrics:
         if self._cache.get(key) is None:
             await self._clients.forget(key.name)
             return None
-        found = await self._check(key.name)
+        check = await self._check(key.name)
         provider = self._cache.get(key)
         if provider is None or key.name not in self._specs:
             return None
-        is_changed, conflict = set_provider_conditions(provider, self._table, found, self._clock)
+        is_changed, conflict = set_provider_conditions(provider, self._table, check, self._clock)
         if is_changed:
             await self._manager.client.update_status(provider)
         if conflict:
@@ -188,10 +188,10 @@ def multiplexer() -> Operator:
     return made
 
 
-def _path_of(asked: RequestInfo) -> str:
-    within = ("namespaces", asked.namespace) if asked.namespace else ()
-    parts = (*within, asked.resource, asked.name, asked.subresource)
-    return f"/apis/{asked.group}/{asked.version}/" + "/".join(quote(part, safe="*") for part in parts if part)
+def _path_of(action: Action) -> str:
+    within = ("namespaces", action.namespace) if action.namespace else ()
+    parts = (*within, action.resource, action.name, action.subresource)
+    return f"/apis/{action.group}/{action.version}/" + "/".join(quote(part, safe="*") for part in parts if part)
 
 
 operator = multiplexer()

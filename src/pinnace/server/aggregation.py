@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
-from typing import Protocol
 from urllib.parse import quote
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex, ProxyResponse
-from pinnace.model.objects import Object
-from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
+from pinnace.process.byte_streams import ProxyResponse
+from pinnace.server.metrics import ForwardedRequest
 from pinnace.server.streaming.relay import HOP_BY_HOP, forwarded_for, forwarded_headers, relay
 from pinnace.server.streaming.tunnel import UpstreamExchange
+from pinnace.serving.discovery.backends import AggregatedBackend
+from pinnace.serving.messages import Answer, Request, Response, ResponseStream, StreamingResponse
 
 LARGEST_ANSWER = 256 << 20
 REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"
@@ -26,92 +25,6 @@ _SET_HERE = frozenset((b"content-length", b"date"))
 _LONG_SUBRESOURCES = frozenset(("attach", "exec", "log", "portforward", "proxy"))
 _AGREED_SECONDS = 60.0
 _EXTRA_KEY = "!#$&'*+-.^_`|~"
-
-
-class AggregatedBackend(Protocol):
-    """One group version that an aggregated API server serves."""
-
-    @property
-    def group(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def unavailable_reason(self) -> str:
-        """Why it is unavailable; empty if it is available."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it answers in this process: it reads no headers and sends none that belong to a connection."""
-
-    @property
-    def resources(self) -> Sequence[Object]:
-        """The rows of its discovery page, as last seen."""
-
-    @property
-    def openapi_url(self) -> str:
-        """The URL of its OpenAPI v3 document, from its index; empty if it has none."""
-
-    async def openapi(self) -> tuple[bytes, str]:
-        """Fetch that document as JSON, with its hash. Raise OSError or TimeoutError."""
-
-    async def openapi_v2(self) -> tuple[bytes, str]:
-        """Fetch its OpenAPI v2 document as JSON, with its hash: as last seen if that fails, empty if never seen."""
-
-    async def connect(self) -> tuple[Duplex, str]:
-        """Open a connection, and return it with the host name. Raise OSError or TimeoutError."""
-
-    async def send(
-        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
-    ) -> ProxyResponse:
-        """Send a request. Raise OSError if it cannot be reached, and TimeoutError if it does not answer.
-
-        Unless `is_long`, the whole exchange must end within the request timeout.
-        """
-
-
-class AggregatedBackends(Protocol):
-    """The current backends; `revision` changes with them."""
-
-    @property
-    def revision(self) -> int: ...
-    def find(self, group: str, version: str) -> AggregatedBackend | None: ...
-    def backends(self) -> Iterable[AggregatedBackend]: ...
-
-    def priorities(self, group: str, version: str) -> tuple[int, int] | None:
-        """Return the priorities of a group and of its version; None if no APIService sets them."""
-
-
-class NoBackends:
-    """No aggregated API servers."""
-
-    revision = 0
-
-    def find(self, group: str, version: str) -> AggregatedBackend | None:
-        return None
-
-    def backends(self) -> Iterable[AggregatedBackend]:
-        return ()
-
-    def priorities(self, group: str, version: str) -> tuple[int, int] | None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardedRequest:
-    """A forwarded request, as the metrics count it."""
-
-    verb: str
-    group: str
-    version: str
-    plural: str
-    namespace: str
-    name: str
-    subresource: str
-
-    @property
-    def resource(self) -> ForwardedRequest:
-        return self
 
 
 def counted_request(action: Action, backend: AggregatedBackend) -> ForwardedRequest | None:

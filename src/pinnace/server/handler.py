@@ -1,66 +1,84 @@
-"""Answers every request. `Handler.handle` names the stages in their order."""
+"""Answers every request. `Handler._run_stages` names the stages in their order, for every way in."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from pinnace.auth.authentication.impersonation import wanted_user
-from pinnace.auth.authorization.authorizers import Action, Decision, forbidden_error
-from pinnace.auth.users import User
+from pinnace.auth.authentication.authenticators import FirstOf
+from pinnace.auth.authentication.impersonation import Impersonator, wanted_user
 from pinnace.model import errors
+from pinnace.model.authorization import Action, Authorizer, Decision, forbidden_error
 from pinnace.model.objects import Object
-from pinnace.model.work_slices import SliceQueue
-from pinnace.server.access import AccessControl
+from pinnace.model.users import User
+from pinnace.process.eager_coroutines import NowOrLater, begin, leave
+from pinnace.process.work_slices import SliceQueue
 from pinnace.server.aggregation import counted_request, forward
 from pinnace.server.audit.events import Auditor
-from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
-from pinnace.server.http.deadlines import Deadlines, requested_timeout
-from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse, Takeover
-from pinnace.server.long_work import LONG_TEXT_BYTES, run_beside
-from pinnace.server.metrics import TAKEOVER_CODE, CountedRequest, RequestMetrics
-from pinnace.server.outcome import Outcome
-from pinnace.server.read.fast_path import FastReads, ReadVerbs
-from pinnace.server.request.call import Call, requested_action
-from pinnace.server.request.credentials import RequestCredentials, UpgradeCredentials
-from pinnace.server.request.websocket_headers import is_websocket
-from pinnace.server.responses import Responses
-from pinnace.server.targets import Target, Targets, is_object_path
+from pinnace.server.flowcontrol.flow_control import FlowControl, Turn, TurnedAway
+from pinnace.server.metrics import TAKEOVER_CODE, RequestMetrics
+from pinnace.server.streaming.websocket import is_websocket, watch_over_websocket
+from pinnace.server.targets import (
+    Batch,
+    RequestCredentials,
+    Target,
+    Targets,
+    UpgradeCredentials,
+    is_object_path,
+)
+from pinnace.serving.deadlines import Deadlines, requested_timeout
+from pinnace.serving.discovery.pages import NonResourcePages
+from pinnace.serving.long_work import run_beside
+from pinnace.serving.messages import Answer, Request, Response, Takeover
+from pinnace.serving.request.body import LONG_TEXT_BYTES
+from pinnace.serving.request.call import Call, requested_action
+from pinnace.serving.responses import Outcome, Responses
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
 
-_ANSWERS = (Response, StreamingResponse, Takeover)
+Result = TypeVar("Result")
+
+_SIZED = frozenset(("get", "list"))
+"""The verbs whose answers are counted by their size."""
 
 
-class RequestVerbs(ReadVerbs, Protocol):
+class NotTogether(Exception):
+    """The objects of a batch need a request each."""
+
+
+class RequestVerbs(Protocol):
     """The verbs on objects."""
 
+    def read_at_once(self, call: Call) -> Outcome | None: ...
     def run(self, call: Call) -> Awaitable[Outcome | Answer]: ...
     def write_many(self, call: Call, objects: list[Object]) -> Awaitable[list[errors.ApiError | None] | None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControl:
+    """The parts that decide who a client is and what it may do."""
+
+    identify: FirstOf
+    impersonator: Impersonator
+    authorizer: Authorizer
 
 
 class ServerApi(Protocol):
     """Answers requests from the wire and from callers in this process: the handler, or a stage before it."""
 
-    def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]: ...
-    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
+    def __call__(self, request: Request, user: User | None = None, /) -> NowOrLater[Answer]:
+        """Answer a request from the wire, or one of a user who is authenticated already."""
+
     def write_many(
         self, request: Request, user: User, objects: list[Object]
     ) -> Awaitable[list[errors.ApiError | None] | None]: ...
-    def authenticate(self, request: Request) -> User | Awaitable[User]: ...
+    def authenticate(self, request: Request) -> NowOrLater[User]: ...
     def action_of(self, request: Request) -> Action: ...
     def render_error(self, request: Request, error: errors.ApiError) -> Response: ...
-
-
-class ServerPages(Protocol):
-    """Paths that are not objects: health, version, discovery, OpenAPI, metrics."""
-
-    def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
-        """Return the answer, or None if this path is not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +98,7 @@ class Handler:
         *,
         targets: Targets,
         verbs: RequestVerbs,
-        pages: ServerPages,
+        pages: NonResourcePages,
         access: AccessControl,
         limits: RequestLimits,
         metrics: RequestMetrics,
@@ -95,30 +113,14 @@ class Handler:
         self._metrics = metrics
         self._audit = audit
         self._responses = Responses(limits.slices)
-        self.fast_reads = FastReads(
-            routes=targets,
-            access=access,
-            flow_control=limits.flow_control,
-            verbs=verbs,
-            responses=self._responses,
-            metrics=metrics,
-        )
 
-    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
-        """Answer a request from the wire: a plain read at once, every other request in a task of its own."""
-        if request.method == "GET" and self._audit is None:
-            answer = self.fast_reads.answer(request, None)
-            if answer is not None:
-                return answer
-        return self.handle(request, None)
-
-    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
-        """Answer a caller in this process, who is authenticated already."""
-        if request.method == "GET" and self._audit is None:
-            answer = self.fast_reads.answer(request, user)
-            if answer is not None:
-                return answer
-        return self.handle(request, user)
+    def __call__(self, request: Request, user: User | None = None, /) -> NowOrLater[Answer]:
+        """Return the answer of a plain read at once, and for every other request its stages, to be awaited."""
+        if request.path == "*" and request.method == "OPTIONS":
+            return Response(200)  # A question about the server as a whole, which Go's servers answer to all clients.
+        target = self._targets.parse(request)
+        stages = self._run_stages(target, user)
+        return begin(stages) if target.is_inline else stages
 
     async def write_many(
         self, request: Request, user: User, objects: list[Object]
@@ -128,28 +130,15 @@ class Handler:
         The request is that of the first of them. Return None if each needs a request of its own.
         """
         target = self._targets.parse(request)
-        call = target.call
-        if self._audit is not None or call is None or call.resource.custom is not None:
+        if self._audit is not None or target.call is None or target.call.resource.custom is not None:
             return None
-        target.user = call.user = user
-        target.turn = self._flow_control.turn_at_once(user, target.action, call)
-        if target.turn is None:
-            return None
+        target.batch = Batch(objects)
+        target.action = target.action._replace(name="")
         try:
-            decision = self._access.authorizer.decide(user, target.action._replace(name=""))
-            if not (decision if isinstance(decision, Decision) else await decision).is_allowed:
-                return None
-            with self._deadlines.limit(request, is_long_running=False):
-                found = await self._verbs.write_many(call, objects)
-        except errors.ApiError as error:
-            found = [error] * len(objects)
-        finally:
-            target.turn.end()
-        seconds = (time.perf_counter() - target.started) / len(objects)
-        success = 201 if call.verb == "create" else 200
-        for result in found or ():
-            self._metrics.observe(call, success if result is None else result.code, seconds)
-        return found
+            await self._run_stages(target, user)
+        except NotTogether:
+            return None
+        return target.batch.errors
 
     def action_of(self, request: Request) -> Action:
         """Return the action that a request asks for."""
@@ -159,68 +148,92 @@ class Handler:
         """Return the response of an error, in the format that the client accepts."""
         return self._responses.render_error(request, error)
 
-    def handle(self, request: Request, user: User | None) -> Answer | Awaitable[Answer]:
-        """Run the stages of a request: authenticate, then `_answer`, recorded by the audit log if there is one."""
-        if request.path == "*" and request.method == "OPTIONS":
-            return Response(200)  # A question about the server as a whole, which Go's servers answer to all clients.
-        if user is None:
-            try:
+    async def _run_stages(self, target: Target, user: User | None) -> Answer:  # noqa: C901 - a read costs few calls
+        """Authenticate, impersonate, take a turn, authorize, run the verb within its deadline, respond, and count.
+
+        A plain read, and a batch, run inline: `_leave` is called before the first stage that has to wait.
+        """
+        request, record = target.request, None
+        try:
+            if user is None:
                 known = self.authenticate(request)
-            except errors.ApiError as error:
-                return self._answer_unauthenticated(request, error)
-            if not isinstance(known, User):
-                return self._handle_later(request, known)
-            user = known
-        if self._audit is None:
-            return self._answer(request, user)
-        return self._audit.record(request, user, self._answer)
-
-    async def _handle_later(self, request: Request, identifying: Awaitable[User]) -> Answer:
-        try:
-            user = await identifying
-        except errors.ApiError as error:
-            return self._answer_unauthenticated(request, error)
-        if self._audit is None:
-            return await self._answer(request, user)
-        return await self._audit.record(request, user, self._answer)
-
-    async def _answer(self, request: Request, user: User) -> Answer:
-        """Parse, impersonate, take a turn, authorize, run the verb within its deadline, respond, and count."""
-        target = self._targets.parse(request)
-        target.user = user
-        try:
-            if "timeout=" in request.raw_query and not target.is_long_running:
-                requested_timeout(request)  # Raises for a bad timeout before any other check.
+                user = known if isinstance(known, User) else await self._wait_for(target, known)
+            target.user, target.is_authenticated = user, True
+            if self._audit is not None:
+                record = self._audit.begin(request, user)
+            if "timeout=" in request.raw_query:
+                self._check_timeout(target)
             if request.head.impersonates:
                 await self._impersonate(target)
-            target.turn = self._flow_control.turn_at_once(target.user, target.action, target.call)
+            target.turn = self._flow_control.turn_at_once(
+                target.user, target.action, target.call, needs_seat=not target.is_inline
+            )
             if target.turn is None:
-                target.turn = await self._flow_control.take_turn(target.user, target.action, target.call)
+                target.turn = await self._wait_for_turn(target)
             decision = self._access.authorizer.decide(target.user, target.action)
-            self._check(target, decision if isinstance(decision, Decision) else await decision)
-            with self._deadlines.limit(request, is_long_running=target.is_long_running):
-                outcome = await self._run(target)
-                answer = self._respond_at_once(target, outcome) or await self._respond(target, outcome)
+            if not isinstance(decision, Decision):
+                decision = await self._wait_for(target, decision)
+            if request.notes is not None:
+                request.notes.decision = decision
+            if decision.verdict != "allow":
+                raise self._refusal(target, decision)
+            if target.error is not None:
+                raise target.error
+            if target.call is not None or target.backend is not None:
+                self._start(target)
+            answer = (self._read_at_once(target) if target.is_inline else None) or await self._run_in_time(target)
         except (errors.ApiError, stores.StoreError) as error:
-            if _is_long(error):  # It quotes a large object, or lists thousands of fields.
-                answer = await run_beside(self._answer_error, target, error)
-            else:
-                answer = self._answer_error(target, error)
+            answer = await self._answer_error(target, error)
         except TurnedAway as turned_away:
             answer = turned_away.response
+        except Exception as error:
+            if record is not None:
+                record.panic(error)
+            raise
         finally:
-            self._end(target)
+            if target.turn is not None:
+                target.turn.end()
         self._count(target, answer)
-        return answer if target.turn is None else target.turn.mark(answer)
+        if target.turn is not None:
+            answer = target.turn.mark(answer)
+        return answer if record is None else record.finish(answer)
 
     # The stages.
 
-    def authenticate(self, request: Request) -> User | Awaitable[User]:
+    def authenticate(self, request: Request) -> NowOrLater[User]:
         """Return the user of a request from the wire. Raise Unauthorized, or return an awaitable that does."""
         credentials = UpgradeCredentials(request) if request.upgrade else RequestCredentials(request)
         return self._access.identify.authenticate(credentials)
 
+    def _check_timeout(self, target: Target) -> None:
+        """Raise BadRequest for a malformed timeout, before any other check."""
+        if not target.is_long_running:
+            requested_timeout(target.request)
+
+    async def _leave(self, target: Target) -> None:
+        """Continue in a task of the request's own. Raise NotTogether for a batch: each object gets its own request."""
+        if target.batch is not None:
+            raise NotTogether
+        if target.is_inline:
+            target.is_inline = False
+            await leave()
+
+    async def _wait_for(self, target: Target, pending: Awaitable[Result]) -> Result:
+        """Return the result of a stage that has to wait."""
+        try:
+            await self._leave(target)
+        except NotTogether:
+            if isinstance(pending, Coroutine):
+                pending.close()  # It was never started.
+            raise
+        return await pending
+
+    async def _wait_for_turn(self, target: Target) -> Turn:
+        await self._leave(target)
+        return await self._flow_control.take_turn(target.user, target.action, target.call)
+
     async def _impersonate(self, target: Target) -> None:
+        await self._leave(target)
         request = target.request
         wanted = wanted_user(request.head.pairs())
         if wanted is None:
@@ -230,32 +243,57 @@ class Handler:
             request.notes.impersonated, request.notes.constraint = way.user, way.constraint
         target.user = way.user
 
-    def _check(self, target: Target, decision: Decision) -> None:
-        """Raise Forbidden unless the action is allowed."""
-        if target.request.notes is not None:
-            target.request.notes.decision = decision
-        if not decision.is_allowed:
-            raise forbidden_error(target.user, target.action, decision.reason)
+    def _refusal(self, target: Target, decision: Decision) -> Exception:
+        """Return the error of an action that is not allowed."""
+        if target.batch is not None:
+            return NotTogether()  # A role may allow some of the names.
+        return forbidden_error(target.user, target.action, decision.reason)
+
+    def _start(self, target: Target) -> None:
+        """Begin to count a request about objects, for its user."""
+        target.has_run = True
+        call = target.call
+        if call is not None:
+            call.user = target.user
+            if call.resource.deprecation:
+                call.warnings.append(call.resource.deprecation)
+
+    def _read_at_once(self, target: Target) -> Response | None:
+        """Return the response of a plain read, unless it has to wait."""
+        assert target.call is not None, "only reads of objects run inline"
+        outcome = self._verbs.read_at_once(target.call)
+        return None if outcome is None else self._responses.render_at_once(target.call, outcome)
+
+    async def _run_in_time(self, target: Target) -> Answer:
+        """Run the verb and respond, within the deadline."""
+        if target.is_inline:
+            target.turn = await self._wait_for_turn(target)
+        in_flight, kind = self._metrics.in_flight, "readOnly" if target.request.method == "GET" else "mutating"
+        in_flight[kind] += target.has_run
+        try:
+            with self._deadlines.limit(target.request, is_long_running=target.is_long_running):
+                outcome = await self._run(target)
+                return self._respond_at_once(target, outcome) or await self._respond(target, outcome)
+        finally:
+            in_flight[kind] -= target.has_run
 
     def _run(self, target: Target) -> Awaitable[Outcome | Answer]:
         """Run a verb on objects, pass the request on to another API server, or answer with a page."""
-        if target.error is not None:
-            raise target.error
-        call = target.call
-        if call is None and target.backend is None:
+        if target.call is None and target.backend is None:
             return self._answer_page(target)
-        target.has_run = True
-        if target.request.method == "GET":
-            self._metrics.reads_in_flight += 1
-        else:
-            self._metrics.writes_in_flight += 1
-        if call is None:
+        if target.call is None:
             assert target.backend is not None, "requests for pages are answered above"
             return forward(target.request, target.user, target.backend, target.action)
-        call.user = target.user
-        if call.resource.deprecation:
-            call.warnings.append(call.resource.deprecation)
-        return self._verbs.run(call)
+        if target.batch is not None:
+            return self._write_batch(target.call, target.batch)
+        return self._verbs.run(target.call)
+
+    async def _write_batch(self, call: Call, batch: Batch) -> Answer:
+        found = await self._verbs.write_many(call, batch.objects)
+        if found is None:
+            raise NotTogether
+        batch.errors = found
+        return Response(201 if call.verb == "create" else 200)
 
     def _respond_at_once(self, target: Target, outcome: Outcome | Answer) -> Answer | None:
         """Return the response, unless a large one has to be formatted or compressed first."""
@@ -268,35 +306,31 @@ class Handler:
         assert target.call is not None and isinstance(outcome, Outcome), "other answers are rendered at once"
         if outcome.stream is not None and target.request.upgrade:
             target.is_handed_over = is_websocket(target.request)
+            if target.is_handed_over:
+                return watch_over_websocket(target.request, outcome.stream, outcome.accepted)
         return await self._responses.render(target.call, outcome)
 
-    def _answer_error(self, target: Target, error: errors.ApiError | stores.StoreError) -> Response:
+    async def _answer_error(self, target: Target, error: errors.ApiError | stores.StoreError) -> Response:
         if isinstance(error, stores.StoreError):
-            log.error("%s %s: %s", target.request.method, target.request.target, error)
+            log.error("%s %s: %s", target.request.method, target.request.short_target, error)
             error = errors.InternalError(str(error))
-        return self._responses.render_error(target.request, error, target.call.warnings if target.call else None)
-
-    def _answer_unauthenticated(self, request: Request, error: errors.ApiError) -> Answer:
-        answer = self._responses.render_error(request, error)
-        return answer if self._audit is None else self._audit.record_unauthenticated(request, answer)
-
-    def _end(self, target: Target) -> None:
-        """Return the seats of the request."""
-        if target.has_run and target.request.method == "GET":
-            self._metrics.reads_in_flight -= 1
-        elif target.has_run:
-            self._metrics.writes_in_flight -= 1
-        if target.turn is not None:
-            target.turn.end()
+        if target.batch is not None:
+            target.batch.errors = [error] * len(target.batch.objects)
+            return Response(error.code)
+        warnings = target.call.warnings if target.call else None
+        if len(error.message) <= LONG_TEXT_BYTES:
+            answer = self._responses.render_error(target.request, error, warnings)
+            if self._audit is None or target.is_authenticated:
+                return answer
+            return self._audit.record_unauthenticated(target.request, answer)
+        await self._leave(target)  # It quotes a large object, or lists thousands of fields.
+        return await run_beside(target.user.name, self._responses.render_error, target.request, error, warnings)
 
     async def _answer_page(self, target: Target) -> Answer:
         segments = target.segments
         if is_object_path(segments) and (segments[-1] != "" or len(segments) > 4):
             return self._answer_unknown(segments)
-        page = self._pages.answer(target.request, segments, target.user)
-        if page is None:
-            return self._answer_unknown(segments)
-        return page if isinstance(page, _ANSWERS) else await page
+        return await self._pages.answer(target.request, segments, target.user) or self._answer_unknown(segments)
 
     def _answer_unknown(self, segments: list[str]) -> Answer:
         """Raise NoSuchPath below a served group; answer with plain text elsewhere."""
@@ -308,17 +342,18 @@ class Handler:
         """Count a request whose verb has run. As in Kubernetes, a request that was refused before is not counted."""
         if not target.has_run:
             return
-        counted: CountedRequest | None = target.call
-        if target.backend is not None:
-            counted = counted_request(target.action, target.backend)
+        if target.batch is not None:
+            self._count_batch(target, target.batch)
+            return
+        counted = target.call if target.backend is None else counted_request(target.action, target.backend)
         if counted is not None:
-            is_handed_over = target.is_handed_over or isinstance(answer, Takeover)
-            code = TAKEOVER_CODE if is_handed_over else answer.status
-            size = -1
-            if isinstance(answer, Response) and counted.verb in ("get", "list"):
-                size = len(answer.body) if isinstance(answer.body, bytes) else sum(map(len, answer.body))
+            size = answer.size if type(answer) is Response and counted.verb in _SIZED else -1
+            code = TAKEOVER_CODE if target.is_handed_over or type(answer) is Takeover else answer.status
             self._metrics.observe(counted, code, time.perf_counter() - target.started, size)
 
-
-def _is_long(error: errors.ApiError | stores.StoreError) -> bool:
-    return isinstance(error, errors.ApiError) and len(error.message) > LONG_TEXT_BYTES
+    def _count_batch(self, target: Target, batch: Batch) -> None:
+        assert target.call is not None, "a batch is about objects"
+        seconds = (time.perf_counter() - target.started) / len(batch.objects)
+        success = 201 if target.call.verb == "create" else 200
+        for error in batch.errors:
+            self._metrics.observe(target.call, success if error is None else error.code, seconds)

@@ -8,20 +8,20 @@ import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import cast
 
-from pinnace.auth.users import User, authenticated
-from pinnace.model.byte_streams import Duplex
 from pinnace.model.errors import ApiError
-from pinnace.model.object_events import ObjectEvent
-from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
-from pinnace.model.work_slices import SLICE_SECONDS, SliceQueue
-from pinnace.server.http.header_cache import RequestHead
-from pinnace.server.http.messages import (
+from pinnace.model.objects import Object, ObjectEvent
+from pinnace.model.users import User, authenticated
+from pinnace.process.byte_streams import Duplex
+from pinnace.process.tasks import Tasks
+from pinnace.process.work_slices import SLICE_SECONDS, SliceQueue
+from pinnace.server.handler import ServerApi
+from pinnace.serving.messages import (
     Answer,
     Peer,
     Request,
+    RequestHead,
     Response,
     StreamingResponse,
     Takeover,
@@ -35,17 +35,10 @@ PAUSE_SECONDS = 0.001
 """A caller that did something else for longer begins anew."""
 
 
-class Answers(Protocol):
-    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
-    def write_many(
-        self, request: Request, user: User, objects: list[Object]
-    ) -> Awaitable[list[ApiError | None] | None]: ...
-
-
 def _is_watch(target: str) -> bool:
     """Whether the target is a watch, which has no end to wait for."""
     path, _, query = target.partition("?")
-    return "/watch/" in path or any(one.startswith("watch=") for one in query.split("&"))
+    return "/watch/" in path or any(parameter.startswith("watch=") for parameter in query.split("&"))
 
 
 class NoTransport(asyncio.BaseTransport):
@@ -55,7 +48,7 @@ class NoTransport(asyncio.BaseTransport):
 class LocalApi:
     """Calls an API as one user. Callers in this process need no credentials."""
 
-    def __init__(self, api: Answers, user: User) -> None:
+    def __init__(self, api: ServerApi, user: User) -> None:
         self._api = api
         self._user = authenticated(user)
         self._peer = Peer(NoTransport())
@@ -123,7 +116,7 @@ class LocalApi:
         path, query = split_target(target)
         head = _head(tuple(headers.items())) if headers else _NO_HEADERS
         request = Request(method, target, path, query, head, body, self._peer, upgrade)
-        answer = self._api.answer(request, self._user)
+        answer = self._api(request, self._user)
         if isinstance(answer, Awaitable):
             answer = await answer
         self._ended = time.perf_counter()

@@ -7,15 +7,14 @@ import resource as process
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from dataclasses import dataclass
 
-from pinnace.model.exposition import Histogram, Labels, Sample, render_histograms, render_samples
+from pinnace.process.exposition import Histogram, Labels, Sample, render_histograms, render_samples
+from pinnace.serving.request.call import Call
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
 
-_FIRST_BUCKET = _BUCKETS[0]
 _SIZES = (1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
-_SMALL = _SIZES[0]
 
 TAKEOVER_CODE = 0
 """The code of a request whose connection changes to another protocol.
@@ -27,30 +26,25 @@ Read = Callable[[], Iterable[Sample]]
 ReadHistograms = Callable[[], Iterable[tuple[Labels, Histogram]]]
 
 
-class CountedResource(Protocol):
-    """The resource that a request names."""
+@dataclass(frozen=True, slots=True)
+class ForwardedRequest:
+    """A request that another API server answered, as it is counted."""
+
+    verb: str
+    group: str
+    version: str
+    plural: str
+    namespace: str
+    name: str
+    subresource: str
 
     @property
-    def group(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def plural(self) -> str: ...
+    def resource(self) -> ForwardedRequest:
+        return self
 
 
-class CountedRequest(Protocol):
-    """A request for objects, as it is counted."""
-
-    @property
-    def verb(self) -> str: ...
-    @property
-    def resource(self) -> CountedResource: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def subresource(self) -> str: ...
+CountedRequest = Call | ForwardedRequest
+"""A request for objects."""
 
 
 class _Row(Histogram):
@@ -65,6 +59,10 @@ class _Row(Histogram):
         """The bytes of the answers to reads."""
 
 
+_TOTALS_THAT_FALL = frozenset(("apiserver_watch_shards_total",))
+"""Gauges of Kubernetes with the ending of counters."""
+
+
 class RequestMetrics:
     """Requests counted and timed by verb, resource and code, and the gauges and histograms that other parts add."""
 
@@ -76,8 +74,10 @@ class RequestMetrics:
         self._histograms: list[tuple[str, str, ReadHistograms]] = []
         self._others: list[Callable[[], str]] = []
         self.started = time.time()
-        self.reads_in_flight = 0
-        self.writes_in_flight = 0
+        self.of_server = ("apiserver_id_hash", "")
+        """The label with the hash of the name of this server."""
+        self.in_flight = {"mutating": 0, "readOnly": 0}
+        """The requests that run now, by Kubernetes' name of their kind."""
 
     def drop(self, call: CountedRequest) -> None:
         """Count a request that flow control rejected. Its waiting time is not the duration of such a request."""
@@ -92,11 +92,11 @@ class RequestMetrics:
             row = self._rows[place] = _Row()
         codes = row.codes
         codes[code] = codes.get(code, 0) + 1
-        row.counts[0 if seconds <= _FIRST_BUCKET else bisect_left(_BUCKETS, seconds)] += 1
+        row.counts[bisect_left(_BUCKETS, seconds)] += 1
         row.sum += seconds
         if size >= 0:
             sizes = row.sizes
-            sizes.counts[0 if size <= _SMALL else bisect_left(_SIZES, size)] += 1
+            sizes.counts[bisect_left(_SIZES, size)] += 1
             sizes.sum += size
 
     def requested(self) -> set[tuple[str, str, str, str]]:
@@ -147,7 +147,7 @@ class RequestMetrics:
             ((_labels(place, "dry_run"), row.sizes) for place, row in rows if any(row.sizes.counts)),
         )
         for name, help, read in (*self._gauges, *self._process_gauges()):
-            is_counter = name.endswith("_total") or name in self._counters
+            is_counter = (name.endswith("_total") and name not in _TOTALS_THAT_FALL) or name in self._counters
             yield from render_samples(name, help, "counter" if is_counter else "gauge", read())
         for name, help, read_histograms in self._histograms:
             yield from render_histograms(name, help, read_histograms())
@@ -165,10 +165,7 @@ class RequestMetrics:
             (
                 "apiserver_current_inflight_requests",
                 "Requests being served now.",
-                lambda: [
-                    ((("request_kind", "mutating"),), float(self.writes_in_flight)),
-                    ((("request_kind", "readOnly"),), float(self.reads_in_flight)),
-                ],
+                lambda: [((("request_kind", kind),), float(count)) for kind, count in self.in_flight.items()],
             ),
             ("process_open_fds", "Open file descriptors.", lambda: [((), float(_open_files()))]),
             (

@@ -6,11 +6,11 @@ import binascii
 import os
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pinnace.store.store import Damaged, StoreError
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SEALED = b"k8s:enc:aesgcm:v1:"
-"""How every sealed value begins, in Kubernetes' own format: the name of the key, a colon, nonce and text follow."""
+"""How a value begins that these keys sealed, in Kubernetes' own format: the name, a colon, nonce and text follow."""
+ANY_SEALED = b"k8s:enc:"
+SECRETS = "/registry/core/secrets/"
+CREDENTIALS = "/pinnace/credentials"
+"""How the key of the credentials begins that all servers on one etcd have in common."""
 
 _NONCE_BYTES = 12
 _KEY_BYTES = (16, 24, 32)
@@ -41,9 +45,12 @@ class MissingKey(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKeys:
-    """Named AES keys. `keys` is in order: its first seals what is written."""
+    """Named AES keys. `keys` is in order: its first seals what is written. They must open every sealed value."""
 
     keys: Mapping[str, bytes] = field(repr=False)
+    prefixes: tuple[str, ...] = (SECRETS, CREDENTIALS)
+    """How the keys of values begin that are sealed."""
+    is_tolerant: ClassVar[bool] = False
     _ciphers: dict[str, AESGCM] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,8 +66,30 @@ class EncryptionKeys:
         """The name of the key that seals."""
         return next(iter(self.keys))
 
+    def name_for(self, key: str) -> str:
+        """Return what a value of the key is sealed with now; empty for nothing."""
+        return self.newest if key.startswith(self.prefixes) else ""
+
+    def name_of(self, key: str, stored: bytes) -> str:
+        """Return what a value was sealed with."""
+        return sealing_key(stored) if stored.startswith(SEALED) else ""
+
+    def concerns(self, key: str, stored: bytes) -> bool:
+        """Whether a stored value must be opened."""
+        return stored.startswith(ANY_SEALED)
+
+    def lacks_key(self, key: str, stored: bytes) -> bool:
+        """Return False: all keys are known."""
+        return False
+
+    async def fetch(self, values: Iterable[tuple[str, bytes]]) -> None:
+        """Do nothing: all keys are known."""
+
     def seal(self, key: str, value: bytes) -> bytes:
-        """Encrypt a value with the newest key, bound to the store's `key`."""
+        """Encrypt a value with the newest key, bound to the store's `key`, if it is to be sealed."""
+        # A value that only looks sealed is sealed, too, or it could not be read back.
+        if not key.startswith(self.prefixes) and not value.startswith(ANY_SEALED):
+            return value
         nonce = os.urandom(_NONCE_BYTES)  # Never used twice: a key is good for 2**32 writes, then it is to be rotated.
         name = self.newest
         return b"%b%b:%b%b" % (SEALED, name.encode(), nonce, self._ciphers[name].encrypt(nonce, value, key.encode()))
@@ -70,7 +99,7 @@ class EncryptionKeys:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
         name = sealing_key(sealed)
-        cipher = self._ciphers.get(name)
+        cipher = self._ciphers.get(name) if sealed.startswith(SEALED) else None
         if cipher is None:
             raise MissingKey(key, name)
         start = len(SEALED) + len(name.encode()) + 1
@@ -83,13 +112,11 @@ class EncryptionKeys:
                 "that name, or the stored value was altered; put the old key back, or restore a backup"
             ) from None
 
-    def is_newest(self, value: bytes) -> bool:
-        """Whether the value is sealed with the key that seals now."""
-        return value.startswith(SEALED) and sealing_key(value) == self.newest
-
 
 def sealing_key(sealed: bytes) -> str:
-    """Return the name of the key that a sealed value needs."""
+    """Return the name of the key that a sealed value needs; with its provider, if that is not AES-GCM."""
+    if not sealed.startswith(SEALED):
+        return b":".join(sealed[:256].split(b":", 5)[2:5]).decode("utf-8", "replace")
     end = sealed.find(b":", len(SEALED))
     return sealed[len(SEALED) : end if end >= 0 else len(SEALED)].decode("utf-8", "replace")
 

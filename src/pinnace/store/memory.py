@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
 
-from pinnace.store.keys import check_key
 from pinnace.store.store import (
     Batch,
     Change,
@@ -15,10 +14,10 @@ from pinnace.store.store import (
     Record,
     RecordPage,
     StoreClosed,
+    check_key,
     is_expected,
 )
-from pinnace.store.view import StoreView, cut
-from pinnace.store.viewed import ViewedStore
+from pinnace.store.view import StoreView, ViewedStore, cut
 
 _REVISION = attrgetter("revision")
 HISTORY_BYTES = 64 << 20
@@ -40,7 +39,7 @@ class MemoryStore(ViewedStore):
     @classmethod
     def restored(cls, records: Iterable[Record], *, revision: int) -> MemoryStore:
         """Return a store with these records at this revision. Its history begins there."""
-        return cls(StoreView({one.key: one for one in records}, revision=revision, compacted=revision))
+        return cls(StoreView({record.key: record for record in records}, revision=revision, compacted=revision))
 
     def fork(self) -> MemoryStore:
         """Return a store with the same records at the same revision. From then on each changes on its own."""

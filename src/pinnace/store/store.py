@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from bisect import bisect_left, insort
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
 
@@ -52,9 +54,39 @@ class Guard:
 Batch: TypeAlias = list[Change]
 Follower: TypeAlias = Callable[[Batch], None]
 GapCallback: TypeAlias = Callable[[int], None]
+ReadabilityCallback: TypeAlias = Callable[[str, Record | None], None]
+NONE_UNREADABLE: Mapping[str, str] = MappingProxyType({})
 
 
-class Store(Protocol):
+class WriteStore(Protocol):
+    """The part of a store that writes."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may write to it: then a read is fresh only after `sync`."""
+
+    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
+        """Write the key and answer the new revision, once the write is durable.
+
+        `expected` None writes whatever is there, 0 only a key that does not exist, N only a key at revision N;
+        otherwise `Conflict`. A shared store also raises `Conflict` if another server has passed the same `guard`
+        after the revision at which the write was decided.
+        """
+
+    async def delete(self, key: str, *, expected: int | None) -> int:
+        """Delete the key and answer the revision of the deletion. `Conflict` as for put, and for a missing key."""
+
+    def is_stale(self, key: str) -> bool:
+        """Whether a put of the same value would store other bytes: encrypted otherwise, or with another key."""
+
+    async def sync(self) -> None:
+        """Wait until the followers have every write that any server acknowledged before this call.
+
+        Raise a StoreError if that cannot be known. A store that is not shared returns at once.
+        """
+
+
+class Store(WriteStore, Protocol):
     """Keys that remember their history until told to forget it.
 
     Every write gets a revision of its own, greater than all before it, also across restarts; gaps are allowed. Keys are
@@ -71,8 +103,8 @@ class Store(Protocol):
         """History up to and including this revision is forgotten."""
 
     @property
-    def is_shared(self) -> bool:
-        """Whether other servers may write to it: then a read is fresh only after `sync`."""
+    def unreadable(self) -> Mapping[str, str]:
+        """The keys whose values cannot be decrypted at present, and why. `list` leaves them out; `get` raises."""
 
     async def get(self, key: str) -> Record | None:
         """Return the current record of a key."""
@@ -84,18 +116,13 @@ class Store(Protocol):
         it does not exist yet.
         """
 
-    async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
-        """Write the key and answer the new revision, once the write is durable.
-
-        `expected` None writes whatever is there, 0 only a key that does not exist, N only a key at revision N;
-        otherwise `Conflict`. A shared store also raises `Conflict` if another server has passed the same `guard`
-        after the revision at which the write was decided.
-        """
-
-    async def delete(self, key: str, *, expected: int | None) -> int:
-        """Delete the key and answer the revision of the deletion. `Conflict` as for put, and for a missing key."""
-
-    def follow(self, follower: Follower, *, on_gap: GapCallback | None = None) -> None:
+    def follow(
+        self,
+        follower: Follower,
+        *,
+        on_gap: GapCallback | None = None,
+        on_readability: ReadabilityCallback | None = None,
+    ) -> None:
         """Call `follower` on the event loop with the changes of every commit from now on, in order.
 
         It is called before the writers of that commit get their answers, so who has an answer finds the write in
@@ -104,12 +131,9 @@ class Store(Protocol):
 
         A shared store may lose sight of a part of history. Then it calls `on_gap` with the revision where history
         begins again, and `follower` with the changes that lead from the state before to the state there.
-        """
 
-    async def sync(self) -> None:
-        """Wait until the followers have every write that any server acknowledged before this call.
-
-        Raise a StoreError if that cannot be known. A store that is not shared returns at once.
+        `on_readability` is called with a key whose value cannot be decrypted from now on and None, and with its record
+        when it can be: such a change is not given to `follower`.
         """
 
     def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
@@ -118,6 +142,9 @@ class Store(Protocol):
         A `since` in the future waits. Raise `Compacted` when the next changes were compacted, at the start or because
         the reader was too slow, and `StoreClosed` when the store closes.
         """
+
+    def size_bytes(self) -> int:
+        """Return the room that the store takes on its medium; 0 if that is unknown."""
 
     async def compact(self, revision: int) -> None:
         """Forget history up to `revision`, or up to now if that is earlier; what keys hold now stays."""
@@ -145,6 +172,7 @@ class StoreError(Exception):
     ├── Damaged          what is stored is not ours or not intact: restore a backup
     │   └── LostWrites   acknowledged writes are missing: put them back, or accept the loss
     ├── MissingKey       what is stored is encrypted with a key that is not here: add the key again
+    ├── EncryptionFailed a value cannot be encrypted or decrypted now: mend the provider of its key
     ├── KeyFileError     the file of the encryption keys is of no use: correct it
     ├── TooNew           a newer release wrote it: upgrade
     ├── Locked           another process has it open
@@ -213,6 +241,10 @@ class LostWrites(Damaged):
         )
 
 
+class EncryptionFailed(StoreError):
+    """A value cannot be encrypted or decrypted. The message has Kubernetes' words, and names the provider."""
+
+
 class TooNew(StoreError):
     """The stored data has the format of a newer release. It was left exactly as it was found."""
 
@@ -231,3 +263,87 @@ class StoreClosed(StoreError):
 def is_expected(expected: int | None, current: Record | None) -> bool:
     """Whether a put that expects this may replace `current`."""
     return expected is None or expected == (0 if current is None else current.revision)
+
+
+_FEW = 64
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def check_key(key: str) -> None:
+    """Refuse text that UTF-8 cannot carry with ValueError, before it meets other people's writes."""
+    if not key.isascii():
+        key.encode()
+
+
+def end_of(prefix: str) -> str | None:
+    """Return the smallest text after all that begins with `prefix`; None if there is nothing after."""
+    stem = prefix.rstrip(chr(_LAST))
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+class SortedKeys:
+    """A set of keys that can be read in order.
+
+    Adding and removing are O(1): changes wait until the next read. Then a few keys are put in their places
+    one by one, and many by a single merge of two runs, which is what Python's sort does.
+    """
+
+    def __init__(self, keys: list[str]) -> None:
+        self._keys = sorted(keys)
+        self._added: list[str] = []
+        self._removed: set[str] = set()
+
+    def fork(self) -> SortedKeys:
+        """Return a set with the same keys, which changes on its own."""
+        twin = SortedKeys([])
+        self._settle()
+        twin._keys = self._keys.copy()
+        return twin
+
+    def add(self, key: str) -> None:
+        """Add a key that is not there."""
+        if key in self._removed:
+            self._removed.discard(key)
+        else:
+            self._added.append(key)
+
+    def remove(self, key: str) -> None:
+        """Remove a key that is there."""
+        self._removed.add(key)
+        if len(self._removed) > 1000 and 2 * len(self._removed) > len(self._keys) + len(self._added):
+            self._settle()  # There may never be a read: removed keys must not pile up.
+
+    def between(self, first: str, end: str | None) -> list[str]:
+        """Return the keys from `first` to before `end`, in order."""
+        self._settle()
+        return self._keys[bisect_left(self._keys, first) : None if end is None else bisect_left(self._keys, end)]
+
+    def _settle(self) -> None:
+        if self._removed:
+            if len(self._removed) <= _FEW:
+                self._remove_singly()
+            else:
+                self._keys = [key for key in self._keys if key not in self._removed]
+                self._added = [key for key in self._added if key not in self._removed]
+            self._removed.clear()
+        if self._added:
+            if len(self._added) <= _FEW:
+                for key in self._added:
+                    insort(self._keys, key)
+            else:
+                self._added.sort()
+                self._keys += self._added
+                self._keys.sort()
+            self._added = []
+
+    def _remove_singly(self) -> None:
+        for key in self._removed:
+            at = bisect_left(self._keys, key)
+            if at < len(self._keys) and self._keys[at] == key:
+                del self._keys[at]
+            else:
+                self._added.remove(key)

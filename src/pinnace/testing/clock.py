@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from pinnace.model.clock import Alarm
+from pinnace.process.clock import Alarm
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = 20

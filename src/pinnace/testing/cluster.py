@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.auth.users import AUTHENTICATED, User
+from pinnace.client import kubeconfig_files as kubeconfig
 from pinnace.client.client import Client
-from pinnace.cluster import kubeconfig
-from pinnace.cluster.background.controllers import controllers_of
-from pinnace.cluster.background.server_config_maps import TRUST, trust_of
-from pinnace.cluster.background.server_jobs import add_extension_parts
-from pinnace.cluster.bootstrap.creation import bootstrap
-from pinnace.cluster.control_plane import ControlPlane, build
-from pinnace.cluster.extensions.empty_kinds import EmptyKinds
+from pinnace.cluster.control_plane import ControlPlane, build, build_on, fork_foundation
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
+from pinnace.cluster.server_jobs import add_extension_parts, trust_of
 from pinnace.cluster.settings import Settings
+from pinnace.controllers.security.server_config_maps import TRUST
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
-from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
+from pinnace.controllers.storage.local_path import default_storage_class
+from pinnace.model.objects import Kind, Object
+from pinnace.model.users import AUTHENTICATED, MASTERS, User
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
+from pinnace.process.tasks import Tasks
+from pinnace.reconcile.informer import EmptyKind
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
-from pinnace.sdk.operator.installation import install_external_definitions
+from pinnace.sdk.installation.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
-from pinnace.server.http.messages import RequestHandler
+from pinnace.server.bootstrap.creation import bootstrap
+from pinnace.serving.cache.fanout import Fanout
+from pinnace.serving.cache.watch_cache import CacheEvent
+from pinnace.serving.messages import RequestHandler
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Change
 from pinnace.testing.clock import ManualClock
@@ -43,36 +48,35 @@ from pinnace.testing.handler_time import HandlerTime
 from pinnace.testing.history import ObjectHistory
 from pinnace.testing.nodes import ClusterNodes, NodeSetup
 from pinnace.testing.recordings import Recording, read_recording, remove_object, store_object
-from pinnace.testing.snapshots import ADMIN, ClusterSnapshot
 from pinnace.testing.wire import Wire, certificates, open_wire
 
-PATIENCE = 10.0
-"""The real seconds that a step of a test may take before it counts as hanging."""
+ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 
-RETRY_SECONDS = 30.0
-"""The time after a disturbance in which an operator gets over it."""
-_POLL_SECONDS = 0.005
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """The objects and caches of a cluster. Each cluster that is built has a copy of them at that moment."""
+
+    store: MemoryStore
+    fanout: Fanout
+
+    def build(self, settings: Settings, clock: ManualClock, token: str, files: CertificateFiles | None) -> ControlPlane:
+        """Build a control plane with these objects."""
+        store = self.store.fork()
+        foundation = fork_foundation(settings, store, self.fanout.fork(store), clock)
+        plane = build_on(foundation, settings, tokens={token: ADMIN}, files=files)
+        plane.aggregation.show(certificates().front_proxy_client)
+        return plane
+
+
+PATIENCE = 10.0
+"""The real seconds that a step of a test may take before it counts as hanging, where the process could work."""
 _CONTROLLERS = "controllers"
 _TEMPLATES: dict[bool, ClusterSnapshot] = {}
 """The state after the start of a cluster with the default settings, with and without controllers.
 
 The next ones begin with it: they need not do again what the server and its controllers do at their first start.
 """
-
-
-class Perturbation(Protocol):
-    """A disturbance of operators, as far as `Cluster.settle` has to know of it."""
-
-    poll_seconds: float
-    settle_seconds: float
-
-    @property
-    def is_busy(self) -> bool: ...
-    def skips(self, manager: Manager) -> bool: ...
-    def needs_time(self) -> bool: ...
-    async def is_at_rest(self) -> bool: ...
-    async def before_settle(self) -> None: ...
-    def after_settle(self) -> None: ...
 
 
 class Cluster:
@@ -98,7 +102,8 @@ class Cluster:
         self._settings = settings
         self._token = token
         self._files = files
-        self._stops: list[_Kept] = []
+        self.kept: list[KeptManager] = []
+        """The managers that run until the test ends."""
         self._stack = AsyncExitStack()
         self._tasks = Tasks()
         self._beginning: asyncio.Task[None] | None = None
@@ -107,8 +112,10 @@ class Cluster:
         self._nodes = ClusterNodes(self.plane)
         self._handler_time = HandlerTime(clock)
         self._is_closed = False
-        self.perturbation: Perturbation | None = None
-        """A disturbance that is under way: `settle` waits for it."""
+        self.settle_disturbed: Callable[[], Awaitable[None]] | None = None
+        """Called by `settle` while operators are disturbed on purpose, instead of waiting for all managers."""
+        self.extra_seconds = 0.0
+        """The real seconds that `settle` may take beside PATIENCE."""
         self.history = ObjectHistory(clock)
         """Every change since the cluster was made or forked, with its writer."""
         self.faults.on_inject = self.history.note_injection
@@ -208,11 +215,19 @@ class Cluster:
         await self._begin()
         if isinstance(operator, Operator):
             self._handler_time.enter(operator)
+            self._log_as_in_production(operator.name)
         if options.get("install", True) and isinstance(operator, Operator):
             await install_external_definitions(self.client, operator.declarations)
         return await self.keep(
             operator.running(client or self._client(None, operator.name), **options), name=operator.name
         )
+
+    def _log_as_in_production(self, name: str) -> None:
+        """Let handlers log at level INFO, into pytest's capture, so that a call that cannot be logged fails."""
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+            self._stack.callback(logger.setLevel, logging.NOTSET)
 
     async def add_nodes(
         self,
@@ -252,7 +267,7 @@ class Cluster:
         # A task of its own: pytest may tear a fixture down in another task than the one that set it up.
         task = asyncio.create_task(work(), name=name)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with limit_working_time(PATIENCE):
                 manager = await ready
         except TimeoutError:
             # It waits for something that may never happen: the end of the test must not wait for it as well.
@@ -262,16 +277,16 @@ class Cluster:
         manager.last_change = self.plane.last_change
         if name != _CONTROLLERS:
             self.history.observe(manager)
-        self._stops.append(_Kept(manager, stop, task))
+        self.kept.append(KeptManager(manager, stop, task))
         self.managers.append(manager)
         return manager
 
     async def kill(self, manager: Manager) -> None:
         """End an operator at once, as a crash does: its requests get no answer, and it cleans nothing up."""
-        kept = next((one for one in self._stops if one.manager is manager), None)
+        kept = next((running for running in self.kept if running.manager is manager), None)
         if kept is None:
             raise ValueError(f"{manager.name} does not run in this cluster")
-        self._stops.remove(kept)
+        self.kept.remove(kept)
         self.managers.remove(manager)
         for controller in manager.controllers:
             controller.grace = 0.0
@@ -287,10 +302,10 @@ class Cluster:
         await self._begin()
         self._nodes.add_scheduler()
         own_requests = is_bookkeeping.set(True)
-        seconds = PATIENCE if self.perturbation is None else self.perturbation.settle_seconds
+        seconds = PATIENCE + self.extra_seconds
         try:
-            async with asyncio.timeout(seconds):
-                await (self._settle() if self.perturbation is None else self._settle_perturbed(self.perturbation))
+            async with limit_working_time(seconds):
+                await (self.settle_disturbed or self._settle)()
         except TimeoutError:
             busy = [line for manager in self.managers for line in manager.busy()]
             found = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
@@ -305,28 +320,6 @@ class Cluster:
                 await manager.settle()
             if len(self.managers) < 2 or before == [manager.activity for manager in self.managers]:
                 return
-
-    async def _settle_perturbed(self, perturbation: Perturbation) -> None:
-        """As `_settle`, though operators may crash meanwhile, or be behind on purpose."""
-        await perturbation.before_settle()
-        while True:
-            while perturbation.is_busy:
-                await asyncio.sleep(perturbation.poll_seconds)
-            before = [manager.activity for manager in self.managers]
-            for kept in list(self._stops):
-                settling = self._tasks.start(kept.manager.settle())
-                while not (settling.done() or kept.task.done() or perturbation.skips(kept.manager)):
-                    await asyncio.wait(
-                        {settling, kept.task}, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                    )
-                settling.cancel()
-            if perturbation.is_busy or before != [manager.activity for manager in self.managers]:
-                continue
-            if await perturbation.is_at_rest() and not perturbation.is_busy:
-                break
-        if perturbation.needs_time():
-            await self.advance(RETRY_SECONDS)  # An operator tries again after an error, before users go on.
-        perturbation.after_settle()
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and wait for its effects."""
@@ -388,7 +381,7 @@ class Cluster:
         self._handler_time.restore()
         if self._beginning is not None:
             await asyncio.wait([self._beginning])
-        stops, self._stops = self._stops, []
+        stops, self.kept = self.kept, []
         self.managers.clear()
         for kept in reversed(stops):
             kept.stop.set()
@@ -414,7 +407,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class KeptManager:
     """A manager that runs until it is stopped."""
 
     manager: Manager
@@ -460,7 +453,14 @@ async def _build_cluster(
         return Cluster(template.build(settings, clock, token, files), clock, settings, token, files)
     plane = await build(settings, MemoryStore(), clock=clock, tokens={token: ADMIN}, files=files)
     ranges = settings.service_ranges
-    await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES, service_ranges=ranges)
+    plane.discovery.set_address("127.0.0.1:6443")
+    await bootstrap(
+        plane.foundation,
+        plane.local(),
+        ("127.0.0.1", 6443),
+        storage_class=default_storage_class(VOLUMES),
+        service_ranges=ranges,
+    )
     await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
     plane.aggregation.show(certificates().front_proxy_client)
     return Cluster(plane, clock, settings, token, files)
@@ -470,3 +470,65 @@ def _proxy_trust() -> Object:
     files = certificates()
     metadata = {"name": TRUST.name, "namespace": TRUST.namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": trust_of(files)}
+
+
+class EmptyKinds:
+    """Tells informers when the first object of a kind is written."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._waiting: dict[str, asyncio.Event] = {}
+
+    def find(self, kind: Kind) -> EmptyKind | None:
+        """Return a kind that has no objects; None if it has some, or if they are not stored here."""
+        plane = self._plane
+        resource = plane.registry.of_kind(kind)
+        if resource is None or plane.aggregation.api_services.find(kind.group, kind.version) is not None:
+            return None
+        cache = plane.fanout.cache(resource.prefix)
+        if cache.entries:
+            return None
+        waiting = self._waiting.get(resource.prefix)
+        if waiting is None:
+            waiting = self._waiting[resource.prefix] = asyncio.Event()
+            plane.fanout.on_change(resource.prefix, partial(self._wake, resource.prefix))
+        elif waiting.is_set():
+            waiting = self._waiting[resource.prefix] = asyncio.Event()
+        return EmptyKind(cache.changed, resource.namespaced, waiting)
+
+    def _wake(self, prefix: str, event: CacheEvent) -> None:
+        self._waiting[prefix].set()
+
+
+_SCHEDULER = Path("/proc/self/schedstat")
+_MARGIN = 0.01
+
+
+def seconds_without_processor() -> float:
+    """Return how long this process has waited for a processor; 0 where the kernel does not say."""
+    try:
+        return int(_SCHEDULER.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+@asynccontextmanager
+async def limit_working_time(seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError after so many seconds in which the process could work."""
+    loop = asyncio.get_running_loop()
+    end, waited = loop.time() + seconds, seconds_without_processor()
+    async with asyncio.timeout_at(end) as limit:
+        timer = loop.call_at(end - _MARGIN / 2, lambda: extend())
+
+        def extend() -> None:
+            nonlocal end, waited, timer
+            now = seconds_without_processor()
+            if now - waited > _MARGIN:
+                end, waited = end + now - waited, now
+                limit.reschedule(end)
+                timer = loop.call_at(end - _MARGIN / 2, extend)
+
+        try:
+            yield
+        finally:
+            timer.cancel()

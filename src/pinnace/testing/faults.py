@@ -7,18 +7,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 import orjson
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
+from pinnace.kinds.golang.field_numbers import decode_answer, encode_answer
 from pinnace.model import errors
-from pinnace.model.clock import AlarmClock, to_rfc3339_micro
+from pinnace.model.authorization import Action
 from pinnace.model.objects import Object
+from pinnace.model.users import User
 from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
-from pinnace.server.http.messages import Answer, Request, StreamingResponse
-from pinnace.server.local import Answers, LocalApi
+from pinnace.process.clock import AlarmClock, to_rfc3339_micro
+from pinnace.schema.golang.protobuf import read_event, split_events
+from pinnace.schema.golang.protobuf_encoding import watch_event
+from pinnace.server.handler import ServerApi
+from pinnace.server.local import LocalApi
+from pinnace.serving.messages import Answer, Request, ResponseStream, StreamingResponse, frame, unframe
 
 _GROUPS = {
     "write": frozenset(("create", "update", "patch", "delete", "deletecollection")),
@@ -88,25 +92,6 @@ class Interception:
     """Return the answer of an error."""
 
 
-class OpenWatch(Protocol):
-    """The stream of a watch, through which its events go."""
-
-    action: Action
-    user: User
-    client: str
-    is_incomplete: bool
-    """Events were withheld from the client."""
-
-    def is_matched(self, rule: FaultRule) -> bool:
-        """Whether a rule is about this watch."""
-
-    def cut(self) -> None:
-        """End the watch, as after its time."""
-
-    def expire(self) -> None:
-        """End the watch with 410 Expired: the client lists again."""
-
-
 Effect = Callable[[Interception], Awaitable[Answer]]
 
 
@@ -121,6 +106,10 @@ class FaultRule:
     is_lifted: bool = False
     effect: Effect | None = None
     """Called with a request that matches; None for a rule about the events of watches or about webhooks."""
+    delay: float = 0.0
+    """The seconds for which it holds the events of watches."""
+    withholds: bool = False
+    """Whether it leaves out events of watches."""
     _random: random.Random = field(default_factory=random.Random)
     _on_lift: Callable[[], None] | None = None
 
@@ -192,7 +181,7 @@ class Faults:
     `probability` with `seed`. Of several rules that match a request, the first that happens decides.
     """
 
-    def __init__(self, clock: AlarmClock, system: Callable[[], LocalApi], freeze: Callable[[], Answers]) -> None:
+    def __init__(self, clock: AlarmClock, system: Callable[[], LocalApi], freeze: Callable[[], ServerApi]) -> None:
         """`system` calls the API as the server itself. `freeze` returns an API with the objects of now."""
         self._clock = clock
         self._system = system
@@ -202,7 +191,7 @@ class Faults:
         """The faults that have happened, oldest first."""
         self.on_inject: Callable[[InjectedFault], None] | None = None
         """Called with each fault that happens."""
-        self.watches: set[OpenWatch] = set()
+        self.watches: set[WatchStream] = set()
         """The open watches."""
         self.event_filter: Callable[[str, Object], bool] | None = None
         """Called with the client and each event of its watches: whether the client gets it."""
@@ -250,11 +239,11 @@ class Faults:
 
         return self._add(f"latency of {seconds:g} s", effect, options)
 
-    def freeze(self) -> Answers:
+    def freeze(self) -> ServerApi:
         """Return an API with the objects of now, for `stale_reads`."""
         return self._freeze()
 
-    def stale_reads(self, frozen: Answers | None = None, **options: Unpack[FaultOptions]) -> FaultRule:
+    def stale_reads(self, frozen: ServerApi | None = None, **options: Unpack[FaultOptions]) -> FaultRule:
         """Answer reads with the state of now, however the objects change, as a server that lags behind does.
 
         `frozen` is an earlier state, from `freeze`.
@@ -262,7 +251,7 @@ class Faults:
         past = frozen or self._freeze()
 
         async def effect(call: Interception) -> Answer:
-            answer = past.answer(call.request, call.user)
+            answer = past(call.request, call.user)
             return await answer if isinstance(answer, Awaitable) else answer
 
         return self._add("stale read", effect, {"verb": "read", **options})
@@ -337,10 +326,10 @@ class Faults:
         """Write down a fault that happens now."""
         resource = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
         key = f"{action.namespace}/{name}" if action.namespace else name
-        found = InjectedFault(self._clock.now(), rule.fault, action.verb, resource, key, user.name, client)
-        self.injected.append(found)
+        injected = InjectedFault(self._clock.now(), rule.fault, action.verb, resource, key, user.name, client)
+        self.injected.append(injected)
         if self.on_inject is not None:
-            self.on_inject(found)
+            self.on_inject(injected)
 
     def lift(self) -> None:
         """End all rules."""
@@ -354,7 +343,7 @@ class Faults:
 
     def report(self) -> str:
         """Return the faults that happened, a line each, and the rules that did not."""
-        lines = [str(one) for one in self.injected]
+        lines = [str(fault) for fault in self.injected]
         lines += [f"never: {describe(rule)}" for rule in self.unused]
         return "\n".join(lines)
 
@@ -367,12 +356,7 @@ class Faults:
         delay: float = 0.0,
         withholds: bool = False,
     ) -> FaultRule:
-        rule = (
-            EventRule(fault, options, delay=delay, withholds=withholds)
-            if delay or withholds
-            else FaultRule(fault, options)
-        )
-        rule.effect = effect
+        rule = FaultRule(fault, options, effect=effect, delay=delay, withholds=withholds)
         if withholds:
             rule.call_on_lift(self._expire_incomplete)
         self.rules.append(rule)
@@ -382,14 +366,6 @@ class Faults:
         for stream in list(self.watches):
             if stream.is_incomplete:
                 stream.expire()
-
-
-@dataclass(eq=False)
-class EventRule(FaultRule):
-    """A rule about the events of watches."""
-
-    delay: float = 0.0
-    withholds: bool = False
 
 
 _SERVER = User("apiserver", ())
@@ -432,3 +408,144 @@ def _unavailable() -> errors.ApiError:
 def timeout_error() -> errors.ApiError:
     """Return the error of a request that takes too long."""
     return errors.Timeout(_TIMEOUT)
+
+
+class WatchEvents(Protocol):
+    """The format of the events of a watch."""
+
+    def split(self, data: bytes) -> list[bytes]: ...
+
+    def decode(self, event: bytes) -> Any:
+        """Return the event with `type` and `object`."""
+
+    def error(self, error: errors.ApiError) -> bytes: ...
+
+
+class JsonEvents:
+    """A line for each event."""
+
+    def split(self, data: bytes) -> list[bytes]:
+        return data.splitlines(keepends=True)
+
+    def decode(self, event: bytes) -> Any:
+        return orjson.loads(event)
+
+    def error(self, error: errors.ApiError) -> bytes:
+        return orjson.dumps({"type": "ERROR", "object": error.status}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+class ProtobufEvents:
+    """A message for each event, after its length."""
+
+    def split(self, data: bytes) -> list[bytes]:
+        return split_events(data)
+
+    def decode(self, event: bytes) -> Any:
+        decoded = read_event(event)
+        return {"type": decoded.type, "object": decode_answer(decoded.body)}
+
+    def error(self, error: errors.ApiError) -> bytes:
+        return watch_event("ERROR", encode_answer(error.status))
+
+
+class WatchStream:
+    """Stands between a watch and its client. Without rules about events it passes on what it gets."""
+
+    def __init__(
+        self,
+        inner: ResponseStream,
+        events: WatchEvents,
+        faults: Faults,
+        clock: AlarmClock,
+        of: tuple[Action, User, str],
+    ) -> None:
+        self._inner = inner
+        self._events = events
+        self._faults = faults
+        self._clock = clock
+        self.action, self.user, self.client = of
+        self._held: list[bytes] | None = None
+        self.is_incomplete = False
+        """Events were withheld from the client."""
+        faults.watches.add(self)
+        inner.on_close(lambda: faults.watches.discard(self))
+
+    def is_matched(self, rule: FaultRule) -> bool:
+        """Whether a rule is about this watch."""
+        return rule.matches(self.action, self.action.name, self.user, self.client)
+
+    def cut(self) -> None:
+        """End the watch, as after its time."""
+        self._inner.finish()
+
+    def expire(self) -> None:
+        """End the watch with 410 Expired: the client lists again."""
+        error = errors.Expired("too old resource version: injected fault")
+        self._inner.write(frame(self._events.error(error)))
+        self._inner.finish()
+
+    # The ResponseStream interface.
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    @property
+    def buffered(self) -> int:
+        return self._inner.buffered
+
+    def write(self, chunk: bytes) -> None:
+        if self._held is not None:
+            self._held.append(chunk)
+            return
+        rules = [rule for rule in self._faults.rules if (rule.delay or rule.withholds) and not rule.is_lifted]
+        if not rules and self._faults.event_filter is None:
+            self._inner.write(chunk)
+            return
+        for line in self._events.split(unframe(chunk)):
+            if self._held is not None:
+                self._held.append(frame(line))
+            else:
+                self._write_event(line, rules)
+
+    def _write_event(self, line: bytes, rules: list[FaultRule]) -> None:
+        event = self._events.decode(line)
+        passes = self._faults.event_filter
+        if passes is not None and event["type"] != "BOOKMARK" and not passes(self.client, event):
+            return
+        rule = self._rule_for(event, rules)
+        if rule is None:
+            self._inner.write(frame(line))
+        elif rule.withholds:
+            self.is_incomplete = True
+            if rule.is_lifted:  # It has happened often enough with this event.
+                self._clock.call_later(0, self.expire)
+        else:
+            self._held = [frame(line)]
+            self._clock.call_later(rule.delay, self._release)
+
+    def _rule_for(self, event: Any, rules: list[FaultRule]) -> FaultRule | None:
+        if event["type"] in ("BOOKMARK", "ERROR"):
+            return None
+        metadata = event["object"].get("metadata") or {}
+        name = metadata.get("name", "")
+        action = self.action._replace(namespace=metadata.get("namespace", ""))
+        for rule in rules:
+            if rule.matches(action, name, self.user, self.client) and rule.happens():
+                self._faults.note(rule, action, name, self.user, self.client)
+                return rule
+        return None
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        for chunk in held:
+            self.write(chunk)
+
+    async def drain(self) -> None:
+        await self._inner.drain()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        self._inner.on_close(callback)
+
+    def finish(self) -> None:
+        self._inner.finish()

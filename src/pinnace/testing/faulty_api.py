@@ -6,16 +6,16 @@ from collections.abc import Awaitable
 from contextvars import ContextVar
 from dataclasses import replace
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.clock import AlarmClock
+from pinnace.model.authorization import Action
 from pinnace.model.objects import Object
+from pinnace.model.users import User
+from pinnace.process.clock import AlarmClock
+from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.server.handler import ServerApi
-from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
-from pinnace.testing.faults import Faults, Interception
+from pinnace.serving.messages import Answer, Headers, Request, Response, ResponseStream, StreamingResponse, header_block
+from pinnace.testing.faults import Faults, Interception, JsonEvents, ProtobufEvents, WatchEvents, WatchStream
 from pinnace.testing.history import WriteOrigin, current_writer
-from pinnace.testing.watch_faults import WatchStream
 
 BOOKKEEPING = b"x-pinnace-bookkeeping"
 """The header of requests by which a test waits for its cluster: no fault happens to them."""
@@ -37,14 +37,9 @@ class FaultyApi:
         """Return the same API for a program whose requests all count as those of `client`."""
         return FaultyApi(self._inner, self._faults, self._clock, client=client)
 
-    def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]:
+    def __call__(self, request: Request, user: User | None = None, /) -> NowOrLater[Answer]:
         if request.method == "GET" and not self._faults.rules and "watch" not in request.target:
-            return self._inner(request)
-        return self._handle(request, None)
-
-    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
-        if request.method == "GET" and not self._faults.rules and "watch" not in request.target:
-            return self._inner.answer(request, user)
+            return self._inner(request, user)
         return self._handle(request, user)
 
     async def write_many(
@@ -57,7 +52,7 @@ class FaultyApi:
         current_writer.set(WriteOrigin(_BATCH_VERBS[request.method], user.name, client))
         return await self._inner.write_many(request, user, objects)
 
-    def authenticate(self, request: Request) -> User | Awaitable[User]:
+    def authenticate(self, request: Request) -> NowOrLater[User]:
         return self._inner.authenticate(request)
 
     def action_of(self, request: Request) -> Action:
@@ -68,36 +63,47 @@ class FaultyApi:
 
     async def _handle(self, request: Request, user: User | None) -> Answer:
         async def proceed() -> Answer:
-            answer = self._inner(request) if user is None else self._inner.answer(request, user)
+            answer = self._inner(request, user)
             return await answer if isinstance(answer, Awaitable) else answer
 
         if is_bookkeeping.get() or BOOKKEEPING in request.headers:
             return await proceed()
         try:
             known = user or self._inner.authenticate(request)
-            asking = _effective(request, known if isinstance(known, User) else await known)
+            effective_user = _effective(request, known if isinstance(known, User) else await known)
         except errors.ApiError:
             return await proceed()
         action = self._inner.action_of(request)
         client = self._client or request.headers.get(b"user-agent", b"").decode(errors="replace")
-        current_writer.set(WriteOrigin(action.verb, asking.name, client))
-        rule = self._faults.find(action, request, asking, client)
+        current_writer.set(WriteOrigin(action.verb, effective_user.name, client))
+        rule = self._faults.find(action, request, effective_user, client)
         if rule is not None and rule.effect is not None:
             call = Interception(
-                request, action, asking, client, proceed, lambda error: self._inner.render_error(request, error)
+                request,
+                action,
+                effective_user,
+                client,
+                proceed,
+                lambda error: self._inner.render_error(request, error),
             )
             answer = await rule.effect(call)
         else:
             answer = await proceed()
         if action.verb == "watch" and isinstance(answer, StreamingResponse):
-            return self._watched(answer, action, asking, client)
+            return self._watched(answer, action, effective_user, client)
         return answer
 
     def _watched(self, answer: StreamingResponse, action: Action, user: User, client: str) -> StreamingResponse:
-        def start(stream: ResponseStream) -> Awaitable[None] | None:
-            return answer.start(WatchStream(stream, self._faults, self._clock, (action, user, client)))
+        events: WatchEvents = ProtobufEvents() if b"protobuf" in _block(answer.headers) else JsonEvents()
+
+        def start(stream: ResponseStream) -> NowOrLater[None]:
+            return answer.start(WatchStream(stream, events, self._faults, self._clock, (action, user, client)))
 
         return replace(answer, start=start)
+
+
+def _block(headers: Headers) -> bytes:
+    return headers if isinstance(headers, bytes) else header_block(headers)
 
 
 def _effective(request: Request, user: User) -> User:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
-from pinnace.model.clock import Clock
+from pinnace.process.clock import Clock
 from pinnace.sdk.operator.operator import Operator
 
 
@@ -50,10 +50,14 @@ class HandlerTime:
 def _modules_of(operator: Operator) -> Iterable[dict[str, Any]]:
     declared = operator.declarations
     handlers = [*declared.reconciles, *declared.cleanups, *declared.timers, *declared.changes]
-    functions: list[Callable[..., Any]] = [one.handler for one in (*handlers, *declared.fields, *declared.daemons)]
-    functions += [one.handler for one in declared.admission]
-    found = {id(names): names for one in functions if (names := getattr(one, "__globals__", None)) is not None}
-    return found.values()
+    functions: list[Callable[..., Any]] = [
+        function.handler for function in (*handlers, *declared.fields, *declared.daemons)
+    ]
+    functions += [function.handler for function in declared.admission]
+    namespace = {
+        id(names): names for function in functions if (names := getattr(function, "__globals__", None)) is not None
+    }
+    return namespace.values()
 
 
 def _replace(module: ModuleType, **names: Any) -> ModuleType:

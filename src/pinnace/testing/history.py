@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.process.clock import Clock
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.history import Reason, Run
 from pinnace.reconcile.manager import Manager
@@ -59,8 +59,8 @@ class ObjectVersion:
     @property
     def object(self) -> Object:
         """The object; its last state if it was deleted."""
-        found: Object = orjson.loads(self.value if self.value is not None else self.previous or b"{}")
-        return found
+        obj: Object = orjson.loads(self.value if self.value is not None else self.previous or b"{}")
+        return obj
 
     @property
     def difference(self) -> list[str]:
@@ -102,7 +102,7 @@ class ReconcileSpan:
     def entry(self) -> TimelineEntry:
         kind = self.controller.kind.name if self.controller.kind is not None else self.controller.name
         title = f"reconcile {kind} {self.key}"
-        details = [f"because {'; '.join(str(one) for one in self.reasons[:3])}"] if self.reasons else []
+        details = [f"because {'; '.join(str(reason) for reason in self.reasons[:3])}"] if self.reasons else []
         if self.run is None:
             return TimelineEntry(self.time, self.operator, "failed", f"{title}: interrupted", details, self.length)
         if self.run.error:
@@ -121,9 +121,9 @@ class NotedFault:
     fault: InjectedFault
 
     def entry(self) -> TimelineEntry:
-        one = self.fault
-        title = f"{one.fault}: {one.verb} {one.resource} {one.key}".rstrip()
-        return TimelineEntry(one.time, one.client or one.user, "fault", title)
+        fault = self.fault
+        title = f"{fault.fault}: {fault.verb} {fault.resource} {fault.key}".rstrip()
+        return TimelineEntry(fault.time, fault.client or fault.user, "fault", title)
 
 
 HistoryEntry = ObjectVersion | ReconcileSpan | NotedFault
@@ -181,7 +181,7 @@ class ObjectHistory:
         metadata = obj["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         keys = {f"{namespace}/{name}", name} if namespace else {f"default/{name}", name}
-        return [one for one in self.versions if one.key in keys and _is_kind(one, kind)]
+        return [version for version in self.versions if version.key in keys and _is_kind(version, kind)]
 
     def timeline(self, matches: Callable[[HistoryEntry], bool] | None = None) -> str:
         """Return the matching changes, Events, reconciles and faults as text, oldest first. Leases are left out."""
@@ -195,25 +195,26 @@ class ObjectHistory:
         """Return the matching entries of a timeline."""
         chosen = [
             at
-            for at, one in enumerate(self.entries)
-            if not (isinstance(one, ObjectVersion) and one.resource in _LEFT_OUT) and (matches is None or matches(one))
+            for at, entry in enumerate(self.entries)
+            if not (isinstance(entry, ObjectVersion) and entry.resource in _LEFT_OUT)
+            and (matches is None or matches(entry))
         ]
-        found = []
+        entries = []
         for at in chosen:
             entry = self.entries[at].entry()
             end = at + entry.length  # It spans entries that are left out, too.
             entry.length = bisect_left(chosen, end) - bisect_left(chosen, at)
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def about(self, resource: str | None, namespace: str | None, name: str | None) -> Callable[[HistoryEntry], bool]:
         """Return a filter for objects of a resource, a namespace and a name. Without a resource NOISE is left out."""
 
-        def matches(one: HistoryEntry) -> bool:
-            key = one.fault.key if isinstance(one, NotedFault) else str(one.key)
-            found = one.fault.resource if isinstance(one, NotedFault) else ""
-            if isinstance(one, ObjectVersion):
-                found = one.resource
+        def matches(entry: HistoryEntry) -> bool:
+            key = entry.fault.key if isinstance(entry, NotedFault) else str(entry.key)
+            found = entry.fault.resource if isinstance(entry, NotedFault) else ""
+            if isinstance(entry, ObjectVersion):
+                found = entry.resource
                 if not resource and found in NOISE and found not in EVENTS:
                     return False
             own_namespace, _, own = key.rpartition("/")
@@ -230,9 +231,9 @@ class ObjectHistory:
         return render_text(self.timeline_entries(is_by_client)[-count:])
 
 
-def is_by_client(one: HistoryEntry) -> bool:
+def is_by_client(entry: HistoryEntry) -> bool:
     """Whether an entry is not one of the cluster's own parts."""
-    user = one.origin.user if isinstance(one, ObjectVersion) else ""
+    user = entry.origin.user if isinstance(entry, ObjectVersion) else ""
     return not user.startswith("system:")
 
 
@@ -253,8 +254,8 @@ def _event_entry(version: ObjectVersion) -> TimelineEntry:
 
 
 def _is_kind(version: ObjectVersion, kind: Kind) -> bool:
-    found = version.object
-    return found.get("kind") == kind.name and str(found.get("apiVersion", "")).rpartition("/")[0] == kind.group
+    obj = version.object
+    return obj.get("kind") == kind.name and str(obj.get("apiVersion", "")).rpartition("/")[0] == kind.group
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pinnace.model.clock import Alarm
+from pinnace.process.clock import Alarm
 from pinnace.testing.clock import ManualClock
 
 

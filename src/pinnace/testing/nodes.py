@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinnace.cluster.background.scheduling import add_scheduler
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.cluster.nodes.simulation import simulate_nodes
+from pinnace.cluster.server_jobs import add_scheduler
+from pinnace.cluster.simulated_nodes import simulate_nodes
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
@@ -50,7 +50,7 @@ class ClusterNodes:
 
     def note_changes(self, changes: Sequence[Change]) -> None:
         """Take note of a commit: the first node brings the scheduler."""
-        if not self._has_nodes and any(one.key.startswith(_NODES) for one in changes):
+        if not self._has_nodes and any(change.key.startswith(_NODES) for change in changes):
             self._has_nodes = True
             asyncio.get_running_loop().call_soon(self.add_scheduler)
 

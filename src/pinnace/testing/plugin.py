@@ -23,13 +23,26 @@ except ImportError:
 if TYPE_CHECKING:
     from pinnace.testing.cluster import Cluster
 
+_SETTINGS = {"version": "kubernetes_version", "feature_gates": "feature_gates", "runtime_config": "runtime_config"}
+"""The setting of each argument of the marker `kubernetes`."""
+
 
 @async_fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    """Yield a real server in this process, new for each test; `cluster.client` is its administrator."""
-    from pinnace.testing.cluster import running_cluster  # noqa: PLC0415 - only for tests that ask for it
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Yield a real server in this process, new for each test; `cluster.client` is its administrator.
 
-    async with running_cluster() as fresh:
+    The marker `kubernetes` chooses its version, feature gates and APIs.
+    """
+    from pinnace.cluster.settings import Settings  # noqa: PLC0415 - only for tests that ask for it
+    from pinnace.testing.cluster import running_cluster  # noqa: PLC0415 - as above
+
+    marker = request.node.get_closest_marker("kubernetes")
+    settings = None
+    if marker is not None:
+        if unknown := sorted(marker.kwargs.keys() - _SETTINGS.keys()):
+            pytest.fail(f"the marker kubernetes takes {', '.join(_SETTINGS)}, not {unknown[0]}", pytrace=False)
+        settings = Settings(**{_SETTINGS[name]: value for name, value in marker.kwargs.items()})
+    async with running_cluster(settings=settings) as fresh:
         yield fresh
 
 
@@ -73,11 +86,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
-    about = (
-        "perturb(operator, ignore=(), kinds=..., limit=...): run the test again with each disturbance of the operator"
-    )
-    config.addinivalue_line("markers", about)
+    """Register the markers."""
+    for about in (
+        "perturb(operator, ignore=(), kinds=..., limit=...): run the test again with each disturbance of the operator",
+        "kubernetes(version='1.36', feature_gates='A=true', runtime_config='api/alpha=true'): set up `cluster` so",
+    ):
+        config.addinivalue_line("markers", about)
 
 
 @pytest.hookimpl(tryfirst=True)

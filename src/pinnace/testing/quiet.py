@@ -18,7 +18,7 @@ class NotQuiet(TimeoutError):
 def count_writes(cluster: Cluster) -> int:
     """Return the number of changes so far, without Events and Leases, which running programs write all the time."""
     versions = cluster.history.versions
-    noise = sum(one.resource in NOISE for one in versions)
+    noise = sum(version.resource in NOISE for version in versions)
     return len(versions) - noise
 
 
@@ -37,6 +37,9 @@ async def wait_until_quiet(cluster: Cluster, *, quiet: float, timeout: float) ->
         elif now - last >= quiet:
             return
         if now - began > timeout:
-            newest = next((str(one) for one in reversed(cluster.history.versions) if one.resource not in NOISE), "none")
+            newest = next(
+                (str(version) for version in reversed(cluster.history.versions) if version.resource not in NOISE),
+                "none",
+            )
             raise NotQuiet(f"objects still change after {timeout:g} s; the last change: {newest}")
         await asyncio.sleep(min(_POLL_SECONDS, quiet) if quiet else 0)

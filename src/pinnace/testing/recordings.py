@@ -14,10 +14,10 @@ import orjson
 from pinnace.client.client import Client
 from pinnace.client.following import Event, Synced
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.model.clock import to_rfc3339_micro
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Resource
-from pinnace.server.write.versions import encode
+from pinnace.process.clock import to_rfc3339_micro
+from pinnace.serving.write.edits import encode
 from pinnace.testing.history import ObjectVersion, WriteOrigin
 
 FORMAT = "pinnace-recording/1"
@@ -65,8 +65,8 @@ def read_recording(path: Path) -> Recording:
     changes = []
     for number, line in enumerate(complete[1:], start=2):
         try:
-            found = orjson.loads(line)
-            changes.append(RecordedChange(found["type"], datetime.fromisoformat(found["time"]), found["object"]))
+            change = orjson.loads(line)
+            changes.append(RecordedChange(change["type"], datetime.fromisoformat(change["time"]), change["object"]))
         except (ValueError, KeyError, TypeError) as error:
             raise BadRecording(
                 f"{path}, line {number}: {error}; expected a change with type, time and object"
@@ -152,7 +152,7 @@ def _place_of(plane: ControlPlane, obj: Object) -> tuple[Resource, str]:
 def versions_of(recording: Recording) -> list[ObjectVersion]:
     """Return the changes of a recording, without the objects at its start, as versions of its objects."""
     last: dict[tuple[str, str], bytes] = {}
-    found = []
+    versions = []
     for number, change in enumerate(recording.changes):
         obj = change.object
         metadata = obj["metadata"]
@@ -165,8 +165,8 @@ def versions_of(recording: Recording) -> list[ObjectVersion]:
         if value is not None:
             last[place] = value
         if change.type != "LISTED":
-            found.append(ObjectVersion(change.time, number, place[0], key, _UNKNOWN, value, previous))
-    return found
+            versions.append(ObjectVersion(change.time, number, place[0], key, _UNKNOWN, value, previous))
+    return versions
 
 
 _UNKNOWN = WriteOrigin("update", "the cluster", "")

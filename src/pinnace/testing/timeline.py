@@ -39,7 +39,7 @@ class TimelineEntry:
 
 def render_text(entries: Sequence[TimelineEntry]) -> str:
     """Return a line for each entry, with its details below."""
-    return "\n".join(str(one) for one in entries)
+    return "\n".join(str(entry) for entry in entries)
 
 
 _PAGE = """<!doctype html>
@@ -75,18 +75,18 @@ h1 {{ font-size: 18px; margin: 18px 24px 6px }}
 
 def render_html(entries: Sequence[TimelineEntry], title: str) -> str:
     """Return a page: a column for each program, a row for each entry, time from top to bottom."""
-    lanes = list(dict.fromkeys(one.lane for one in entries))
+    lanes = list(dict.fromkeys(entry.lane for entry in entries))
     heads = ['<div class="lane" style="grid-column: 1">time</div>']
     heads += [_head(lane, number, len(entries)) for number, lane in enumerate(lanes, start=2)]
     cells: list[str] = []
-    shown = ""
-    for row, one in enumerate(entries, start=2):
-        time = f"{one.time:%H:%M:%S.%f}"[:-3]
-        if time != shown:
+    last_time = ""
+    for row, entry in enumerate(entries, start=2):
+        time = f"{entry.time:%H:%M:%S.%f}"[:-3]
+        if time != last_time:
             cells.append(f'<div class="time" style="grid-row: {row}">{time}</div>')
-            shown = time
-        cells.append(_cell(one, row, lanes.index(one.lane) + 2))
-    present = dict.fromkeys(one.style for one in entries)
+            last_time = time
+        cells.append(_cell(entry, row, lanes.index(entry.lane) + 2))
+    present = dict.fromkeys(entry.style for entry in entries)
     legend = "".join(
         f'<span><i class="{style}"></i>{meaning}</span>' for style, meaning in STYLES.items() if style in present
     )

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
-from pinnace.auth.users import User
 from pinnace.client import kubeconfig as client_kubeconfig
 from pinnace.client.client import Client
 from pinnace.client.http import HttpTransport
+from pinnace.client.kubeconfig_files import ClusterAccess, kubeconfig_of
 from pinnace.client.transport import Answer, Stream
 from pinnace.cluster.cluster import CannotListen, url_of
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.cluster.kubeconfig import ClusterAccess, kubeconfig_of
-from pinnace.model.clock import AlarmClock
+from pinnace.model.users import User
+from pinnace.process.clock import AlarmClock
 from pinnace.server.http.server import HttpServer, RequestHandler, tls_context
 from pinnace.testing.faulty_api import BOOKKEEPING, is_bookkeeping
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, control_plane, pod
 
-from pinnace.auth.users import User
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
+from pinnace.model.users import User
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -36,7 +36,7 @@ def claim(name: str = "data", size: str = "1Gi", **spec: Any) -> Object:
 async def strict_api() -> AsyncIterator[InProcess]:
     store = MemoryStore()
     plane = await build(Settings(), store, needs_service_accounts=True)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     yield InProcess(plane)
     await store.close()
 
@@ -420,7 +420,7 @@ def device_claim(**asked: Any) -> Object:
     return named("ResourceClaim", "resource.k8s.io/v1", "watch", spec={"devices": {"requests": [request]}})
 
 
-async def test_devices_in_use_are_for_namespaces_that_are_let(api: InProcess) -> None:
+async def test_devices_in_use_are_for_namespaces_with_admin_access(api: InProcess) -> None:
     devices = "/apis/resource.k8s.io/v1/namespaces/default"
     refused = await api.post(f"{devices}/resourceclaims", device_claim(adminAccess=True))
     told = (

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
 
 import pytest
 
-from pinnace.admission.chain import AdmissionChain, Review
+from pinnace.admission.chain import AdmissionChain
 from pinnace.admission.plugins.namespace_lifecycle import LASTING, NamespaceLifecycle
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model import errors
 from pinnace.model.resources import Registry
+from pinnace.model.users import User
+from pinnace.model.write_review import Review
 
 REGISTRY = Registry(catalog.resources(Definitions.load(minors()[-1])))
 PHASES = {"default": "Active", "going": "Terminating"}
-
-
-@dataclass(frozen=True)
-class Joe:
-    name: str = "joe"
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def review(operation: str, plural: str, *, group: str = "", namespace: str = "", name: str = "a") -> Review:
@@ -32,14 +25,14 @@ def review(operation: str, plural: str, *, group: str = "", namespace: str = "",
     assert resource is not None
     new = None if operation == "DELETE" else {"metadata": {"name": name}}
     old = None if operation == "CREATE" else {"metadata": {"name": name}}
-    return Review(operation, resource, "", namespace, name, new, old, Joe())
+    return Review(operation, resource, "", namespace, name, new, old, User("joe"))
 
 
 GATE = AdmissionChain([NamespaceLifecycle(PHASES.get)])
 
 
 @pytest.mark.parametrize(
-    "one",
+    "allowed",
     [
         review("CREATE", "pods", namespace="default"),
         review("UPDATE", "pods", namespace="going"),
@@ -50,10 +43,10 @@ GATE = AdmissionChain([NamespaceLifecycle(PHASES.get)])
         review("UPDATE", "namespaces", name="default"),
         review("CREATE", "localsubjectaccessreviews", group="authorization.k8s.io", namespace="nowhere"),
     ],
-    ids=lambda one: f"{one.operation} {one.resource.plural} in {one.namespace or 'the cluster'}",
+    ids=lambda allowed: f"{allowed.operation} {allowed.resource.plural} in {allowed.namespace or 'the cluster'}",
 )
-async def test_allowed_requests_pass(one: Review) -> None:
-    assert GATE.mutate(one) is None
+async def test_allowed_requests_pass(allowed: Review) -> None:
+    assert GATE.mutate(allowed) is None
 
 
 async def test_a_namespace_that_is_not_there_is_not_found() -> None:
@@ -108,9 +101,9 @@ async def test_plugins_are_passed_in_order_until_one_refuses(slow: tuple[str, ..
     chain = AdmissionChain(
         [step("first"), step("second")], [step("third"), step("fourth", refuses=True), step("fifth")]
     )
-    one = review("CREATE", "pods", namespace="default")
-    if (waiting := chain.mutate(one)) is not None:
+    request = review("CREATE", "pods", namespace="default")
+    if (waiting := chain.mutate(request)) is not None:
         await waiting
     with pytest.raises(errors.Forbidden):
-        await (chain.validate(one) or asyncio.sleep(0))
+        await (chain.validate(request) or asyncio.sleep(0))
     assert passed == ["first", "second", "third", "fourth"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.server.in_process import PODS, InProcess, Object, pod
 
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 
 NODES = "/api/v1/nodes"
@@ -70,7 +70,7 @@ async def test_a_binding_that_names_no_kind_copies_nothing(api: InProcess) -> No
 async def test_labels_are_copied_since_1_35(version: str, copied: Object) -> None:
     store = MemoryStore()
     plane = await build(Settings(kubernetes_version=version), store)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     api = InProcess(plane)
     await create_node(api)
     await api.made(PODS, pod("web"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.server.in_process import InProcess, control_plane
 
-from pinnace.auth.users import User
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
+from pinnace.model.users import User
 
 GROUP = "resource.k8s.io"
 CLAIMS = f"/apis/{GROUP}/v1/namespaces/default/resourceclaims"
@@ -81,7 +81,7 @@ class Claims:
         await self._api.made(f"{RBAC}{namespace}/{kind.lower()}bindings", {**body, "kind": f"{kind}Binding", **whom})
 
     async def write(self, user: str, status: Object, *, verb: str = "update", extra: Any = None) -> list[str]:
-        """What is refused: nothing, if it is written."""
+        """Return the field errors of a write; none if it succeeds."""
         asking = InProcess(self._api.plane, User(user, ("system:authenticated",), extra=extra or {}))
         if verb == "patch":
             reply = await asking.patch(f"{CLAIMS}/c/status", {"status": status})
@@ -91,7 +91,7 @@ class Claims:
         if reply.status == 200:
             return []
         assert (reply.status, reply.json["reason"]) == (422, "Invalid")
-        return [f"{one['field']}: {one['message']}" for one in reply.json["details"]["causes"]]
+        return [f"{cause['field']}: {cause['message']}" for cause in reply.json["details"]["causes"]]
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ async def test_other_errors_come_after_those_of_permissions(claims: Claims) -> N
     assert await claims.write("joe", {"reservedFor": RESERVED}) == [_binding("joe"), unallocated]
     wanted = {"allocation": {"devices": {"results": [_result("d.example.com", adminAccess=True)]}}}
     told = await claims.write("joe", wanted)
-    assert [one.partition(":")[0] for one in told] == [
+    assert [error.partition(":")[0] for error in told] == [
         "status.allocation.devices.results[0].adminAccess",
         "status.allocation",
     ]
@@ -128,19 +128,19 @@ async def test_other_errors_come_after_those_of_permissions(claims: Claims) -> N
 
 async def test_drivers_tell_of_their_own_devices_alone(claims: Claims) -> None:
     assert await claims.write("binder", {"allocation": ALLOCATION}) == []
-    one = {"allocation": ALLOCATION, "devices": [_status_error("d.example.com")]}
+    status = {"allocation": ALLOCATION, "devices": [_status_error("d.example.com")]}
     both = {"allocation": ALLOCATION, "devices": [_status_error("e.example.com"), _status_error("d.example.com")]}
     anywhere, there = "arbitrary-node:update", "associated-node:update"
     refused = [_driver("joe", name, anywhere) for name in ("d.example.com", "e.example.com")]
     assert await claims.write("joe", both) == refused
     assert await claims.write("driver", both) == [_driver("driver", "e.example.com", anywhere)]
-    assert await claims.write(ACCOUNT, one) == [_driver(ACCOUNT, "d.example.com", anywhere)]
+    assert await claims.write(ACCOUNT, status) == [_driver(ACCOUNT, "d.example.com", anywhere)]
     elsewhere = {"authentication.kubernetes.io/node-name": ("two",)}
-    assert await claims.write(ACCOUNT, one, extra=elsewhere) == [_driver(ACCOUNT, "d.example.com", anywhere)]
-    assert await claims.write("joe", one, extra=ON_NODE) == [_driver("joe", "d.example.com", anywhere)]
+    assert await claims.write(ACCOUNT, status, extra=elsewhere) == [_driver(ACCOUNT, "d.example.com", anywhere)]
+    assert await claims.write("joe", status, extra=ON_NODE) == [_driver("joe", "d.example.com", anywhere)]
     assert await claims.write(ACCOUNT, both, extra=ON_NODE) == [_driver(ACCOUNT, "e.example.com", there, anywhere)]
-    assert await claims.write(ACCOUNT, one, extra=ON_NODE) == []
-    assert await claims.write("joe", one) == []
+    assert await claims.write(ACCOUNT, status, extra=ON_NODE) == []
+    assert await claims.write("joe", status) == []
     changed = {"allocation": ALLOCATION, "devices": [_status_error("d.example.com", data={"speed": 1})]}
     assert await claims.write("joe", changed) == [_driver("joe", "d.example.com", anywhere)]
     assert await claims.write("joe", {"allocation": ALLOCATION}) == [_driver("joe", "d.example.com", anywhere)]

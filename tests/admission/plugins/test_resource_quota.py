@@ -21,7 +21,7 @@ from tests.server.in_process import (
     together,
 )
 
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Guard, Store
 
@@ -139,7 +139,7 @@ def resource_claim(name: str, *requests: Object) -> Object:
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": f"r{at}", **one} for at, one in enumerate(requests)]}},
+        "spec": {"devices": {"requests": [{"name": f"r{at}", **request} for at, request in enumerate(requests)]}},
     }
 
 
@@ -252,7 +252,7 @@ async def test_a_quota_that_changes_or_goes_is_followed(api: InProcess) -> None:
 
 
 class SlowStore(MemoryStore):
-    """Commits when it is told to."""
+    """A store that commits when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, DEPLOYMENTS, InProcess, Object, config_map, deployment
 
-from pinnace.auth.users import User
+from pinnace.model.users import User
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 DENY = {"validationActions": ["Deny"]}
@@ -298,8 +298,8 @@ async def test_errors_of_expressions_are_reported_with_the_others_and_in_order(a
     reply = await api.post(
         f"{GROUP}/validatingadmissionpolicies", {**kind, "metadata": {"name": "p"}, "spec": WRONG_ALL_OVER}
     )
-    told = [f"{one['field']}: {one['message']}" for one in reply.json["details"]["causes"]]
-    assert [one.partition("\n")[0] for one in told if "must consist of" not in one] == [
+    causes = [f"{cause['field']}: {cause['message']}" for cause in reply.json["details"]["causes"]]
+    assert [error.partition("\n")[0] for error in causes if "must consist of" not in error] == [
         'spec.failurePolicy: Unsupported value: "Maybe": supported values: "Fail", "Ignore"',
         "spec.matchConstraints: Required value",
         'spec.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int',
@@ -334,7 +334,7 @@ async def test_the_expressions_of_mutations_and_of_hooks_are_reported_in_their_p
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
     reply = await api.post(f"{GROUP}/mutatingadmissionpolicies", {**kind, "metadata": {"name": "p"}, "spec": spec})
-    assert [one["field"] for one in reply.json["details"]["causes"]] == [
+    assert [cause["field"] for cause in reply.json["details"]["causes"]] == [
         "spec.mutations[0].jsonPatch.expression",
         "spec.mutations[0].applyConfiguration",
         "spec.mutations[1].patchType",
@@ -348,7 +348,7 @@ async def test_the_expressions_of_mutations_and_of_hooks_are_reported_in_their_p
     reply = await api.post(
         f"{GROUP}/validatingwebhookconfigurations", {**kind, "metadata": {"name": "p"}, "webhooks": hooks}
     )
-    assert [one["field"] for one in reply.json["details"]["causes"]] == [
+    assert [cause["field"] for cause in reply.json["details"]["causes"]] == [
         "webhooks[0].name",
         "webhooks[0].clientConfig",
         "webhooks[0].matchConditions[0].expression",

@@ -47,8 +47,8 @@ async def test_webhooks_are_asked_about_questions_too(api: InProcess, tmp_path: 
             assert (reply.status, reply.message) == (403, said), path
         shown = [asked["object"] for asked in server.asked]
         kinds = ["SelfSubjectAccessReview", "SubjectAccessReview", *["LocalSubjectAccessReview"] * 2]
-        assert [one["kind"] for one in shown] == [*kinds, "SelfSubjectRulesReview", "SelfSubjectReview", "TokenReview"]
-        assert [one["metadata"].get("namespace") for one in shown[1:4]] == [None, "default", "nowhere"]
+        assert [obj["kind"] for obj in shown] == [*kinds, "SelfSubjectRulesReview", "SelfSubjectReview", "TokenReview"]
+        assert [obj["metadata"].get("namespace") for obj in shown[1:4]] == [None, "default", "nowhere"]
         assert [asked.get("namespace") for asked in server.asked[1:4]] == [None, "default", "nowhere"]
 
 

@@ -17,16 +17,17 @@ from cryptography.x509.oid import NameOID
 from tests.auth.intermediates import intermediate
 
 from pinnace.auth.authentication.authenticators import (
+    Bearer,
     BearerAuthenticator,
     CertificateAuthenticator,
     Credentials,
     FirstOf,
     ProxyAuthenticator,
+    StaticTokens,
 )
-from pinnace.auth.authentication.tokens import Bearer, StaticTokens
 from pinnace.auth.certificates.authority import KeyPair, issue, new_ca
-from pinnace.auth.users import ANONYMOUS, User
 from pinnace.model import errors
+from pinnace.model.users import ANONYMOUS, User
 
 CA, PROXY_CA, OTHER_CA = new_ca(), new_ca(name="front-proxy-ca"), new_ca()
 SMUGGLED = ((b"x-remote-user", b"admin"), (b"x-remote-group", b"system:masters"))
@@ -51,6 +52,7 @@ class Shown:
     chain: tuple[bytes, ...] = ()
     token: str | None = None
     remote_headers: tuple[tuple[bytes, bytes], ...] = ()
+    path: str = "/api"
 
 
 @pytest.fixture
@@ -133,11 +135,11 @@ def test_a_certificate_that_expires_while_connected_is_refused_from_then_on() ->
 
 
 def chained(ca: KeyPair, name: str) -> tuple[bytes, tuple[bytes, ...]]:
-    """A certificate that somebody between has signed, and the chain that TLS would have verified."""
+    """A certificate that an intermediate authority has signed, and the chain that TLS would have verified."""
     between = intermediate(ca)
     leaf = der(between, name)
     rest = (between, ca)
-    return leaf, (leaf, *(one.certificate.public_bytes(serialization.Encoding.DER) for one in rest))
+    return leaf, (leaf, *(pair.certificate.public_bytes(serialization.Encoding.DER) for pair in rest))
 
 
 def test_certificates_of_an_intermediate_authority_are_accepted(everyone: FirstOf) -> None:
@@ -168,9 +170,9 @@ def test_a_good_token_counts_whatever_certificate_is_shown_beside_it(everyone: F
 async def test_a_good_token_that_is_asked_about_counts_as_well() -> None:
     class Asks:
         def find(self, token: str, audiences: Sequence[str] = ()) -> Awaitable[Bearer | None]:
-            return self._told(token)
+            return self._find(token)
 
-        async def _told(self, token: str) -> Bearer | None:
+        async def _find(self, token: str) -> Bearer | None:
             return Bearer(User("asked")) if token == "t" else None
 
     everyone = FirstOf([CertificateAuthenticator(CA.certificate_pem), BearerAuthenticator(Asks()), Never()])
@@ -178,8 +180,8 @@ async def test_a_good_token_that_is_asked_about_counts_as_well() -> None:
     told = everyone.authenticate(Shown(stranger, token="t"))
     assert not isinstance(told, User)
     assert (await told).name == "asked"
-    for shown in (Shown(stranger, token="guess"), Shown(token="guess")):
-        told = everyone.authenticate(shown)
+    for credentials in (Shown(stranger, token="guess"), Shown(token="guess")):
+        told = everyone.authenticate(credentials)
         assert not isinstance(told, User)
         with pytest.raises(errors.Unauthorized):
             await told
@@ -199,8 +201,8 @@ def test_a_certificate_counts_in_its_time_only_and_so_does_who_stands_behind_it(
     shown = proxy.certificate.public_bytes(serialization.Encoding.DER)
     assert is_refused(everyone, Shown(shown, remote_headers=SMUGGLED))
     between = intermediate(CA, now=then)
-    signer = KeyPair(intermediate(CA).certificate, between.key)  # What it signs would be valid today.
-    chain = (der(signer, "bob"), *(one.certificate.public_bytes(serialization.Encoding.DER) for one in (between, CA)))
+    signer = KeyPair(intermediate(CA).certificate, between.key)  # Its signatures would be valid today.
+    chain = (der(signer, "bob"), *(pair.certificate.public_bytes(serialization.Encoding.DER) for pair in (between, CA)))
     assert is_refused(everyone, Shown(chain[0], chain))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pinnace.auth.authentication.impersonation import Impersonator, wanted_user, ways_to
-from pinnace.auth.authorization.authorizers import ALLOWED, NO_OPINION, Action, Decision
-from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.model.authorization import ALLOWED, NO_OPINION, Action, Decision
+from pinnace.model.users import User
 
 AS_BOB = (b"impersonate-user", b"bob")
 LIST_PODS = Action("list", resource="pods", namespace="shop", version="v1")
@@ -61,7 +61,7 @@ def test_everything_that_is_asked_for_must_be_allowed() -> None:
     (way,) = ways_to(wanted, ASKER, LIST_PODS, constrained=False)
     extra = {"scopes": ("a",), "acme.com/project": ("b",)}
     assert way.user == User("bob", ("devs", "ops", "system:authenticated"), "7", extra)
-    asked = [(one.action.group, one.action.resource, one.action.subresource, one.action.name) for one in way.steps]
+    asked = [(step.action.group, step.action.resource, step.action.subresource, step.action.name) for step in way.steps]
     assert asked == [
         ("", "users", "", "bob"),
         ("authentication.k8s.io", "uids", "", "7"),
@@ -70,7 +70,7 @@ def test_everything_that_is_asked_for_must_be_allowed() -> None:
         ("authentication.k8s.io", "userextras", "scopes", "a"),
         ("authentication.k8s.io", "userextras", "acme.com/project", "b"),
     ]
-    assert {one.action.verb for one in way.steps} == {"impersonate"}
+    assert {step.action.verb for step in way.steps} == {"impersonate"}
 
 
 @pytest.mark.parametrize("header", [b"impersonate-group", b"impersonate-uid", b"impersonate-extra-scopes"])

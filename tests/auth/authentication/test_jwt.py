@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
 from pinnace.auth.authentication import jwt
-from pinnace.auth.authentication.tokens import BadToken
+from pinnace.auth.authentication.authenticators import BadToken
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 KEYS: dict[str, jwt.PublicKey] = {jwt.key_id(KEY.public_key()): KEY.public_key()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Awaitable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.auth.objects_in_memory import Kept, Object
 
 from pinnace.auth.authentication import jwt
+from pinnace.auth.authentication.authenticators import AnyOf, BadToken, Bearer, StaticTokens
 from pinnace.auth.authentication.service_accounts import (
     ISSUER,
     LEGACY_TYPE,
@@ -18,9 +21,8 @@ from pinnace.auth.authentication.service_accounts import (
     ServiceAccountTokens,
     TokenIssuer,
 )
-from pinnace.auth.authentication.tokens import AnyOf, BadToken, Bearer, StaticTokens
-from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.model.users import User
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NAME = "system:serviceaccount:shop:robot"
@@ -63,7 +65,7 @@ class Shop:
 
     def bearer(self, token: str, *audiences: str) -> Bearer:
         found = self.tokens.find(token, audiences)
-        assert found is not None
+        assert isinstance(found, Bearer)
         return found
 
 
@@ -137,6 +139,13 @@ def test_the_answer_names_the_account_and_the_expiry() -> None:
             'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 4294967297: '
             "may not specify a duration larger than 2^32 seconds",
         ),
+        (
+            {"spec": {"attestations": {"admissionReviewAPIGroups": ["apps"]}}},
+            errors.Invalid,
+            'TokenRequest.authentication.k8s.io "" is invalid: spec.attestations: Invalid value: '
+            '{"admissionReviewAPIGroups":["apps"]}: '
+            "attestations may only be specified with a webhook bound object reference",
+        ),
         ({"spec": bound_to("Pod", "gone")}, errors.NotFound, 'pods "gone" not found'),
         (
             {"spec": bound_to("Pod", "stray")},
@@ -171,8 +180,8 @@ def test_requests_are_refused_in_kubernetes_words(request_: Object, error: type[
 
 
 def test_a_token_for_a_missing_account_is_refused() -> None:
-    with pytest.raises(errors.NotFound, match='serviceaccounts "nobody" not found'):
-        Shop().issuer.issue("shop", "nobody", {})
+    with pytest.raises(errors.NotFound, match='serviceaccounts "absent" not found'):
+        Shop().issuer.issue("shop", "absent", {})
 
 
 def test_a_token_expires() -> None:
@@ -301,3 +310,22 @@ def test_no_error_quotes_the_token() -> None:
     with pytest.raises(BadToken) as refused:
         tokens.find(token)
     assert not any(part in str(refused.value) for part in token.split("."))
+
+
+async def test_an_account_that_another_server_has_just_made_is_found_after_a_sync() -> None:
+    shop = Shop()
+    token, synced = shop.token(), []
+    there = Kept(named("other", "sa-2"))
+    accounts = replace(shop.accounts, service_accounts=there)
+
+    async def sync() -> None:
+        synced.append(1)
+        there.put(named("robot", "sa-1"))
+
+    tokens = ServiceAccountTokens(shop.issuer, accounts, shop.clock, sync=sync)
+    pending = tokens.find(token)
+    assert isinstance(pending, Awaitable)
+    found = await pending
+    assert found is not None and found.user.name == NAME
+    assert isinstance(tokens.find(token), Bearer)
+    assert len(synced) == 1

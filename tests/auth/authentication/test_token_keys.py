@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 from pinnace.auth.authentication import jwt
-from pinnace.auth.authentication.token_keys import load_public_keys, load_signing_key
+from pinnace.auth.authentication.jwt import load_public_keys, load_signing_key
 from pinnace.auth.certificates.authority import CertificateError
 
 KEYS: dict[str, jwt.SigningKey] = {

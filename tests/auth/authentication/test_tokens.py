@@ -11,9 +11,16 @@ from pathlib import Path
 import pytest
 from tests.auth.objects_in_memory import Kept, Object
 
+from pinnace.auth.authentication.authenticators import (
+    AnyOf,
+    BadToken,
+    Bearer,
+    StaticTokens,
+    TokenFileError,
+    read_token_file,
+)
 from pinnace.auth.authentication.bootstrap_tokens import BootstrapTokens
-from pinnace.auth.authentication.tokens import AnyOf, BadToken, Bearer, StaticTokens, TokenFileError, read_token_file
-from pinnace.auth.users import User
+from pinnace.model.users import User
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TOKEN = "abcdef.0123456789abcdef"
@@ -58,7 +65,7 @@ def test_a_bootstrap_token_stands_for_a_bootstrapper() -> None:
         pytest.param(bootstrap_secret(token_id="abcdee"), id="another id"),
         pytest.param(bootstrap_secret(usage_bootstrap_authentication="false"), id="not for authentication"),
         pytest.param(bootstrap_secret(expiration="2026-01-02T03:04:05Z"), id="expired"),
-        pytest.param(bootstrap_secret(expiration="tomorrow"), id="an expiry that nobody understands"),
+        pytest.param(bootstrap_secret(expiration="tomorrow"), id="an expiry that is no time"),
         pytest.param(bootstrap_secret(auth_extra_groups="system:masters"), id="a group of others"),
     ],
 )
@@ -87,7 +94,7 @@ def test_a_bad_line_is_named_and_not_quoted(tmp_path: Path, line: str) -> None:
 
 
 class Slow:
-    """Somebody who has to ask."""
+    """Tokens that have to be looked up elsewhere."""
 
     def __init__(self, **known: Bearer) -> None:
         self._known = known
@@ -101,7 +108,7 @@ class Slow:
         return self._known.get(token)
 
 
-async def found(tokens: AnyOf, token: str, *audiences: str) -> Bearer | None:
+async def bearer_of(tokens: AnyOf, token: str, *audiences: str) -> Bearer | None:
     answer = tokens.find(token, audiences)
     return await answer if isinstance(answer, Awaitable) else answer
 
@@ -113,18 +120,18 @@ async def test_each_is_asked_in_turn_those_who_must_ask_included() -> None:
     )
     names = {}
     for token in ("first", "slow", "last", "unknown"):
-        bearer = await found(tokens, token)
+        bearer = await bearer_of(tokens, token)
         names[token] = bearer.user.name if bearer else None
     assert names == {"first": "first", "slow": "slow", "last": "last", "unknown": None}
     with pytest.raises(BadToken, match=r"\[invalid bearer token, no good\]"):
-        await found(tokens, "bad")
+        await bearer_of(tokens, "bad")
 
 
 async def test_a_token_without_audiences_is_for_this_api_alone() -> None:
     tokens = AnyOf([StaticTokens({"t": User("bob")})], own_audiences=("here",))
-    mine = await found(tokens, "t", "here", "there")
+    mine = await bearer_of(tokens, "t", "here", "there")
     assert mine is not None and mine.audiences == ("here",)
-    assert await found(tokens, "t", "there") is None
+    assert await bearer_of(tokens, "t", "there") is None
 
 
 def test_unknown_tokens_take_no_memory_however_long_they_are() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.auth.objects_in_memory import Kept, binding, role, rule
 
-from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.authorization.explanation import explain
 from pinnace.auth.authorization.rbac import Rbac
-from pinnace.auth.users import User
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
 
 BOB = User("bob")
 DELETE_POD = Action("delete", resource="pods", namespace="shop")

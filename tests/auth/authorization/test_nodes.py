@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tests.auth.objects_in_memory import Kept, Object, rule
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.authorization.nodes import NodeAuthorizer
+from pinnace.auth.authorization.authorizers import Always
+from pinnace.auth.authorization.nodes import BoundObjects, Enforcement, NodeAuthorizer
 from pinnace.auth.authorization.rules import Rule
-from pinnace.auth.users import User
+from pinnace.model.authorization import ALLOWED, Action
+from pinnace.model.users import User
 
 NODE = User("system:node:n1", ("system:nodes",))
 RULES = [
@@ -50,15 +51,30 @@ CLAIM = {"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName
 
 SLICES = [{"metadata": {"name": f"slice-{node}"}, "spec": {"nodeName": node}} for node in ("n1", "n2")]
 ATTACHMENTS = [{"metadata": {"name": f"attached-{node}"}, "spec": {"nodeName": node}} for node in ("n1", "n2")]
+REQUESTS = [
+    {"metadata": {"name": f"req-{node}", "namespace": "shop"}, "spec": {"nodeName": node}} for node in ("n1", "n2")
+]
 
 
 def nodes(*pods: Object) -> NodeAuthorizer:
     return following(Kept(*pods))
 
 
-def following(pods: Kept) -> NodeAuthorizer:
+def following(
+    pods: Kept,
+    *,
+    policies: Kept | None = None,
+    may_enforce: bool = True,
+    has_selectors: bool = True,
+    has_certificates: bool = True,
+) -> NodeAuthorizer:
     return NodeAuthorizer(
-        rules=RULES, pods=pods, claims=Kept(CLAIM), slices=Kept(*SLICES), attachments=Kept(*ATTACHMENTS)
+        rules=RULES,
+        pods=pods,
+        claims=Kept(CLAIM),
+        bound=BoundObjects(Kept(*SLICES), Kept(*ATTACHMENTS), Kept(*REQUESTS) if has_certificates else None),
+        enforcement=Enforcement(policies or Kept(), Always(ALLOWED) if may_enforce else Always()),
+        has_selectors=has_selectors,
     )
 
 
@@ -68,6 +84,10 @@ def on_slices(verb: str, name: str = "", fields: str = "") -> Action:
 
 def on_attachments(verb: str, name: str = "") -> Action:
     return on(verb, "volumeattachments", name, namespace="", group="storage.k8s.io")
+
+
+def on_certificate_requests(verb: str, name: str = "", fields: str = "") -> Action:
+    return on(verb, "podcertificaterequests", name, group="certificates.k8s.io", fields=fields)
 
 
 def on(verb: str, resource: str, name: str = "", *, namespace: str = "shop", **more: str) -> Action:
@@ -116,6 +136,12 @@ def on(verb: str, resource: str, name: str = "", *, namespace: str = "shop", **m
         (on_attachments("get", "attached-n1"), True),
         (on_attachments("get", "attached-n2"), False),
         (on_attachments("list"), False),
+        (on_certificate_requests("create"), True),
+        (on_certificate_requests("get", "req-n1"), True),
+        (on_certificate_requests("get", "req-n2"), False),
+        (on_certificate_requests("watch", fields="spec.nodeName=n1"), True),
+        (on_certificate_requests("list", fields="spec.nodeName=n2"), False),
+        (on_certificate_requests("delete", "req-n1"), False),
         (Action("get", path="/metrics"), False),
     ],
     ids=lambda value: f"{value.verb} {value.resource} {value.name}" if isinstance(value, Action) else "",
@@ -132,6 +158,15 @@ def test_a_node_reaches_what_is_its_own(action: Action, allowed: bool) -> None:
         (on("update", "secrets", "mounted"), "can only read resources of this type"),
         (on("list", "serviceaccounts"), "can only create tokens for individual service accounts"),
         (on_attachments("list"), "can only get individual resources of this type"),
+        (on_certificate_requests("delete", "req-n1"), "nodes may not delete podcertificaterequests"),
+        (
+            on_certificate_requests("list"),
+            "can only list/watch podcertificaterequests with nodeName field selector",
+        ),
+        (
+            on("patch", "podcertificaterequests/status", "req-n1", group="certificates.k8s.io"),
+            "nodes may not access the status subresource of PodCertificateRequests",
+        ),
         (
             on_slices("list"),
             "can only list/watch/deletecollection resourceslices with nodeName field selector",
@@ -145,6 +180,11 @@ def test_a_node_reaches_what_is_its_own(action: Action, allowed: bool) -> None:
 )
 def test_the_reason_is_reported(action: Action, reason: str) -> None:
     assert nodes(WEB).decide(NODE, action).reason == reason
+
+
+def test_nodes_request_no_certificates_for_pods_while_the_feature_is_off() -> None:
+    authorizer = following(Kept(WEB), has_certificates=False)
+    assert not authorizer.decide(NODE, on_certificate_requests("create")).is_allowed
 
 
 @pytest.mark.parametrize(
@@ -178,3 +218,48 @@ def test_a_pod_that_a_node_makes_up_opens_nothing() -> None:
         volumes=[{"name": "a", "secret": {"secretName": "crown-jewels"}}],
     )
     assert not nodes(mirror).decide(NODE, on("get", "secrets", "crown-jewels")).is_allowed
+
+
+POLICY = {"metadata": {"name": "closed", "namespace": "shop"}, "spec": {"podSelector": {}}}
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "name", "is_part_of_enforcing"),
+    [
+        ("list", "pods", "", True),
+        ("watch", "pods", "", True),
+        ("list", "namespaces", "", True),
+        ("get", "pods", "db", False),
+        ("watch", "pods", "db", False),
+        ("list", "nodes", "", False),
+        ("get", "namespaces", "shop", False),
+        ("deletecollection", "pods", "", False),
+        ("list", "secrets", "", False),
+    ],
+)
+def test_a_node_sees_the_pods_of_others_only_while_it_enforces_a_policy(
+    verb: str, resource: str, name: str, is_part_of_enforcing: bool
+) -> None:
+    action = on(verb, resource, name, namespace="")
+    policies = Kept(POLICY)
+    enforcing = following(Kept(WEB, NEIGHBOUR), policies=policies)
+    assert enforcing.decide(NODE, action).is_allowed is is_part_of_enforcing
+    assert not following(Kept(WEB, NEIGHBOUR), policies=policies, may_enforce=False).decide(NODE, action).is_allowed
+    policies.remove("shop/closed")
+    assert not enforcing.decide(NODE, action).is_allowed
+
+
+@pytest.mark.parametrize(
+    ("action", "allowed"),
+    [
+        (on("list", "nodes", namespace=""), True),
+        (on("get", "nodes", "n2", namespace=""), True),
+        (on("list", "pods", namespace=""), True),
+        (on_slices("list"), True),
+        (on_slices("delete", "slice-n2"), False),
+        (on("get", "secrets", "neighbour"), False),
+    ],
+    ids=lambda value: f"{value.verb} {value.resource} {value.name}" if isinstance(value, Action) else "",
+)
+def test_before_selectors_a_node_reads_all_nodes_and_pods(action: Action, allowed: bool) -> None:
+    assert following(Kept(WEB, NEIGHBOUR), has_selectors=False).decide(NODE, action).is_allowed is allowed

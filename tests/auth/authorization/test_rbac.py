@@ -9,10 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.auth.objects_in_memory import Kept, Object, binding, role, rule
 
-from pinnace.auth.authorization.authorizers import Action, Decision, InOrder, Masters
+from pinnace.auth.authorization.authorizers import InOrder, Masters
 from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.authorization.rules import Rule
-from pinnace.auth.users import User, authenticated
+from pinnace.model.authorization import Action, Decision
+from pinnace.model.users import User, authenticated
 
 BOB = authenticated(User("bob", ("devs",)))
 ROBOT = User("system:serviceaccount:shop:robot", ("system:serviceaccounts", "system:serviceaccounts:shop"))
@@ -171,11 +172,11 @@ def test_the_index_finds_the_same_as_reading_every_rule(rules: list[list[Object]
     user = User("bob", ("devs",))
     rbac = Rbac(
         roles=Kept(),
-        cluster_roles=Kept(*(role(f"r{number}", *one) for number, one in enumerate(rules))),
+        cluster_roles=Kept(*(role(f"r{number}", *rule) for number, rule in enumerate(rules))),
         bindings=Kept(*(binding(f"b{n}", f"r{n}", "User bob", namespace="n") for n in range(everywhere, len(rules)))),
         cluster_bindings=Kept(*(binding(f"b{n}", f"r{n}", "Group devs") for n in range(everywhere))),
     )
     for action in actions:
         reach = rules if action.namespace == "n" and action.resource else rules[:everywhere]
-        read = any(Rule.of(one).allows(action) for some in reach for one in some)
+        read = any(Rule.of(rule).allows(action) for some in reach for rule in some)
         assert rbac.decide(user, action).is_allowed is read

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.auth.objects_in_memory import Object, rule
 
-from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.authorization.coverage import MOST_MISSING, TooManyRules, find_missing, missing_from
 from pinnace.auth.authorization.rules import Rule
+from pinnace.model.authorization import Action
 
 LIST_PODS = Action("list", resource="pods", namespace="default")
 GET_WEB = Action("get", resource="pods", namespace="default", name="web")
@@ -57,7 +57,7 @@ def test_a_rule_allows_what_it_says(given: Object, action: Action, allowed: bool
             [rule("get", "pods")],
             [rule("get list watch", "pods")],
             ['{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}'],
-            id="verbs are told together",
+            id="verbs are listed together",
         ),
         pytest.param(
             [rule("get", "pods", names="web")],
@@ -79,7 +79,7 @@ def test_a_rule_allows_what_it_says(given: Object, action: Action, allowed: bool
             [rule("*", "*", groups="*")],
             [rule("get list", urls="/x /y")],
             [f'{{NonResourceURLs:["{url}"], Verbs:["{verb}"]}}' for url in ("/x", "/y") for verb in ("get", "list")],
-            id="paths are told one by one",
+            id="each path has its own line",
         ),
         pytest.param(
             [],
@@ -96,8 +96,8 @@ def test_a_rule_allows_what_it_says(given: Object, action: Action, allowed: bool
 def test_permissions_that_are_not_held_are_reported_in_kubernetes_words(
     held: list[Object], wanted: list[Object], missing: list[str]
 ) -> None:
-    found = missing_from([Rule.of(one) for one in held], [Rule.of(one) for one in wanted])
-    assert [str(one) for one in found] == missing
+    found = missing_from([Rule.of(rule) for rule in held], [Rule.of(rule) for rule in wanted])
+    assert [str(rule) for rule in found] == missing
 
 
 def some(*values: str, least: int = 0) -> st.SearchStrategy[tuple[str, ...]]:
@@ -118,9 +118,9 @@ RULES = st.lists(
 @given(RULES, RULES)
 def test_the_parts_that_are_not_held_are_those_that_no_rule_allows(held: list[Rule], wanted: list[Rule]) -> None:
     missing: dict[tuple[str, ...], list[str]] = {}
-    for one in wanted:
-        for place in places_of(one):
-            for verb in one.verbs:
+    for part in wanted:
+        for place in places_of(part):
+            for verb in part.verbs:
                 box = ((verb,), *((value,) for value in place))
                 known = missing.setdefault(place, [])
                 if not any(all(own.part_of(box)) for own in held) and verb not in known:

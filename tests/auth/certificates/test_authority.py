@@ -173,4 +173,4 @@ def test_a_certificate_never_outlives_its_authority() -> None:
 
 def test_a_certificate_good_for_nothing_is_not_issued() -> None:
     with pytest.raises(ValueError, match="good for nothing"):
-        issue(new_ca(), common_name="nobody")
+        issue(new_ca(), common_name="jane")

@@ -56,13 +56,15 @@ def definitions_in(path: Path) -> list[Object]:
 def made_again(module: ModuleType, definition: Object) -> Object:
     """The CRD that the classes of a kind make of themselves."""
     resources = [value for value in vars(module).values() if is_resource_class(value)]
-    return definition_of(*(one for one in resources if one.declared.crd_name == definition["metadata"]["name"]))
+    return definition_of(
+        *(resource for resource in resources if resource.declared.crd_name == definition["metadata"]["name"])
+    )
 
 
 def meaning(schema: Any, *, is_status: bool = False) -> Any:
     """A schema without what makes no difference: line breaks in texts, what follows from defaults."""
     if isinstance(schema, list):
-        return [meaning(one) for one in schema]
+        return [meaning(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     said = {name: value for name, value in schema.items() if value is not False or name != "nullable"}
@@ -182,7 +184,9 @@ def test_an_operator_that_uses_the_kinds_of_others_does_not_install_them(tmp_pat
     operator = Operator("user")
     operator.reconcile("v1/ConfigMap", owns=[module.CertificateV1])(lambda obj, ctx: None)
     assert operator.crds() == []
-    assert ("trust.example.com", "certificates") in {(one.group, one.resource) for one in operator.permissions()}
+    assert ("trust.example.com", "certificates") in {
+        (permission.group, permission.resource) for permission in operator.permissions()
+    }
 
 
 def test_a_file_without_a_definition_says_so(tmp_path: Path) -> None:

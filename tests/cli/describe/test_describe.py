@@ -57,7 +57,7 @@ KINDS = [
     "clusterrole admin",
     "clusterrole system:discovery",
     "rolebinding",
-    "clusterrolebinding twin-nobody",
+    "clusterrolebinding twin-unbound",
     "hpa",
     "pdb",
     "resourcequota",

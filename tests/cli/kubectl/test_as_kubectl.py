@@ -279,7 +279,9 @@ def stored(kubectl: Kubectl) -> Any:
         metadata = item["metadata"]
         item.pop("status", None)
         metadata.get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
-        metadata["managedFields"] = [one for one in metadata["managedFields"] if "controller" not in one["manager"]]
+        metadata["managedFields"] = [
+            entry for entry in metadata["managedFields"] if "controller" not in entry["manager"]
+        ]
     return _steady(json.loads(json.dumps(listed["items"]).replace(kubectl.namespace, "NAMESPACE")))
 
 

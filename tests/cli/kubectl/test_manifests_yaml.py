@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pinnace import __version__
 from pinnace.cli.command_table import app
-from pinnace.server.request.yaml_body import read_yaml
+from pinnace.serving.request.yaml_body import read_yaml
 
 OPERATOR = textwrap.dedent("""
     from pinnace.sdk import CustomResource, Model, Operator
@@ -42,7 +42,7 @@ def test_an_image_has_what_the_operator_imports_and_its_project_needs(tmp_path: 
     result = CliRunner().invoke(app, ["manifests", str(tmp_path / "points.py"), "--out", str(out)])
     assert result.exit_code == 0, result.output
     lines = (out / "Dockerfile").read_text().splitlines()
-    assert f'RUN pip install --no-cache-dir "pinnace>={__version__}" "lightkube>=0.17"' in lines
+    assert f'RUN pip install --no-cache-dir "pinnace-sdk>={__version__}" "lightkube>=0.17"' in lines
     assert "COPY points.py shapes.py ./" in lines
     assert "COPY colours colours/" in lines
     assert not any("unused" in line for line in lines)

@@ -9,10 +9,10 @@ from tests.controllers.autoscaling.metrics import FakeMetrics, MetricsTransport
 from tests.controllers.world import World, running
 from tests.server.in_process import control_plane
 
-from pinnace.auth.users import User
 from pinnace.client.transport import Transport
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
+from pinnace.model.users import User
 from pinnace.testing.clock import ManualClock
 
 ONLY = ("replicaset-controller", "horizontal-pod-autoscaler-controller")

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pinnace.client.transport import Answer, Stream, Transport, batch_transport
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.errors import ApiError
 from pinnace.model.objects import Object
+from pinnace.process.clock import Clock, to_rfc3339
 
 CUSTOM = "/apis/custom.metrics.k8s.io"
 
@@ -48,7 +48,7 @@ class FakeMetrics:
             found: Object = self.answers[name]
             return found
         if parts.path.startswith("/apis/external.metrics.k8s.io/") and name in self.external:
-            return {"items": [{"metricName": name, "timestamp": now, "value": one} for one in self.external[name]]}
+            return {"items": [{"metricName": name, "timestamp": now, "value": value} for value in self.external[name]]}
         if parts.path.startswith(CUSTOM) and "/pods/*/" in unquote(parts.path) and self.pods:
             return {"items": [_value(pod, value, now) for pod, value in self.pods.items()]}
         if parts.path.startswith(CUSTOM) and name in self.objects:

@@ -12,9 +12,9 @@ import orjson
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.transport import Answer, Stream
-from pinnace.controllers.autoscaling.horizontal import AUTOSCALER, HorizontalPodAutoscalers
-from pinnace.controllers.pods import POD
+from pinnace.controllers.autoscaling.horizontal import HorizontalPodAutoscalers
 from pinnace.model.objects import Key, Object
+from pinnace.model.typed_objects import HorizontalPodAutoscaler, Pod
 from pinnace.reconcile.manager import Manager
 from pinnace.testing.clock import ManualClock
 
@@ -103,7 +103,7 @@ class Replay:
         manager = Manager(self._client)
         events: list[str] = []
 
-        def record(obj: Object, type: str, reason: str, message: str, *, component: str = "") -> None:
+        def record(obj: Any, type: str, reason: str, message: str, *, component: str = "") -> None:
             events.append(f"{type} {reason} {message}")
 
         manager.recorder.record = record  # type: ignore[method-assign]
@@ -122,17 +122,19 @@ class Replay:
         self._clock.set(datetime.fromtimestamp(step["now"], UTC))
         self._transport.step = step
         self._transport.replicas = step.get("replicas", self._transport.replicas)
-        pods = manager.cache(POD)
+        pods = manager.cache(Pod)
         for key in list(pods):
             pods.remove(key)
         for pod in step["pods"]:
             pods.put(_snapshot(pod))
         metadata = {"name": "web", "namespace": "default"}
-        autoscaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata}
-        manager.cache(AUTOSCALER).put(_snapshot({**autoscaler, "spec": spec, "status": self._transport.status}))
+        autoscaler: Any = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata}
+        manager.cache(HorizontalPodAutoscaler).put(
+            _snapshot({**autoscaler, "spec": spec, "status": self._transport.status})
+        )
 
 
-def _snapshot(obj: Object) -> Snapshot:
+def _snapshot(obj: Object) -> Snapshot[Any]:
     return Snapshot(orjson.dumps(obj), Key("default", obj["metadata"]["name"]), "1")
 
 
@@ -142,7 +144,8 @@ def normal(decision: Object) -> Object:
     status.pop("lastScaleTime", None)
     if "conditions" in status:
         status["conditions"] = [
-            {name: value for name, value in one.items() if name not in _TIMES} for one in status["conditions"]
+            {name: value for name, value in condition.items() if name not in _TIMES}
+            for condition in status["conditions"]
         ]
     return {**decision, "status": status}
 
@@ -154,5 +157,5 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
         return [line for key in keys for line in differences(ours.get(key), theirs.get(key), f"{path}.{key}")]
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         pairs = enumerate(zip(ours, theirs, strict=True))
-        return [line for number, (one, other) in pairs for line in differences(one, other, f"{path}[{number}]")]
+        return [line for number, (mine, other) in pairs for line in differences(mine, other, f"{path}[{number}]")]
     return [] if ours == theirs else [f"{path}: {ours!r} != {theirs!r}"]

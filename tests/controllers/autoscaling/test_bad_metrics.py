@@ -50,7 +50,7 @@ async def pass_turns() -> None:
 
 
 def active(found: Object) -> tuple[str, str, str]:
-    known = next(one for one in found["conditions"] if one["type"] == "ScalingActive")
+    known = next(condition for condition in found["conditions"] if condition["type"] == "ScalingActive")
     return known["status"], known["reason"], known["message"]
 
 

@@ -9,11 +9,15 @@ import pytest
 from pinnace.controllers.autoscaling.behavior import ScaleDecision, ScaleHistory, ScalingLimits, decide, limits_of
 
 
+def _limits(spec: Any) -> ScalingLimits:
+    return limits_of(spec)
+
+
 class Driver:
     """An autoscaler whose target follows at once, evaluated every 15 seconds."""
 
     def __init__(self, current: int, **spec: Any) -> None:
-        self.limits: ScalingLimits = limits_of({"maxReplicas": 100, **spec})
+        self.limits: ScalingLimits = _limits({"maxReplicas": 100, **spec})
         self.history = ScaleHistory()
         self.current = current
         self.now = 1000.0
@@ -84,7 +88,7 @@ def test_the_slower_of_two_policies_for_fewer_replicas() -> None:
     driver = Driver(10, behavior={"scaleDown": down})
     found = driver.propose(1)
     assert (found.replicas, found.limited[0]) == (9, "ScaleDownLimit")
-    driver.limits = limits_of({"maxReplicas": 100, "behavior": {"scaleDown": {**down, "selectPolicy": "Max"}}})
+    driver.limits = _limits({"maxReplicas": 100, "behavior": {"scaleDown": {**down, "selectPolicy": "Max"}}})
     assert driver.propose(1, after=61).replicas == 4
 
 
@@ -97,5 +101,5 @@ def test_a_window_for_more_replicas_takes_the_lowest_recent_recommendation() -> 
 
 
 def test_tolerances_come_from_the_behavior() -> None:
-    limits = limits_of({"maxReplicas": 3, "behavior": {"scaleUp": {"tolerance": "50m"}}})
+    limits = _limits({"maxReplicas": 3, "behavior": {"scaleUp": {"tolerance": "50m"}}})
     assert limits.tolerances == (0.1, 0.05)

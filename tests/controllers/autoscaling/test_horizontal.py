@@ -66,7 +66,7 @@ async def status(world: World, name: str = "web") -> Object:
 
 
 def conditions(found: Object) -> dict[str, tuple[str, str]]:
-    return {one["type"]: (one["status"], one["reason"]) for one in found["conditions"]}
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in found["conditions"]}
 
 
 async def test_evaluations_are_counted_under_kubernetes_names(
@@ -102,6 +102,7 @@ async def test_pods_above_the_target_become_more(world: World, clock: ManualCloc
         "AbleToScale": ("True", "SucceededRescale"),
         "ScalingActive": ("True", "ValidMetricFound"),
         "ScalingLimited": ("False", "DesiredWithinRange"),
+        "ScaledToZero": ("False", "NotScaledToZero"),
     }
     (event,) = await events_of(world, "SuccessfulRescale")
     assert event["message"] == "New size: 4; reason: cpu resource utilization (percentage of request) above target"
@@ -236,7 +237,7 @@ async def test_a_metrics_api_that_is_missing_changes_nothing(world: World, clock
         "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource "
         "metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
     )
-    message = next(one["message"] for one in found["conditions"] if one["type"] == "ScalingActive")
+    message = next(condition["message"] for condition in found["conditions"] if condition["type"] == "ScalingActive")
     assert message == f"the HPA was unable to compute the replica count: {why}"
     (event,) = await events_of(world, "FailedComputeMetricsReplicas")
     assert event["message"] == (
@@ -275,7 +276,9 @@ async def test_two_autoscalers_of_one_set_of_pods_both_stop(
     for name in ("a", "b"):
         found = await status(world, name)
         assert conditions(found)["ScalingActive"] == ("False", "AmbiguousSelector")
-        message = next(one["message"] for one in found["conditions"] if one["type"] == "ScalingActive")
+        message = next(
+            condition["message"] for condition in found["conditions"] if condition["type"] == "ScalingActive"
+        )
         assert message == "pods by selector app=web are controlled by multiple HPAs: [default/a default/b]"
     await world.client.delete(AUTOSCALER, "b", namespace="default")
     await clock.advance(15)
@@ -303,7 +306,7 @@ async def test_a_target_that_cannot_be_scaled_is_named(world: World, target: Obj
     assert conditions(found) == {"AbleToScale": ("False", "FailedGetScale")}
     message = found["conditions"][0]["message"]
     assert message == f"the HPA controller was unable to get the target's current scale: {expected}"
-    assert [one["message"] for one in await events_of(world, "FailedGetScale")] == [expected]
+    assert [event["message"] for event in await events_of(world, "FailedGetScale")] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -321,6 +324,51 @@ async def test_bounds_need_no_metrics(world: World, clock: ManualClock, size: in
     assert await replicas(world) == expected
     (event,) = await events_of(world, "SuccessfulRescale")
     assert event["message"] == f"New size: {expected}; reason: {reason}"
+
+
+QUEUE = {"type": "External", "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}}
+
+
+async def test_an_empty_queue_scales_to_zero_and_a_full_one_back(
+    world: World, clock: ManualClock, metrics: FakeMetrics
+) -> None:
+    await run_web(world, clock, 2)
+    metrics.external["queue"] = ["0"]
+    await world.client.create(autoscaler(minReplicas=0, metrics=[QUEUE]))
+    await world.settle()
+    await clock.advance(600)
+    found = await status(world)
+    assert found["observedGeneration"] == 1
+    assert await replicas(world) == 0
+    assert conditions(found)["ScaledToZero"] == ("True", "ScaledToZero")
+    metrics.external["queue"] = ["25"]
+    await clock.advance(15)
+    assert await replicas(world) == 3
+    found = await status(world)
+    assert conditions(found)["ScaledToZero"] == ("False", "NotScaledToZero")
+    assert conditions(found)["ScalingActive"] == ("True", "ValidMetricFound")
+
+
+async def test_zero_that_a_user_has_set_stays_though_the_autoscaler_may_scale_to_zero(
+    world: World, clock: ManualClock, metrics: FakeMetrics
+) -> None:
+    await run_web(world, clock, 0)
+    metrics.external["queue"] = ["25"]
+    await world.client.create(autoscaler(minReplicas=0, metrics=[QUEUE]))
+    await clock.advance(15)
+    assert await replicas(world) == 0
+    assert conditions(await status(world))["ScalingActive"] == ("False", "ScalingDisabled")
+
+
+async def test_a_higher_minimum_ends_zero(world: World, clock: ManualClock, metrics: FakeMetrics) -> None:
+    await run_web(world, clock, 2)
+    metrics.external["queue"] = ["0"]
+    await world.client.create(autoscaler(minReplicas=0, metrics=[QUEUE]))
+    await world.settle()
+    await clock.advance(600)
+    await world.client.patch(AUTOSCALER, "web", {"spec": {"minReplicas": 2}}, namespace="default")
+    await world.settle()
+    assert await replicas(world) == 2
 
 
 async def test_a_target_that_was_set_to_zero_stays_there(world: World, clock: ManualClock) -> None:

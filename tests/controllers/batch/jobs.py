@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.cluster import Cluster
 
 JOB = "batch/v1/Job"
@@ -46,7 +46,7 @@ class Hand:
     async def conditions(self, name: str = "work") -> dict[str, str]:
         """The reasons of the conditions that hold."""
         conditions = (await self.status(name)).get("conditions") or ()
-        return {one["type"]: one["reason"] for one in conditions if one["status"] == "True"}
+        return {condition["type"]: condition["reason"] for condition in conditions if condition["status"] == "True"}
 
     async def pods(self, name: str = "work") -> list[Object]:
         """The pods of a Job, oldest first."""
@@ -90,7 +90,7 @@ class Hand:
         await self._patch(pod, status)
 
     async def remove(self, pod: Object) -> None:
-        """What a kubelet does with a deleted pod whose containers have stopped."""
+        """Do as a kubelet with a deleted pod whose containers have stopped."""
         await self.client.delete(POD, pod["metadata"]["name"], namespace="default", grace_seconds=0)
         await self._cluster.settle()
 
@@ -100,7 +100,7 @@ class Hand:
         await self._cluster.settle()
 
     async def events(self) -> list[str]:
-        return [one["reason"] for one in await self.client.list("v1/Event", namespace="default")]
+        return [event["reason"] for event in await self.client.list("v1/Event", namespace="default")]
 
 
 def is_active(pod: Object) -> bool:

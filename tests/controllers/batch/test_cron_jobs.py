@@ -33,7 +33,7 @@ def cron_job(name: str = "tick", schedule: str = "* * * * *", **spec: Any) -> Ob
 
 async def jobs(cluster: Cluster) -> list[Object]:
     found = await cluster.client.list(JOB, namespace="default")
-    return sorted(found, key=lambda one: one["metadata"]["name"])
+    return sorted(found, key=lambda obj: obj["metadata"]["name"])
 
 
 async def status(cluster: Cluster, name: str = "tick") -> Object:
@@ -43,8 +43,8 @@ async def status(cluster: Cluster, name: str = "tick") -> Object:
 
 async def complete(cluster: Cluster, hand: Hand, *, code: int = 0) -> None:
     """Let all pods end."""
-    for one in await jobs(cluster):
-        for pod in await hand.active(one["metadata"]["name"]):
+    for done in await jobs(cluster):
+        for pod in await hand.active(done["metadata"]["name"]):
             await hand.end(pod, code=code)
 
 
@@ -67,7 +67,7 @@ async def test_a_job_is_created_at_each_scheduled_time(cluster: Cluster, hand: H
     assert made["metadata"]["ownerReferences"][0]["controller"] is True
     told = await status(cluster)
     assert told["lastScheduleTime"] == "2026-01-01T00:01:00Z"
-    assert [one["name"] for one in told["active"]] == [made["metadata"]["name"]]
+    assert [reference["name"] for reference in told["active"]] == [made["metadata"]["name"]]
     await complete(cluster, hand)
     told = await status(cluster)
     assert "active" not in told
@@ -90,7 +90,7 @@ async def test_the_concurrency_policy_decides_about_the_next_job(
     await cluster.advance(61)
     first = (await jobs(cluster))[0]["metadata"]["name"]
     await cluster.advance(120)
-    names = [one["metadata"]["name"] for one in await jobs(cluster)]
+    names = [job["metadata"]["name"] for job in await jobs(cluster)]
     assert len(names) == running
     assert (first in names) is (policy != "Replace")
     assert len((await status(cluster))["active"]) == running
@@ -174,7 +174,7 @@ async def test_only_the_newest_finished_jobs_are_kept(cluster: Cluster, hand: Ha
         await complete(cluster, hand, code=number % 2)
         for _ in range(2):
             await cluster.advance(1)
-    ended = [one["status"]["conditions"][-1]["type"] for one in await jobs(cluster) if "conditions" in one["status"]]
+    ended = [job["status"]["conditions"][-1]["type"] for job in await jobs(cluster) if "conditions" in job["status"]]
     assert ended.count("Complete") == 2
     assert "SuccessfulDelete" in await hand.events()
 
@@ -267,20 +267,22 @@ async def test_a_month_of_a_cron_job_takes_seconds(cluster: Cluster, hand: Hand)
     names = set()
     for _ in range(31 * 4):
         await cluster.advance(6 * 3600)
-        names |= {one["metadata"]["name"] for one in await jobs(cluster)}
+        names |= {job["metadata"]["name"] for job in await jobs(cluster)}
     await cluster.advance(1)
-    names |= {one["metadata"]["name"] for one in await jobs(cluster)}
+    names |= {job["metadata"]["name"] for job in await jobs(cluster)}
     assert len(names) == 31 * 4
 
 
-def told_at(created: datetime, **fields: Any) -> Object:
+def told_at(created: datetime, **fields: Any) -> Any:
     last = {"lastScheduleTime": fields.pop("last").isoformat()} if "last" in fields else {}
     return {"metadata": {"creationTimestamp": created.isoformat()}, "spec": fields, "status": last}
 
 
-@pytest.mark.parametrize("schedule", ["* * * * *", "30 6-16/4 * * 1-5", "0 0,1 1 1 *", "0 0 1,15 * *", "@every 7m"])
+@pytest.mark.parametrize(
+    "schedule", ["* * * * *", "* * * 1 *", "30 6-16/4 * * 1-5", "0 0,1 1 1 *", "0 0 1,15 * *", "@every 7m"]
+)
 def test_the_run_that_is_due_is_the_last_one_before_now(schedule: str) -> None:
-    """Whatever the gaps between the times of a schedule."""
+    """For all gaps between the times of a schedule."""
     chance = random.Random(schedule)
     timetable = Timetable(parse_schedule(schedule), UTC)
     created = datetime(2026, 1, 1, tzinfo=UTC)
@@ -290,3 +292,19 @@ def test_the_run_that_is_due_is_the_last_one_before_now(schedule: str) -> None:
         while moment is not None and moment <= now:
             expected, moment = moment, timetable.next(moment)
         assert timetable.due(told_at(created), now).latest == expected
+
+
+@pytest.mark.parametrize("schedule", ["* * * 1 *", "* * 1 * *", "@every 1s", "0 0 29 2 *"])
+def test_the_due_run_takes_few_steps_however_many_were_missed(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+    following = Timetable.next
+
+    def count(timetable: Timetable, after: datetime) -> datetime | None:
+        nonlocal steps
+        steps += 1
+        return following(timetable, after)
+
+    monkeypatch.setattr(Timetable, "next", count)
+    timetable = Timetable(parse_schedule(schedule), UTC)
+    timetable.due(told_at(datetime(1990, 1, 1, tzinfo=UTC)), datetime(2026, 11, 18, tzinfo=UTC))
+    assert steps < 100

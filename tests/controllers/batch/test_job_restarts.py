@@ -11,14 +11,14 @@ import pytest
 from tests.controllers.batch.jobs import INDEX, JOB, POD, is_active, is_tracked, job
 from tests.server.in_process import control_plane
 
-from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
-from pinnace.cluster.background.controllers import controllers_of
 from pinnace.cluster.control_plane import ControlPlane
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.model.users import User
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.clock import ManualClock
 
 LIVES = 400
@@ -110,7 +110,9 @@ async def live(plane: ControlPlane, clock: ManualClock, writes: int) -> bool:
 
 def is_finished(found: Object) -> bool:
     conditions = (found.get("status") or {}).get("conditions") or ()
-    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True" for condition in conditions
+    )
 
 
 CASES: dict[str, tuple[dict[str, Any], float]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from tests.controllers.batch.jobs import FINALIZER, JOB, POD, Hand, is_tracked, 
 from tests.loop_turns import counting_turns
 
 from pinnace.controllers.batch.indexes import Indexes
+from pinnace.controllers.batch.job_pods import JobPod
 from pinnace.controllers.batch.job_policies import met_success_rule
+from pinnace.controllers.batch.jobs import Jobs
 from pinnace.model import errors
+from pinnace.model.typed_objects import Job
 from pinnace.testing.cluster import Cluster
 
 
@@ -311,6 +315,42 @@ async def test_long_rules_of_a_success_policy_leave_the_loop_to_others() -> None
     async with counting_turns() as turns:
         assert await met_success_rule({"rules": [rule] * 20}, 100_000, Indexes.of([1])) == ""
     assert turns.count >= 3
+
+
+async def test_a_pod_that_is_adopted_while_it_is_released_stays_tracked(
+    cluster: Cluster, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker for pods without a Job has read the pod before its adoption, and writes after it."""
+    await hand.create(job(parallelism=1, completions=1))
+    (pod,) = await hand.active()
+    name = pod["metadata"]["name"]
+    claim, release = Jobs._claim, Jobs._release
+    is_read, is_adopted, is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def claim_then(jobs: Jobs, owner: Job) -> list[JobPod]:
+        await is_read.wait()
+        claimed = await claim(jobs, owner)
+        is_adopted.set()
+        return claimed
+
+    async def release_then(jobs: Jobs, released: JobPod, *version: str) -> None:
+        is_read.set()
+        await is_adopted.wait()
+        try:
+            await release(jobs, released, *version)
+        finally:
+            is_over.set()
+
+    monkeypatch.setattr(Jobs, "_claim", claim_then)
+    monkeypatch.setattr(Jobs, "_release", release_then)
+    await cluster.client.patch(POD, name, {"metadata": {"ownerReferences": None}})
+    async with asyncio.timeout(60):
+        await is_over.wait()
+    await cluster.settle()
+    assert is_adopted.is_set()
+    (adopted,) = [pod for pod in await hand.pods() if pod["metadata"]["name"] == name]
+    assert adopted["metadata"]["ownerReferences"][0]["name"] == "work"
+    assert is_tracked(adopted)
 
 
 async def test_an_orphan_is_adopted_and_a_stranger_released(cluster: Cluster, hand: Hand) -> None:

@@ -43,7 +43,7 @@ async def test_in_the_foreground_an_owner_waits_for_the_dependents_that_block_it
     assert await world.names(KIND) == {"owner", "held", "free"}
     await world.client.patch(KIND, "held", {"metadata": {"finalizers": None}}, namespace="default")
     await world.settle()
-    assert await world.names(KIND) == {"free"}, "what does not block is waited for by nobody"
+    assert await world.names(KIND) == {"free"}, "no deletion waits for a dependent that does not block"
 
 
 async def test_in_the_foreground_a_chain_goes_from_its_end(world: World) -> None:
@@ -163,8 +163,8 @@ async def test_an_owner_in_another_namespace_is_no_owner_and_an_event_says_so(wo
     await world.settle()
     assert await world.names(KIND) == set()
     assert await world.names(KIND, "other") == {"owner"}
-    said = [one for one in await world.client.list("v1/Event") if one["reason"] == "OwnerRefInvalidNamespace"]
-    assert [one["involvedObject"]["name"] for one in said] == ["dependent"]
+    said = [event for event in await world.client.list("v1/Event") if event["reason"] == "OwnerRefInvalidNamespace"]
+    assert [event["involvedObject"]["name"] for event in said] == ["dependent"]
     assert said[0]["message"] == (
         f"ownerRef [v1/ConfigMap, namespace: default, name: owner, uid: {owner['metadata']['uid']}] "
         'does not exist in namespace "default"'
@@ -212,7 +212,7 @@ async def test_a_circle_goes_although_all_of_it_is_to_wait_for_the_rest(world: W
     for index, obj in enumerate(made):
         owner = owner_reference(made[index - 1], controller=False)
         await world.client.patch(KIND, obj["metadata"]["name"], {"metadata": {"ownerReferences": [owner]}})
-    for name in "abc":  # All at once, before anybody has looked.
+    for name in "abc":  # All at once, before the collector has seen one.
         await world.client.delete(KIND, name, namespace="default", propagation="Foreground")
     await world.settle()
     await clock.advance(1)  # Two that meet at one object try again.

@@ -15,7 +15,7 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import IN_PROCESS, OVER_HTTP, TOKENS, reached
 
 from pinnace.client.client import Propagation
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference
@@ -28,7 +28,7 @@ PROPAGATIONS: list[Propagation] = ["Background", "Foreground", "Orphan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Who owns whom (dependent, owner, blocking), and what is deleted, one after the other or all at once."""
+    """The owners (dependent, owner, blocking), and the deletions, one after the other or all at once."""
 
     edges: tuple[tuple[int, int, bool], ...]
     deletions: tuple[tuple[int, Propagation], ...]
@@ -64,7 +64,7 @@ def _plan(
 
 
 def survivors(plan: Plan) -> set[int]:
-    """Who is left when the deletions are done one after the other, each to its end."""
+    """Return the objects that are left when the deletions are done one after the other, each to its end."""
     alive = set(range(NODES))
     owners = {node: {owner for dependent, owner, _ in plan.edges if dependent == node} for node in alive}
     for node, propagation in plan.deletions:
@@ -76,13 +76,13 @@ def survivors(plan: Plan) -> set[int]:
         going = {node}
         while True:
             # In the foreground, an owner that waits is as good as gone to those that have no other.
-            more = {one for one in alive - going if owners[one] and owners[one] <= going}
+            more = {node for node in alive - going if owners[node] and owners[node] <= going}
             if not more:
                 break
             going |= more
         alive -= going
-        for one in alive:
-            owners[one] -= going
+        for survivor in alive:
+            owners[survivor] -= going
     return alive
 
 
@@ -142,7 +142,9 @@ class Runner:
 
     async def _settle(self) -> None:
         """Wait for retries, too: a conflict is tried again after some milliseconds."""
-        collector = next(one for one in self.world.manager.controllers if one.name == "garbage-collector")
+        collector = next(
+            controller for controller in self.world.manager.controllers if controller.name == "garbage-collector"
+        )
         async with asyncio.timeout(60):
             await self.world.settle()
             while collector.queue.delayed:
@@ -151,7 +153,7 @@ class Runner:
 
 
 def _reference(owner: Object, blocks: bool) -> Object:
-    return owner_reference(owner, controller=False, block_deletion=blocks)
+    return {**owner_reference(owner, controller=False, block_deletion=blocks)}
 
 
 @pytest.fixture(scope="module")

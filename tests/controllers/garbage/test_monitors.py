@@ -12,7 +12,7 @@ from pinnace.client.mapping import kind_from
 from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.control_plane import SYSTEM
 from pinnace.controllers.garbage.discovery import Discovery
-from pinnace.controllers.garbage.monitors import Monitors
+from pinnace.controllers.garbage.monitors import LAST_EVENTS_SECONDS, Monitors
 from pinnace.model.objects import Kind
 from pinnace.reconcile.manager import Manager
 from pinnace.testing.clock import ManualClock
@@ -32,7 +32,7 @@ class Counted:
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         self.asked.append(target)
         if target in self.broken:
-            return Answer(500, {}, b"nobody there")  # Not one of those that are tried again at once.
+            return Answer(500, {}, b"no server")  # Not one of those that are tried again at once.
         return await self.inner.request(method, target, body, headers)
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
@@ -70,7 +70,7 @@ async def test_everything_is_read_once_at_the_start(watched: tuple[Manager, Moni
 
 
 async def test_a_new_kind_makes_only_its_group_read(
-    world: World, watched: tuple[Manager, Monitors], counted: Counted
+    world: World, watched: tuple[Manager, Monitors], counted: Counted, clock: ManualClock
 ) -> None:
     manager, monitors = watched
     pages(counted)
@@ -81,10 +81,14 @@ async def test_a_new_kind_makes_only_its_group_read(
     await world.client.delete(DEFINITION, WIDGETS)
 
     async def is_gone() -> bool:
-        await manager.settle()
-        return monitors.informer(kind_from(WIDGET)) is None
+        return await world.client.get_or_none(DEFINITION, WIDGETS) is None
 
     await world.until(is_gone)  # The server itself ends the deletion of a definition.
+    await manager.settle()
+    assert monitors.informer(kind_from(WIDGET)) is not None, "its last objects may still be reported as deleted"
+    await clock.advance(LAST_EVENTS_SECONDS)
+    await manager.settle()
+    assert monitors.informer(kind_from(WIDGET)) is None
     assert set(pages(counted)) <= {"/apis/example.com", "/apis/example.com/v1"}
     assert monitors.informer(Kind("apps", "v1", "Deployment")) is not None
 

@@ -12,8 +12,8 @@ from tests.server.in_process import pod, service
 from pinnace.client.client import Client
 from pinnace.controllers.garbage.namespaces import Remains, with_conditions
 from pinnace.model import errors
-from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Object
+from pinnace.process.clock import SystemClock
 
 NAMESPACE = "v1/Namespace"
 
@@ -24,7 +24,7 @@ class NoonClock(SystemClock):
 
 
 def condition(obj: Object, type: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in obj["status"]["conditions"] if one["type"] == type)
+    found: dict[str, Any] = next(condition for condition in obj["status"]["conditions"] if condition["type"] == type)
     return found
 
 
@@ -54,7 +54,7 @@ async def test_a_finalizer_in_it_blocks_and_the_conditions_say_which(world: Worl
     await world.settle()
     shop = await world.client.get(NAMESPACE, "shop")
     assert shop["status"]["phase"] == "Terminating"
-    assert [one["type"] for one in shop["status"]["conditions"]] == [
+    assert [condition["type"] for condition in shop["status"]["conditions"]] == [
         "NamespaceDeletionDiscoveryFailure",
         "NamespaceDeletionGroupVersionParsingFailure",
         "NamespaceDeletionContentFailure",
@@ -131,12 +131,12 @@ async def test_a_refusal_is_reported_and_tried_again(world: World, monkeypatch: 
 
 
 def test_conditions_change_their_time_only_with_their_status() -> None:
-    namespace: Object = {"metadata": {"name": "shop"}, "status": {"phase": "Terminating"}}
+    namespace: Any = {"metadata": {"name": "shop"}, "status": {"phase": "Terminating"}}
     clock = NoonClock()
     assert with_conditions(namespace, Remains(), clock)
     assert not with_conditions(namespace, Remains(), clock)
-    for one in namespace["status"]["conditions"]:
-        one["lastTransitionTime"] = "then"
+    for known in namespace["status"]["conditions"]:
+        known["lastTransitionTime"] = "then"
     remains = Remains()
     remains.undiscovered = {"example.com/v1": "the server is currently unable to handle the request"}
     assert with_conditions(namespace, remains, clock)

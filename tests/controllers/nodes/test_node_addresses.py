@@ -10,7 +10,7 @@ from tests.server.in_process import control_plane
 
 from pinnace.cluster.in_process import in_process_client
 from pinnace.controllers.nodes.ipam import CLUSTER_CIDR, NODE_PREFIX, WIDEST_PREFIX, NodeIpam
-from pinnace.network.service_range import SERVICE_RANGE
+from pinnace.kinds.services.service_range import SERVICE_RANGE
 from pinnace.reconcile.manager import Manager
 from pinnace.testing.clock import ManualClock
 
@@ -21,7 +21,7 @@ async def test_every_node_has_a_range_of_its_own(world: World) -> None:
     for name in ("n1", "n2", "n3"):
         await world.client.create(node(name))
     await world.settle()
-    found = {one["metadata"]["name"]: one["spec"] for one in await world.client.list(NODE)}
+    found = {obj["metadata"]["name"]: obj["spec"] for obj in await world.client.list(NODE)}
     assert len({spec["podCIDR"] for spec in found.values()}) == 4
     assert found["own"]["podCIDR"] == "10.244.1.0/24"
     assert all(spec["podCIDRs"] == [spec["podCIDR"]] for spec in found.values())
@@ -60,12 +60,12 @@ async def test_the_default_range_grows_with_the_number_of_nodes(clock: ManualClo
             for number in range(400):
                 await manager.client.create(node(f"n{number}"))
             await manager.settle()
-            ranges = [IPv4Network(one["spec"]["podCIDR"]) for one in await manager.client.list(NODE)]
+            ranges = [IPv4Network(obj["spec"]["podCIDR"]) for obj in await manager.client.list(NODE)]
     assert len(set(ranges)) == 400
-    first = [one for one in ranges if one.subnet_of(IPv4Network("10.244.0.0/16"))]
+    first = [cidr for cidr in ranges if cidr.subnet_of(IPv4Network("10.244.0.0/16"))]
     assert len(first) == 256, "the range of small clusters is used up first"
-    assert all(one.subnet_of(IPv4Network("10.244.0.0/14")) for one in ranges)
-    assert not any(one.overlaps(IPv4Network("10.245.0.0/17")) for one in ranges), "these are addresses of Services"
+    assert all(cidr.subnet_of(IPv4Network("10.244.0.0/14")) for cidr in ranges)
+    assert not any(cidr.overlaps(IPv4Network("10.245.0.0/17")) for cidr in ranges), "these are addresses of Services"
 
 
 def test_the_default_range_never_grows_into_that_of_services() -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.controllers.objects import NODE, POD, add_node, add_pod, events_of, node, report_node
 from tests.controllers.world import World
 
-from pinnace.model.clock import to_rfc3339_micro
 from pinnace.model.objects import Object
+from pinnace.process.clock import to_rfc3339_micro
 from pinnace.reconcile.conditions import condition, is_true
 from pinnace.testing.clock import ManualClock
 
@@ -17,7 +17,7 @@ LEASE = "coordination.k8s.io/v1/Lease"
 
 
 async def renew(world: World, name: str) -> None:
-    """What a kubelet does every ten seconds."""
+    """Renew the lease, as a kubelet does every ten seconds."""
     now = to_rfc3339_micro(world.client.clock.now())
     metadata = {"name": name, "namespace": "kube-node-lease"}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
@@ -41,7 +41,8 @@ async def get(world: World, name: str = "n1") -> Object:
 
 def taints(found: Object) -> set[tuple[str, str]]:
     return {
-        (one["key"].removeprefix("node.kubernetes.io/"), one["effect"]) for one in found["spec"].get("taints") or ()
+        (taint["key"].removeprefix("node.kubernetes.io/"), taint["effect"])
+        for taint in found["spec"].get("taints") or ()
     }
 
 
@@ -181,7 +182,7 @@ async def test_the_pods_of_a_silent_node_are_not_ready(world: World, clock: Manu
     await live(world, clock, 70, ["n2"])
     pod = await world.client.get(POD, "a", namespace="default")
     assert not is_true(pod, "Ready")
-    assert any(one["involvedObject"]["kind"] == "Pod" for one in await events_of(world, "NodeNotReady"))
+    assert any(event["involvedObject"]["kind"] == "Pod" for event in await events_of(world, "NodeNotReady"))
     await add_pod(world, "b", node="n1", tolerations=tolerations)
     await world.settle()
     pod = await world.client.get(POD, "b", namespace="default")

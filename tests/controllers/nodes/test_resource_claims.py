@@ -61,14 +61,15 @@ async def test_a_claim_that_is_deleted_while_the_pod_waits_comes_again(world: Wo
 
 
 async def allocate(world: World, claim: Object, *consumers: Object) -> None:
-    """What a scheduler does."""
+    """Allocate and reserve the claim, as a scheduler does."""
     claim = await world.client.get(CLAIM, claim["metadata"]["name"], namespace="default")
     claim["metadata"]["finalizers"] = [FINALIZER]
     claim = await world.client.update(claim)
     result = {"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
     allocation = {"devices": {"results": [result]}}
     reserved = [
-        {"resource": "pods", "name": one["metadata"]["name"], "uid": one["metadata"]["uid"]} for one in consumers
+        {"resource": "pods", "name": consumer["metadata"]["name"], "uid": consumer["metadata"]["uid"]}
+        for consumer in consumers
     ]
     claim["status"] = {"allocation": allocation, "reservedFor": reserved}
     await world.client.update_status(claim)
@@ -90,8 +91,8 @@ async def test_a_claim_that_users_share_is_released_by_each(world: World) -> Non
     shared = {**GROUP, "kind": "ResourceClaim", "metadata": {"name": "shared", "namespace": "default"}, "spec": REQUEST}
     claim = await world.client.create(shared)
     by_name = [{"name": "device", "resourceClaimName": "shared"}]
-    one, two = [await world.client.create(pod(name, resourceClaims=by_name)) for name in ("one", "two")]
-    await allocate(world, claim, one, two)
+    first, second = [await world.client.create(pod(name, resourceClaims=by_name)) for name in ("one", "two")]
+    await allocate(world, claim, first, second)
     await run_pod(world, "one", phase="Failed")
     (held,) = await claims(world)
     assert [consumer["name"] for consumer in held["status"]["reservedFor"]] == ["two"]

@@ -63,7 +63,7 @@ async def test_a_taint_that_is_taken_off_in_time_spares_the_pod(world: World, cl
     await taint(world)
     await clock.advance(60)
     assert not await is_leaving(world, "a")
-    messages = [one["message"] for one in await events_of(world, "TaintManagerEviction")]
+    messages = [event["message"] for event in await events_of(world, "TaintManagerEviction")]
     assert messages == ["Cancelling deletion of Pod default/a"]
 
 

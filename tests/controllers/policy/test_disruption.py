@@ -9,7 +9,7 @@ from tests.controllers.objects import POD, add_pod, events_of, run_pod
 from tests.controllers.world import World, widget_definition
 
 from pinnace.client.client import Client
-from pinnace.client.retries import Retries
+from pinnace.client.exchange import Retries
 from pinnace.cluster.control_plane import SYSTEM
 from pinnace.model import errors
 from pinnace.model.objects import Object
@@ -211,7 +211,7 @@ async def test_a_mark_of_disruption_that_nothing_follows_is_taken_back(world: Wo
         await clock.advance(seconds)
         await world.settle()
         pod = await world.client.get(POD, "p0", namespace="default")
-        (found,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+        (found,) = [condition for condition in pod["status"]["conditions"] if condition["type"] == "DisruptionTarget"]
         assert found["status"] == expected
 
 

@@ -16,10 +16,10 @@ from tests.controllers.world import World
 
 from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, load_pair
 from pinnace.auth.certificates.signing import RequestSigner
-from pinnace.auth.users import User, service_account_groups, service_account_name
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.model.users import User, service_account_groups, service_account_name
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.clock import ManualClock
 
 KIND = "certificates.k8s.io/v1/CertificateSigningRequest"
@@ -64,7 +64,7 @@ def signing_request(
 
 
 async def decided(world: World, request: Object, decision: str = "Approved", **condition: str) -> Object:
-    """The request as it is once somebody has decided on it and the controllers have done their part."""
+    """Return the request after the decision, when the controllers have done their part."""
     made = await world.client.create(request)
     condition = {"type": decision, "status": "True", "reason": "Test", **condition}
     made["status"] = {"conditions": [condition]}
@@ -83,7 +83,7 @@ def certificate_of(request: Object) -> x509.Certificate:
 
 
 def conditions_of(request: Object) -> dict[str, Object]:
-    return {one["type"]: one for one in request["status"].get("conditions") or ()}
+    return {condition["type"]: condition for condition in request["status"].get("conditions") or ()}
 
 
 async def test_an_approved_request_is_signed_by_the_cluster_s_authority(
@@ -238,7 +238,7 @@ def test_an_authority_that_has_expired_signs_nothing(files: CertificateFiles) ->
         RequestSigner(load_pair(files.ca), late).sign(der, usages=CLIENT_USES, lifetime=timedelta(days=1))
 
 
-# Approval without anybody looking.
+# Approval by the controller.
 
 
 BOOTSTRAPPER = User("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))

@@ -11,11 +11,11 @@ from tests.controllers.world import World
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.cluster.background.controllers import controllers_of
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
@@ -29,7 +29,7 @@ async def keyed(request: pytest.FixtureRequest, clock: ManualClock, files: Certi
     """A server that knows the key by which its controllers sign."""
     store = MemoryStore()
     plane = await build(Settings(), store, clock=clock, files=files, tokens=TOKENS)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     plane.health.is_ready = True
     async with reached(plane, request.param) as transport_of:
         manager = controllers_of(plane, files, clock=clock, transport_of=transport_of)
@@ -54,7 +54,7 @@ def holder(name: str = "robot-token", *, of: str = "robot", uid: str = "", **fie
 
 
 async def user_of(world: World, token: str) -> str:
-    """Whom the server takes a token for; nobody if it does not."""
+    """Return the user of a token; "" if the server does not accept it."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     answer = await world.client.create(review)
     return str(answer["status"]["user"].get("username", ""))
@@ -103,7 +103,7 @@ async def test_a_secret_goes_with_its_account(keyed: World) -> None:
     assert await user_of(keyed, token) == ""
 
 
-@pytest.mark.parametrize(("of", "uid"), [("nobody", ""), ("robot", "of-a-former-robot")])
+@pytest.mark.parametrize(("of", "uid"), [("absent", ""), ("robot", "of-a-former-robot")])
 async def test_a_secret_of_a_missing_account_is_removed(keyed: World, of: str, uid: str) -> None:
     await keyed.client.create(holder(of=of, uid=uid))
     await keyed.settle()

@@ -11,7 +11,7 @@ async def test_every_namespace_has_one_from_the_start_and_new_ones_get_one(world
     await world.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     await world.settle()
     accounts = await world.client.list(ACCOUNT)
-    assert {one["metadata"]["namespace"] for one in accounts if one["metadata"]["name"] == "default"} == {
+    assert {account["metadata"]["namespace"] for account in accounts if account["metadata"]["name"] == "default"} == {
         "default",
         "kube-node-lease",
         "kube-public",

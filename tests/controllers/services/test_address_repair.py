@@ -36,7 +36,7 @@ def address(ip: str, of: str) -> Object:
 async def reasons(world: World, name: str) -> set[str]:
     await world.settle()
     events = await world.client.list("v1/Event", namespace="default")
-    return {one["reason"] for one in events if one["involvedObject"]["name"] == name}
+    return {event["reason"] for event in events if event["involvedObject"]["name"] == name}
 
 
 async def test_an_address_is_an_object_as_long_as_its_service(world: World) -> None:
@@ -51,11 +51,11 @@ async def test_an_address_is_an_object_as_long_as_its_service(world: World) -> N
 
 
 async def test_a_dry_run_and_a_denied_service_leave_no_address(world: World) -> None:
-    before = {one["metadata"]["name"] for one in await world.client.list(ADDRESS)}
+    before = {obj["metadata"]["name"] for obj in await world.client.list(ADDRESS)}
     await world.client.create(service("web"), dry_run=True)
     with pytest.raises(errors.Invalid):
         await world.client.create(service("web", sessionAffinity="Sometimes"))
-    assert {one["metadata"]["name"] for one in await world.client.list(ADDRESS)} == before
+    assert {obj["metadata"]["name"] for obj in await world.client.list(ADDRESS)} == before
 
 
 async def test_an_address_that_another_holds_is_refused(world: World) -> None:

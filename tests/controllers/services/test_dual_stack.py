@@ -22,7 +22,7 @@ def settings() -> Settings:
 async def endpoint_addresses(world: World) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for slice_ in await slices(world):
-        addresses = [one for endpoint in slice_["endpoints"] or () for one in endpoint["addresses"]]
+        addresses = [address for endpoint in slice_["endpoints"] or () for address in endpoint["addresses"]]
         found.setdefault(slice_["addressType"], []).extend(addresses)
     return found
 

@@ -23,7 +23,11 @@ async def slices(world: World, labels: str = OURS) -> list[Object]:
 
 async def endpoints(world: World) -> dict[str, Object]:
     """The endpoints of the service `web` by the name of their pod."""
-    return {one["targetRef"]["name"]: one for slice_ in await slices(world) for one in slice_["endpoints"] or ()}
+    return {
+        endpoint["targetRef"]["name"]: endpoint
+        for slice_ in await slices(world)
+        for endpoint in slice_["endpoints"] or ()
+    }
 
 
 async def test_a_service_without_pods_has_one_empty_slice(world: World) -> None:
@@ -108,8 +112,8 @@ async def test_a_named_port_may_have_another_number_in_each_pod(world: World) ->
         containers = [{"name": "main", "image": "example.com/web:1", "ports": ports}]
         await add_pod(world, name, containers=containers, ip=f"10.244.0.{number % 100}")
     by_port = {
-        one["ports"][0]["port"]: [endpoint["targetRef"]["name"] for endpoint in one["endpoints"]]
-        for one in await slices(world)
+        slice_["ports"][0]["port"]: [endpoint["targetRef"]["name"] for endpoint in slice_["endpoints"]]
+        for slice_ in await slices(world)
     }
     assert by_port == {8080: ["a"], 9090: ["b"]}
 
@@ -125,7 +129,7 @@ async def test_endpoints_are_packed_a_hundred_to_a_slice_and_stay_where_they_are
     await world.client.create(service())
     await clock.advance(2)
     before = await slices(world)
-    assert sorted(len(one["endpoints"]) for one in before) == [20, 100]
+    assert sorted(len(slice_["endpoints"]) for slice_ in before) == [20, 100]
     await run_pod(world, "p003", ip="10.244.1.3", ready=False)
     await clock.advance(2)
     after = await slices(world)
@@ -155,8 +159,8 @@ async def test_a_slice_has_the_addresses_of_its_family_alone(world: World) -> No
     ],
     ids=["both", "told by an IPv6 address", "told by an IPv4 address", "headless without families"],
 )
-def test_a_service_has_slices_of_each_of_its_families(spec: Object, expected: tuple[str, ...]) -> None:
-    assert families_of({"spec": spec}) == expected
+def test_a_service_has_slices_of_each_of_its_families(spec: Any, expected: tuple[str, ...]) -> None:
+    assert families_of({"metadata": {"name": "s"}, "spec": spec}) == expected
 
 
 async def test_a_headless_service_gives_names_to_its_pods(world: World) -> None:
@@ -249,11 +253,11 @@ async def test_topology_aware_hints_are_shared_out_by_the_cpus_of_the_zones(worl
     for number in range(4):
         await add_pod(world, f"p{number}", node="n1", ip=f"10.244.0.{number}")
     found = await endpoints(world)
-    zones = sorted(one["hints"]["forZones"][0]["name"] for one in found.values())
+    zones = sorted(endpoint["hints"]["forZones"][0]["name"] for endpoint in found.values())
     assert zones == ["east", "east", "west", "west"]
     assert len(await events_of(world, "TopologyAwareHintsEnabled")) == 1
     await world.client.patch(SERVICE, "web", {"metadata": {"annotations": None}}, namespace="default")
-    assert all("hints" not in one for one in (await endpoints(world)).values())
+    assert all("hints" not in endpoint for endpoint in (await endpoints(world)).values())
 
 
 async def test_too_few_endpoints_for_the_zones_have_no_hints(world: World) -> None:
@@ -266,5 +270,5 @@ async def test_too_few_endpoints_for_the_zones_have_no_hints(world: World) -> No
     assert "hints" not in (await endpoints(world))["a"]
     told = await events_of(world, "TopologyAwareHintsDisabled")
     assert "Insufficient number of endpoints (1 endpoints, 2 zones), addressType: IPv4" in [
-        one["message"] for one in told
+        event["message"] for event in told
     ]

@@ -7,6 +7,7 @@ from tests.controllers.world import World
 
 from pinnace.controllers.services.endpoints import truncate
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import EndpointSubset
 
 ENDPOINTS = "v1/Endpoints"
 
@@ -23,8 +24,8 @@ async def test_ready_and_unready_pods_are_distinguished(world: World) -> None:
     found = await endpoints(world)
     assert found is not None
     (subset,) = found["subsets"]
-    assert [one["ip"] for one in subset["addresses"]] == ["10.244.0.1"]
-    assert [one["ip"] for one in subset["notReadyAddresses"]] == ["10.244.0.2"]
+    assert [address["ip"] for address in subset["addresses"]] == ["10.244.0.1"]
+    assert [address["ip"] for address in subset["notReadyAddresses"]] == ["10.244.0.2"]
     assert subset["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
     assert found["metadata"]["labels"] == {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 
@@ -68,7 +69,7 @@ async def test_endpoints_that_a_user_makes_for_a_service_without_a_selector_are_
 
 
 def test_more_than_a_thousand_addresses_are_cut_the_ready_ones_first() -> None:
-    subsets = [
+    subsets: list[EndpointSubset] = [
         {
             "addresses": [{"ip": f"10.0.{n // 250}.{n % 250}"} for n in range(900)],
             "notReadyAddresses": [{"ip": f"10.1.{n // 250}.{n % 250}"} for n in range(300)],

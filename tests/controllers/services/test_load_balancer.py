@@ -30,15 +30,15 @@ async def get(world: World, name: str = "web") -> Object:
 
 
 def addresses(found: Object) -> list[str]:
-    return [one["ip"] for one in found["status"]["loadBalancer"].get("ingress") or ()]
+    return [ingress["ip"] for ingress in found["status"]["loadBalancer"].get("ingress") or ()]
 
 
 async def test_a_service_gets_a_loopback_address_of_its_own(world: World) -> None:
     await add_node(world)
-    one, other = await balanced(world, "one"), await balanced(world, "other")
-    assert addresses(one)[0].startswith("127.")
-    assert addresses(one) != addresses(other)
-    assert one["metadata"]["finalizers"] == [FINALIZER]
+    first, other = await balanced(world, "one"), await balanced(world, "other")
+    assert addresses(first)[0].startswith("127.")
+    assert addresses(first) != addresses(other)
+    assert first["metadata"]["finalizers"] == [FINALIZER]
     for reason in ("EnsuringLoadBalancer", "EnsuredLoadBalancer"):
         assert {told["involvedObject"]["name"] for told in await events_of(world, reason)} == {"one", "other"}
 
@@ -94,8 +94,10 @@ async def test_a_provider_that_fails_is_asked_again(clock: ManualClock) -> None:
         async with manager.running():
             await manager.client.create(service(type="LoadBalancer"))
             await manager.settle()
-            events = [one for one in await manager.client.list("v1/Event") if one["reason"] == "SyncLoadBalancerFailed"]
-            assert [one["message"] for one in events] == ["Error syncing load balancer: the cloud is down"]
+            events = [
+                event for event in await manager.client.list("v1/Event") if event["reason"] == "SyncLoadBalancerFailed"
+            ]
+            assert [event["message"] for event in events] == ["Error syncing load balancer: the cloud is down"]
             await clock.advance(10)
             await manager.settle()
             found = await manager.client.get(SERVICE, "web", namespace="default")

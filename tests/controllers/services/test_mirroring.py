@@ -25,8 +25,8 @@ async def mirrors(world: World) -> list[Object]:
     await world.settle()
     found = await world.client.list(SLICE, namespace="default", labels=MIRRORED)
     return sorted(
-        (one for one in found if one["metadata"]["labels"]["kubernetes.io/service-name"] == "web"),
-        key=lambda one: str(one["addressType"]),
+        (obj for obj in found if obj["metadata"]["labels"]["kubernetes.io/service-name"] == "web"),
+        key=lambda slice_: str(slice_["addressType"]),
     )
 
 
@@ -34,7 +34,7 @@ async def test_each_family_has_a_mirror(world: World) -> None:
     await world.client.create(service(selector=None))
     made = await world.client.create(endpoints(team="blue"))
     four, six = await mirrors(world)
-    assert [one["addresses"] for one in six["endpoints"]] == [["2001:db8::1"]]
+    assert [endpoint["addresses"] for endpoint in six["endpoints"]] == [["2001:db8::1"]]
     assert four["endpoints"] == [
         {"addresses": ["192.0.2.1"], "conditions": {"ready": True}},
         {"addresses": ["192.0.2.2"], "conditions": {"ready": False}, "hostname": "two"},
@@ -51,7 +51,7 @@ async def test_a_mirror_follows_and_goes_with_its_endpoints(world: World) -> Non
     await world.client.patch(ENDPOINTS, "web", patch, namespace="default")
     (only,) = await mirrors(world)
     assert only["metadata"]["name"] == before[0]["metadata"]["name"]
-    assert [one["addresses"] for one in only["endpoints"]] == [["192.0.2.9"]]
+    assert [endpoint["addresses"] for endpoint in only["endpoints"]] == [["192.0.2.9"]]
     await world.client.delete(ENDPOINTS, "web", namespace="default")
     assert await mirrors(world) == []
 

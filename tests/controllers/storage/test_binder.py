@@ -223,8 +223,8 @@ async def test_a_claim_may_wait_for_its_first_consumer(world: World) -> None:
 
 
 async def test_a_claim_without_a_class_gets_the_default_one_when_it_comes(world: World) -> None:
-    for one in await world.client.list(CLASS):
-        await world.client.delete(CLASS, one["metadata"]["name"])
+    for obj in await world.client.list(CLASS):
+        await world.client.delete(CLASS, obj["metadata"]["name"])
     asked = claim()
     del asked["spec"]["storageClassName"]
     await world.client.create(asked)
@@ -267,7 +267,7 @@ async def test_a_claim_of_another_with_the_name_of_an_ephemeral_one_is_not_used(
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]
     await world.client.create(pod("web", volumes=volumes))
     await world.settle()
-    told = [one["message"] for one in await events_of(world, "FailedBinding")]
+    told = [event["message"] for event in await events_of(world, "FailedBinding")]
     assert (
         "ephemeral volume scratch: PVC default/web-scratch was not created for pod default/web (pod is not owner)"
         in told

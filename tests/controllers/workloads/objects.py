@@ -69,7 +69,7 @@ async def listed(world: World, kind: str) -> list[Object]:
 async def condition(world: World, kind: str, type: str, name: str = "web") -> tuple[str, str, str] | None:
     """Status, reason and message of a condition."""
     conditions = (await status_of(world, kind, name)).get("conditions") or ()
-    found = next((one for one in conditions if one["type"] == type), None)
+    found = next((condition for condition in conditions if condition["type"] == type), None)
     return (found["status"], found["reason"], found["message"]) if found is not None else None
 
 
@@ -77,12 +77,12 @@ async def events(world: World, name: str = "web") -> list[tuple[str, str, str]]:
     """Component, reason and message of the Events about an object, in the order in which they were written."""
     await world.manager.recorder.idle()
     found = await world.client.list("v1/Event", namespace="default")
-    about = [one for one in found if one["involvedObject"]["name"] == name]
-    about.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
-    return [(one["source"]["component"], one["reason"], one["message"]) for one in about]
+    about = [event for event in found if event["involvedObject"]["name"] == name]
+    about.sort(key=lambda obj: int(obj["metadata"]["resourceVersion"]))
+    return [(event["source"]["component"], event["reason"], event["message"]) for event in about]
 
 
 async def revision_numbers(world: World) -> dict[str, int]:
     """Return the numbers of all revisions by the last letter of their image."""
     found = await listed(world, REVISION)
-    return {one["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: one["revision"] for one in found}
+    return {obj["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: obj["revision"] for obj in found}

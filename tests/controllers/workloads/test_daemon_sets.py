@@ -27,6 +27,7 @@ from tests.loop_turns import counting_turns
 from pinnace.controllers.workloads.daemon_placement import NodeFacts, Placement, sort_nodes
 from pinnace.kinds.pods.placement import Constraints
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import NodeAffinity, NodeSelectorTerm
 from pinnace.reconcile.owners import controller_of, owner_reference
 from pinnace.testing.clock import ManualClock
 
@@ -39,17 +40,19 @@ async def add_nodes(world: World, *names: str, labels: dict[str, str] | None = N
         metadata = {"name": name, "labels": labels or {}}
         made = await world.client.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
         # The server taints new nodes until they are ready.
-        taints = [one for one in made["spec"].get("taints") or () if one["key"] != "node.kubernetes.io/not-ready"]
+        taints = [taint for taint in made["spec"].get("taints") or () if taint["key"] != "node.kubernetes.io/not-ready"]
         await world.client.patch(NODE, name, {"spec": {"taints": taints or None}})
 
 
 async def placed(world: World) -> dict[str, list[str]]:
     """Images by node, of pods that stay."""
     found: dict[str, list[str]] = {}
-    for one in await listed(world, POD):
-        if "deletionTimestamp" not in one["metadata"]:
-            node = one["spec"].get("nodeName") or pinned_to(one)
-            found.setdefault(node, []).append(one["spec"]["containers"][0]["image"].removeprefix("example.com/web:"))
+    for listed_pod in await listed(world, POD):
+        if "deletionTimestamp" not in listed_pod["metadata"]:
+            node = listed_pod["spec"].get("nodeName") or pinned_to(listed_pod)
+            found.setdefault(node, []).append(
+                listed_pod["spec"]["containers"][0]["image"].removeprefix("example.com/web:")
+            )
     return {node: sorted(images) for node, images in found.items()}
 
 
@@ -58,14 +61,14 @@ async def test_every_node_gets_a_pod_that_is_pinned_to_it(world: World, kubelet:
     made = await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
     assert await placed(world) == {"a": ["1"], "b": ["1"]}
-    one = (await listed(world, POD))[0]
-    assert one["metadata"]["ownerReferences"] == [owner_reference(made)]
+    obj = (await listed(world, POD))[0]
+    assert obj["metadata"]["ownerReferences"] == [owner_reference(made)]
     (revision,) = await listed(world, REVISION)
     hash_value = revision["metadata"]["labels"][HASH]
     assert revision["metadata"]["name"] == f"web-{hash_value}"
-    assert one["metadata"]["labels"] == {"app": "web", HASH: hash_value, "pod-template-generation": "1"}
+    assert obj["metadata"]["labels"] == {"app": "web", HASH: hash_value, "pod-template-generation": "1"}
     tolerated = {
-        (toleration["key"].partition("/")[2], toleration["effect"]) for toleration in one["spec"]["tolerations"]
+        (toleration["key"].partition("/")[2], toleration["effect"]) for toleration in obj["spec"]["tolerations"]
     }
     assert tolerated == {
         ("not-ready", "NoExecute"),
@@ -159,14 +162,16 @@ async def test_a_set_with_odd_or_many_terms_keeps_no_other_from_its_nodes(world:
     await kubelet.run_all()
     await add_nodes(world, "a", labels={"size": "5"})
     await kubelet.run_all()
-    owners = [one["metadata"]["ownerReferences"][0]["name"] for one in await listed(world, POD)]
+    owners = [pod["metadata"]["ownerReferences"][0]["name"] for pod in await listed(world, POD)]
     assert sorted(owners) == ["many", "web"]
 
 
 async def test_sorting_nodes_by_many_terms_leaves_the_loop_to_others() -> None:
-    terms = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(10_000)]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    placement = Placement("", Constraints({"spec": {"affinity": {"nodeAffinity": required}}}))
+    terms: list[NodeSelectorTerm] = [
+        {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(10_000)
+    ]
+    required: NodeAffinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    placement = Placement("", Constraints({"containers": [], "affinity": {"nodeAffinity": required}}))
     nodes = [NodeFacts(f"node-{number}", {f"k{number + 9_990}": ""}, ()) for number in range(10)]
     async with counting_turns() as turns:
         assert len((await sort_nodes(placement, nodes)).wanted) == 10
@@ -191,7 +196,7 @@ async def test_a_heartbeat_of_a_node_causes_no_work(world: World, kubelet: Kubel
     await add_nodes(world, "a")
     await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
-    controller = next(one for one in world.manager.controllers if one.name == "daemonset")
+    controller = next(running for running in world.manager.controllers if running.name == "daemonset")
     before = controller.queue.added
     beat = {"type": "Ready", "status": "True", "reason": "x", "message": "y"}
     await world.client.patch(NODE, "a", {"status": {"conditions": [beat]}}, subresource="status")
@@ -244,7 +249,7 @@ async def test_orphans_are_adopted_and_released_by_their_labels(world: World, ku
     await world.client.create(orphan)
     made = await world.client.create(workload(DAEMON_SET, updateStrategy={"type": "OnDelete"}))
     await kubelet.run_all()
-    found = {one["metadata"]["name"]: one for one in await listed(world, POD)}
+    found = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
     assert found["orphan"]["metadata"]["ownerReferences"] == [owner_reference(made)]
     assert len(found) == 2
     await change(world, POD, {"metadata": {"labels": {"app": "debug"}}}, "orphan")
@@ -278,7 +283,7 @@ async def test_an_update_stops_where_new_pods_do_not_become_ready(world: World, 
     await add_nodes(world, "a", "b", "c")
     await world.client.create(workload(DAEMON_SET, updateStrategy=rolling(unavailable=1)))
     await kubelet.run_all()
-    kubelet.is_healthy = lambda one: ":2" not in one["spec"]["containers"][0]["image"]
+    kubelet.is_healthy = lambda obj: ":2" not in obj["spec"]["containers"][0]["image"]
     await set_image(world, DAEMON_SET, "web:2")
     await kubelet.run_all()
     assert await placed(world) == {"a": ["2"], "b": ["1"], "c": ["1"]}
@@ -311,7 +316,7 @@ async def test_on_delete_updates_only_pods_that_a_user_deletes(world: World, kub
     await set_image(world, DAEMON_SET, "web:2")
     await kubelet.run_all()
     assert await placed(world) == {"a": ["1"], "b": ["1"]}
-    name = next(one["metadata"]["name"] for one in await listed(world, POD) if one["spec"]["nodeName"] == "b")
+    name = next(pod["metadata"]["name"] for pod in await listed(world, POD) if pod["spec"]["nodeName"] == "b")
     await world.client.delete(POD, name, namespace="default")
     await kubelet.run_all()
     assert await placed(world) == {"a": ["1"], "b": ["2"]}

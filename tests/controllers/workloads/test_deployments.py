@@ -21,8 +21,9 @@ from tests.controllers.workloads.objects import (
 )
 from tests.controllers.world import World
 
-from pinnace.controllers.workloads.template_hash import template_hash
+from pinnace.controllers.workloads.revisions import template_hash
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import PodTemplateSpec
 from pinnace.reconcile.owners import controller_of, owner_reference
 from pinnace.testing.clock import ManualClock
 
@@ -37,11 +38,14 @@ def image_of(obj: Object) -> str:
 
 async def sizes(world: World) -> dict[str, int]:
     """The wanted replicas of each image's ReplicaSet."""
-    return {image_of(one): one["spec"]["replicas"] for one in await listed(world, REPLICA_SET)}
+    return {image_of(replica_set): replica_set["spec"]["replicas"] for replica_set in await listed(world, REPLICA_SET)}
 
 
 async def revisions(world: World) -> dict[str, str]:
-    return {image_of(one): one["metadata"]["annotations"][REVISION] for one in await listed(world, REPLICA_SET)}
+    return {
+        image_of(replica_set): replica_set["metadata"]["annotations"][REVISION]
+        for replica_set in await listed(world, REPLICA_SET)
+    }
 
 
 def rolling(surge: int | str, unavailable: int | str) -> Object:
@@ -61,10 +65,13 @@ async def test_a_deployment_makes_a_replica_set_named_by_its_template(world: Wor
         "deployment.kubernetes.io/desired-replicas": "3",
         "deployment.kubernetes.io/max-replicas": "4",
     }
-    assert all(one["metadata"]["labels"]["pod-template-hash"] == hash_value for one in await listed(world, POD))
+    assert all(pod["metadata"]["labels"]["pod-template-hash"] == hash_value for pod in await listed(world, POD))
     deployment = await world.client.get(DEPLOYMENT, "web", namespace="default")
     assert deployment["metadata"]["annotations"][REVISION] == "1"
-    conditions = {one["type"]: (one["status"], one["reason"]) for one in deployment["status"].pop("conditions")}
+    conditions = {
+        condition["type"]: (condition["status"], condition["reason"])
+        for condition in deployment["status"].pop("conditions")
+    }
     assert conditions == {
         "Available": ("True", "MinimumReplicasAvailable"),
         "Progressing": ("True", "NewReplicaSetAvailable"),
@@ -82,7 +89,7 @@ async def test_nothing_is_written_when_nothing_changes(world: World, kubelet: Ku
     await world.client.create(workload(DEPLOYMENT, replicas=2))
     await kubelet.run_all()
     before = [
-        one["metadata"]["resourceVersion"] for kind in (DEPLOYMENT, REPLICA_SET) for one in await listed(world, kind)
+        obj["metadata"]["resourceVersion"] for kind in (DEPLOYMENT, REPLICA_SET) for obj in await listed(world, kind)
     ]
     for controller in world.manager.controllers:
         for kind in (DEPLOYMENT, REPLICA_SET):
@@ -91,7 +98,7 @@ async def test_nothing_is_written_when_nothing_changes(world: World, kubelet: Ku
                     controller.enqueue(key, "test")
     await world.settle()
     after = [
-        one["metadata"]["resourceVersion"] for kind in (DEPLOYMENT, REPLICA_SET) for one in await listed(world, kind)
+        obj["metadata"]["resourceVersion"] for kind in (DEPLOYMENT, REPLICA_SET) for obj in await listed(world, kind)
     ]
     assert after == before
 
@@ -127,7 +134,7 @@ async def test_a_rollout_moves_by_surge_and_unavailable(
     assert await sizes(world) == second
     await kubelet.run_all()
     assert await sizes(world) == {"web:1": 0, "web:2": 4}
-    assert {image_of(one) for one in await listed(world, POD)} == {"web:2"}
+    assert {image_of(pod) for pod in await listed(world, POD)} == {"web:2"}
     assert await revisions(world) == {"web:1": "1", "web:2": "2"}
 
 
@@ -136,7 +143,7 @@ async def test_a_rollout_that_does_not_become_ready_stops_and_misses_its_deadlin
 ) -> None:
     await world.client.create(workload(DEPLOYMENT, replicas=3, strategy=rolling(1, 0), progressDeadlineSeconds=60))
     await kubelet.run_all()
-    kubelet.is_healthy = lambda one: image_of(one) == "web:1"
+    kubelet.is_healthy = lambda pod: image_of(pod) == "web:1"
     await set_image(world, DEPLOYMENT, "web:2")
     await kubelet.run_all()
     assert await sizes(world) == {"web:1": 3, "web:2": 1}
@@ -147,7 +154,11 @@ async def test_a_rollout_that_does_not_become_ready_stops_and_misses_its_deadlin
     assert found[:2] == ("True", "ReplicaSetUpdated")
     await clock.advance(3)
     await world.settle()
-    name = next(one["metadata"]["name"] for one in await listed(world, REPLICA_SET) if image_of(one) == "web:2")
+    name = next(
+        replica_set["metadata"]["name"]
+        for replica_set in await listed(world, REPLICA_SET)
+        if image_of(replica_set) == "web:2"
+    )
     assert await condition(world, DEPLOYMENT, "Progressing") == (
         "False",
         "ProgressDeadlineExceeded",
@@ -158,7 +169,7 @@ async def test_a_rollout_that_does_not_become_ready_stops_and_misses_its_deadlin
         "MinimumReplicasAvailable",
         "Deployment has minimum availability.",
     )
-    kubelet.is_healthy = lambda one: True
+    kubelet.is_healthy = lambda pod: True
     await kubelet.run_all()
     assert await condition(world, DEPLOYMENT, "Progressing") == (
         "True",
@@ -223,7 +234,10 @@ async def test_a_template_that_comes_back_reuses_its_replica_set_with_a_new_revi
         await set_image(world, DEPLOYMENT, image)
         await kubelet.run_all()
     assert await revisions(world) == {"web:1": "3", "web:2": "4"}
-    found = {image_of(one): one["metadata"]["annotations"] for one in await listed(world, REPLICA_SET)}
+    found = {
+        image_of(replica_set): replica_set["metadata"]["annotations"]
+        for replica_set in await listed(world, REPLICA_SET)
+    }
     assert found["web:2"]["deployment.kubernetes.io/revision-history"] == "2"
     deployment = await world.client.get(DEPLOYMENT, "web", namespace="default")
     assert deployment["metadata"]["annotations"][REVISION] == "4"
@@ -245,7 +259,7 @@ async def test_a_rollback_by_annotation_takes_the_template_of_a_revision(world: 
         deployment = await world.client.get(DEPLOYMENT, "web", namespace="default")
         assert image_of(deployment) == image
         assert "deprecated.deployment.rollback.to" not in deployment["metadata"]["annotations"]
-        assert reason in [one for _, one, _ in await events(world)]
+        assert reason in [event_reason for _, event_reason, _ in await events(world)]
 
 
 async def test_old_revisions_beyond_the_limit_are_deleted(world: World, kubelet: Kubelet) -> None:
@@ -260,7 +274,7 @@ async def test_scaling_in_the_middle_of_a_rollout_is_shared_in_proportion(world:
     """The example of Kubernetes' documentation: 10 replicas, surge 3, unavailable 2, scaled to 15."""
     await world.client.create(workload(DEPLOYMENT, replicas=10, strategy=rolling(3, 2)))
     await kubelet.run_all()
-    kubelet.is_healthy = lambda one: image_of(one) == "web:1"
+    kubelet.is_healthy = lambda pod: image_of(pod) == "web:1"
     await set_image(world, DEPLOYMENT, "web:2")
     await kubelet.run_all()
     assert await sizes(world) == {"web:1": 8, "web:2": 5}
@@ -327,16 +341,16 @@ async def test_the_name_of_another_owners_replica_set_is_evaded(world: World, ku
     await kubelet.run_all()
     status = await status_of(world, DEPLOYMENT)
     assert (status["collisionCount"], status["availableReplicas"]) == (1, 1)
-    owned = [one for one in await listed(world, REPLICA_SET) if controller_of(one) is not None]
-    assert [one["metadata"]["name"] == taken["metadata"]["name"] for one in owned] == [False]
+    owned = [replica_set for replica_set in await listed(world, REPLICA_SET) if controller_of(replica_set) is not None]
+    assert [obj["metadata"]["name"] == taken["metadata"]["name"] for obj in owned] == [False]
 
 
 def test_the_hash_of_a_template_depends_on_nothing_but_its_content_and_collisions() -> None:
-    one = {"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {}}
-    other = {"spec": {}, "metadata": {"labels": {"b": "2", "a": "1"}}}
-    assert template_hash(one) == template_hash(other)
-    assert set(template_hash(one)) <= set("bcdfghjklmnpqrstvwxz2456789")
-    assert len({template_hash(one), template_hash(one, 0), template_hash(one, 1)}) == 3
+    template: PodTemplateSpec = {"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"containers": []}}
+    other: PodTemplateSpec = {"spec": {"containers": []}, "metadata": {"labels": {"b": "2", "a": "1"}}}
+    assert template_hash(template) == template_hash(other)
+    assert set(template_hash(template)) <= set("bcdfghjklmnpqrstvwxz2456789")
+    assert len({template_hash(template), template_hash(template, 0), template_hash(template, 1)}) == 3
 
 
 # Refusals
@@ -364,7 +378,7 @@ async def test_a_quota_that_refuses_half_of_a_rollout_shows_on_the_deployment(
         await kubelet.run_all()
         await clock.advance(30)
     assert await sizes(world) == {"web:1": 0, "web:2": 3}
-    assert {image_of(one) for one in await listed(world, POD)} == {"web:2"}
+    assert {image_of(pod) for pod in await listed(world, POD)} == {"web:2"}
     assert await condition(world, DEPLOYMENT, "ReplicaFailure") is None
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.controllers.batch.jobs import JOB, job
 from tests.controllers.workloads.objects import REPLICA_SET, workload
 
-from pinnace.controllers.workloads.batching import batch_seconds
-from pinnace.model.clock import to_rfc3339
+from pinnace.controllers.workloads.replica_sets import batch_seconds
 from pinnace.model.objects import Key, Object
+from pinnace.process.clock import to_rfc3339
 from pinnace.testing.cluster import Cluster
 
 POD = "v1/Pod"
@@ -28,7 +28,7 @@ async def report_each(cluster: Cluster, status: Object) -> None:
 
 
 def reconciles(cluster: Cluster, controller: str, name: str) -> int:
-    (found,) = [one for one in cluster.managers[0].controllers if one.name == controller]
+    (found,) = [running for running in cluster.managers[0].controllers if running.name == controller]
     return len(found.why(Key("default", name)))
 
 

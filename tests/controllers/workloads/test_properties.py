@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any, cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from tests.controllers.kubelet import Kubelet, is_ready
 from tests.controllers.workloads.objects import (
     DEPLOYMENT,
     POD,
-    REPLICA_SET,
     change,
     listed,
     set_image,
@@ -21,10 +21,10 @@ from tests.controllers.workloads.objects import (
 from tests.controllers.world import World
 from tests.server.in_process import control_plane
 
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.controllers.workloads.deployment_sizes import max_surge, max_unavailable, new_size, old_sizes, total
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Deployment, ReplicaSet
 from pinnace.testing.clock import ManualClock
 
 CONTROLLERS = ("replicaset-controller", "deployment-controller")
@@ -77,10 +77,10 @@ async def _roll(world: World, kubelet: Kubelet, surge: int | str, unavailable: i
         await _check(world, working)
     await change(world, DEPLOYMENT, {"spec": {"paused": False}})
     await kubelet.run_all()
-    deployment = await world.client.get(DEPLOYMENT, "web", namespace="default")
+    deployment = await world.client.get(Deployment, "web", namespace="default")
     wanted = deployment["spec"]["template"]["spec"]["containers"]
     pods = await listed(world, POD)
-    assert [one["spec"]["containers"][0]["image"] for one in pods] == [wanted[0]["image"]] * deployment["spec"][
+    assert [pod["spec"]["containers"][0]["image"] for pod in pods] == [wanted[0]["image"]] * deployment["spec"][
         "replicas"
     ]
     assert (await status_of(world, DEPLOYMENT)).get("availableReplicas", 0) == len(pods)
@@ -88,31 +88,32 @@ async def _roll(world: World, kubelet: Kubelet, surge: int | str, unavailable: i
 
 async def _run_some(world: World, kubelet: Kubelet, number: int) -> None:
     """Let the first pods that wait for the kubelet go on."""
-    for one in (await listed(world, POD))[: number + 1]:
-        await kubelet.advance(one)
+    for pod in (await listed(world, POD))[: number + 1]:
+        await kubelet.advance(pod)
 
 
 async def _working(world: World) -> int:
     pods = await listed(world, POD)
-    return sum(is_ready(one) and "deletionTimestamp" not in one["metadata"] for one in pods)
+    return sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
 
 
 async def _check(world: World, working_before: int) -> None:
-    deployment = await world.client.get(DEPLOYMENT, "web", namespace="default")
+    deployment = await world.client.get(Deployment, "web", namespace="default")
     wanted = deployment["spec"]["replicas"]
-    staying = [one for one in await listed(world, POD) if "deletionTimestamp" not in one["metadata"]]
+    staying = [pod for pod in await listed(world, POD) if "deletionTimestamp" not in pod["metadata"]]
     assert len(staying) <= wanted + max_surge(deployment)
     least = min(working_before, wanted - max_unavailable(deployment))
     assert await _working(world) >= least
-    assert total(await listed(world, REPLICA_SET)) <= wanted + max_surge(deployment)
+    assert total(await world.client.list(ReplicaSet)) <= wanted + max_surge(deployment)
 
 
 # The arithmetic alone, with far more cases
 
 
-def _set(name: str, replicas: int, available: int) -> Object:
+def _set(name: str, replicas: int, available: int) -> ReplicaSet:
     metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z"}
-    return {"metadata": metadata, "spec": {"replicas": replicas}, "status": {"availableReplicas": available}}
+    made = {"metadata": metadata, "spec": {"replicas": replicas}, "status": {"availableReplicas": available}}
+    return cast("ReplicaSet", made)
 
 
 @given(
@@ -126,7 +127,7 @@ def test_no_step_of_a_rollout_exceeds_its_limits(
     replicas: int, surge: int | str, unavailable: int | str, sizes: list[tuple[int, int]]
 ) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
-    deployment: Object = {"spec": {"replicas": replicas, "strategy": strategy}}
+    deployment: Any = {"spec": {"replicas": replicas, "strategy": strategy}}
     new, *old = [_set(f"rs-{at}", size, available) for at, (size, available) in enumerate(sizes)]
     before = total([new, *old])
     most, least = replicas + max_surge(deployment), replicas - max_unavailable(deployment)
@@ -136,8 +137,8 @@ def test_no_step_of_a_rollout_exceeds_its_limits(
 
     def working(shrunk: dict[str, int]) -> int:
         """How many available pods are left for sure: those beyond the size of their set go."""
-        kept = ((one, shrunk.get(one["metadata"]["name"], one["spec"]["replicas"])) for one in [new, *old])
-        return sum(min(size, one["status"]["availableReplicas"]) for one, size in kept)
+        kept = ((obj, shrunk.get(obj["metadata"]["name"], obj["spec"]["replicas"])) for obj in [new, *old])
+        return sum(min(size, obj["status"]["availableReplicas"]) for obj, size in kept)
 
     shrunk = dict(old_sizes(deployment, new, old))
     assert all(size >= 0 for size in shrunk.values())

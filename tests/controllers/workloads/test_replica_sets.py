@@ -30,8 +30,8 @@ async def test_pods_are_created_and_counted(world: World, kubelet: Kubelet, kind
     made = await world.client.create(workload(kind, replicas=3))
     await world.settle()
     pods = await listed(world, POD)
-    assert [one["metadata"]["generateName"] for one in pods] == ["web-"] * 3
-    assert [one["metadata"]["ownerReferences"] for one in pods] == [[owner_reference(made)]] * 3
+    assert [pod["metadata"]["generateName"] for pod in pods] == ["web-"] * 3
+    assert [pod["metadata"]["ownerReferences"] for pod in pods] == [[owner_reference(made)]] * 3
     status = await status_of(world, kind)
     assert (status["replicas"], status["fullyLabeledReplicas"], status["observedGeneration"]) == (3, 3, 1)
     assert "readyReplicas" not in status
@@ -105,7 +105,7 @@ async def test_orphans_that_match_are_adopted(world: World, kind: str) -> None:
     await world.client.create(pod("other", {"app": "db"}))
     made = await world.client.create(workload(kind, replicas=2))
     await world.settle()
-    found = {one["metadata"]["name"]: one for one in await listed(world, POD)}
+    found = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
     assert len(found) == 3
     assert found["old"]["metadata"]["ownerReferences"] == [owner_reference(made)]
     assert controller_of(found["other"]) is None
@@ -125,7 +125,7 @@ async def test_a_pod_whose_labels_change_is_released_and_replaced(world: World) 
     name = sorted(await world.names(POD))[0]
     await change(world, POD, {"metadata": {"labels": {"app": "debug"}}}, name)
     await world.settle()
-    pods = {one["metadata"]["name"]: one for one in await listed(world, POD)}
+    pods = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
     assert len(pods) == 3
     assert "ownerReferences" not in pods[name]["metadata"]
     assert (await status_of(world, REPLICA_SET))["replicas"] == 2
@@ -139,8 +139,8 @@ async def test_a_pod_of_another_controller_is_left_alone(world: World) -> None:
     await world.client.create(workload(REPLICA_SET, "one", replicas=2))
     await world.client.create(workload(REPLICA_SET, "two", replicas=2))
     await world.settle()
-    owners = [controller_of(one) for one in await listed(world, POD)]
-    assert sorted(one["name"] for one in owners if one is not None) == ["one", "one", "two", "two"]
+    owners = [controller_of(pod) for pod in await listed(world, POD)]
+    assert sorted(owner["name"] for owner in owners if owner is not None) == ["one", "one", "two", "two"]
     await world.client.scale(REPLICA_SET, "one", 0, namespace="default")
     await world.settle()
     assert (await status_of(world, REPLICA_SET, "two"))["replicas"] == 2
@@ -168,12 +168,12 @@ async def test_a_replica_set_that_is_being_deleted_adopts_and_creates_nothing(wo
     assert controller_of(orphan) is None
 
 
-# What goes first
+# The order of deletion
 
 
 async def staying(world: World) -> set[str]:
     pods = await listed(world, POD)
-    return {one["metadata"]["name"] for one in pods if "deletionTimestamp" not in one["metadata"]}
+    return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
 
 async def scaled_down(world: World, replicas: int) -> set[str]:

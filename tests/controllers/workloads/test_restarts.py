@@ -22,7 +22,7 @@ from tests.controllers.workloads.objects import (
 from tests.controllers.world import World
 from tests.server.in_process import InProcess, control_plane
 
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
@@ -59,13 +59,13 @@ class Mortals:
 @pytest.fixture
 async def mortals(clock: ManualClock) -> AsyncIterator[Mortals]:
     async with control_plane(clock=clock) as api:
-        nobody = controllers_of(api.plane, None, clock=clock, only=("none",))
-        world = World(lambda user: InProcessTransport(api.plane.local(user)), nobody)
+        idle = controllers_of(api.plane, None, clock=clock, only=("none",))
+        world = World(lambda user: InProcessTransport(api.plane.local(user)), idle)
         yield Mortals(api, clock, world, Kubelet(world), Journal())
 
 
 async def images(world: World) -> list[str]:
-    return [one["spec"]["containers"][0]["image"].removeprefix("example.com/") for one in await listed(world, POD)]
+    return [pod["spec"]["containers"][0]["image"].removeprefix("example.com/") for pod in await listed(world, POD)]
 
 
 @LIVES
@@ -86,7 +86,7 @@ async def test_a_deployment_is_rolled_out_once(mortals: Mortals, writes: int) ->
     assert (mortals.journal.count("pods"), mortals.journal.count("replicasets")) == (8, 2)
     status = await status_of(mortals.world, DEPLOYMENT)
     assert (status["updatedReplicas"], status["availableReplicas"], status["replicas"]) == (4, 4, 4)
-    reasons = {one["type"]: one["reason"] for one in status["conditions"]}
+    reasons = {condition["type"]: condition["reason"] for condition in status["conditions"]}
     assert reasons == {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
 
 

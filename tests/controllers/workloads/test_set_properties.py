@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, StatefulSets and DaemonSets converge, and stay within their limits and quotas."""
+"""After all events, in any order, StatefulSets and DaemonSets converge, and stay within their limits and quotas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.controllers.workloads.test_daemon_sets import NODE, add_nodes, rollin
 from tests.controllers.world import World
 from tests.server.in_process import control_plane
 
-from pinnace.cluster.background.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
@@ -66,8 +66,8 @@ async def small_world() -> AsyncIterator[tuple[World, Kubelet]]:
 
 
 async def run_some(world: World, kubelet: Kubelet, number: int) -> None:
-    for one in (await listed(world, POD))[: number + 1]:
-        await kubelet.advance(one)
+    for pod in (await listed(world, POD))[: number + 1]:
+        await kubelet.advance(pod)
 
 
 def stays(pod: Object) -> bool:
@@ -98,8 +98,8 @@ async def _play_stateful(policy: str, start: int, steps: list[Step]) -> None:
                 await run_some(world, kubelet, step.number)
             await world.settle()
             pods = await listed(world, POD)
-            starting = [one for one in pods if stays(one) and not is_ready(one)]
-            ending = [one for one in pods if not stays(one)]
+            starting = [pod for pod in pods if stays(pod) and not is_ready(pod)]
+            ending = [pod for pod in pods if not stays(pod)]
             # A pod that a rolling update has deleted does not stop a scaling down, in Kubernetes either.
             assert policy == "Parallel" or (len(starting) <= 1 and len(ending) <= 2)
         await kubelet.run_all()
@@ -110,9 +110,9 @@ async def _check_stateful(world: World, start: int) -> None:
     found = await world.client.get(STATEFUL_SET, "web", namespace="default")
     wanted, status = found["spec"]["replicas"], found["status"]
     pods = await listed(world, POD)
-    assert {one["metadata"]["name"] for one in pods} == {f"web-{start + at}" for at in range(wanted)}
+    assert {pod["metadata"]["name"] for pod in pods} == {f"web-{start + at}" for at in range(wanted)}
     image = found["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert {one["spec"]["containers"][0]["image"] for one in pods} <= {image}
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} <= {image}
     assert (status["replicas"], status.get("readyReplicas", 0)) == (wanted, wanted)
     assert status["currentRevision"] == status["updateRevision"]
 
@@ -152,12 +152,12 @@ async def _play_daemon(strategy: Object, steps: list[Step]) -> None:
 
 
 async def _working_nodes(world: World) -> set[str]:
-    return {pinned_to(one) for one in await listed(world, POD) if stays(one) and is_ready(one)}
+    return {pinned_to(pod) for pod in await listed(world, POD) if stays(pod) and is_ready(pod)}
 
 
 async def _check_daemon(world: World, strategy: Object, working_before: set[str]) -> None:
     surge, unavailable = (strategy["rollingUpdate"][name] for name in ("maxSurge", "maxUnavailable"))
-    pods = Counter(pinned_to(one) for one in await listed(world, POD) if stays(one))
+    pods = Counter(pinned_to(pod) for pod in await listed(world, POD) if stays(pod))
     assert max(pods.values(), default=0) <= (2 if surge else 1)
     assert sum(count > 1 for count in pods.values()) <= surge
     nodes = len(await world.client.list(NODE))

@@ -21,6 +21,7 @@ from tests.controllers.workloads.objects import (
 )
 from tests.controllers.world import World
 
+from pinnace.controllers.workloads import pod_control
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import controller_of, owner_reference
 from pinnace.testing.clock import ManualClock
@@ -43,12 +44,12 @@ def with_claims(when_scaled: str = "Retain", when_deleted: str = "Retain", **spe
 
 
 async def pods(world: World) -> dict[str, Object]:
-    return {one["metadata"]["name"]: one for one in await listed(world, POD)}
+    return {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
 
 
 async def staying(world: World) -> list[str]:
     found = await pods(world)
-    return sorted(name for name, one in found.items() if "deletionTimestamp" not in one["metadata"])
+    return sorted(name for name, obj in found.items() if "deletionTimestamp" not in obj["metadata"])
 
 
 async def images(world: World) -> list[str]:
@@ -117,11 +118,11 @@ async def test_nothing_is_deleted_while_another_pod_is_not_ready(world: World, k
     await world.client.create(stateful_set(replicas=3))
     await kubelet.run_all()
     await kubelet.start("web-0", ready=False)
-    kubelet.is_healthy = lambda one: one["metadata"]["name"] != "web-0"
+    kubelet.is_healthy = lambda obj: obj["metadata"]["name"] != "web-0"
     await world.client.scale(STATEFUL_SET, "web", 1, namespace="default")
     await kubelet.run_all()
     assert await staying(world) == ["web-0", "web-1", "web-2"]
-    kubelet.is_healthy = lambda one: True
+    kubelet.is_healthy = lambda pod: True
     await kubelet.run_all()
     assert await staying(world) == ["web-0"]
 
@@ -208,7 +209,7 @@ async def test_an_update_goes_from_the_highest_ordinal_down(world: World, kubele
 async def test_an_update_stops_at_a_pod_that_does_not_become_ready(world: World, kubelet: Kubelet) -> None:
     await world.client.create(stateful_set(replicas=3))
     await kubelet.run_all()
-    kubelet.is_healthy = lambda one: "web:2" not in one["spec"]["containers"][0]["image"]
+    kubelet.is_healthy = lambda obj: "web:2" not in obj["spec"]["containers"][0]["image"]
     await set_image(world, STATEFUL_SET, "web:2")
     await kubelet.run_all()
     assert await images(world) == ["web:1", "web:1", "web:2"]
@@ -269,9 +270,9 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
         await set_image(world, STATEFUL_SET, image)
         await kubelet.run_all()
         assert await revision_numbers(world) == expected
-    (one, _) = await listed(world, REVISION)
-    assert one["data"]["spec"]["template"]["$patch"] == "replace"
-    assert one["metadata"]["name"] == f"web-{one['metadata']['labels']['controller.kubernetes.io/hash']}"
+    (obj, _) = await listed(world, REVISION)
+    assert obj["data"]["spec"]["template"]["$patch"] == "replace"
+    assert obj["metadata"]["name"] == f"web-{obj['metadata']['labels']['controller.kubernetes.io/hash']}"
 
 
 # Claims
@@ -279,7 +280,7 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
 
 async def owners_of(world: World, claim: str) -> list[str]:
     found = await world.client.get(CLAIM, claim, namespace="default")
-    return [one["kind"] for one in found["metadata"].get("ownerReferences") or ()]
+    return [owner["kind"] for owner in found["metadata"].get("ownerReferences") or ()]
 
 
 async def test_each_pod_has_claims_of_its_own_that_outlive_it(world: World, kubelet: Kubelet) -> None:
@@ -381,3 +382,70 @@ async def test_a_claim_that_is_being_deleted_holds_its_pod_back(world: World, cl
     await clock.advance(5)
     await world.settle()
     assert await staying(world) == ["web-0"]
+
+
+# Numbers that no cluster can hold
+
+MOST_INT32 = 2**31 - 1
+
+
+@pytest.fixture
+def few_unscheduled(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A limit of pods without a node that a test reaches soon, with two batches."""
+    monkeypatch.setattr(pod_control, "BURST", 20)
+    monkeypatch.setattr(pod_control, "MOST_UNSCHEDULED", 30)
+    return 30
+
+
+async def test_a_parallel_set_of_any_size_creates_pods_in_batches_while_they_get_nodes(
+    world: World, kubelet: Kubelet, clock: ManualClock, few_unscheduled: int
+) -> None:
+    await world.client.create(stateful_set(replicas=MOST_INT32, podManagementPolicy="Parallel"))
+    await world.settle()
+    await clock.advance(1)
+    await world.settle()
+    assert await staying(world) == sorted(f"web-{ordinal}" for ordinal in range(few_unscheduled))
+    [controller] = [running for running in world.manager.controllers if running.name == "statefulset"]
+    failures = [run.error for run in controller.latest()]
+    assert any("30 pods have no node yet" in failure for failure in failures)
+    await kubelet.step()
+    await world.settle()
+    await clock.advance(1)
+    await world.settle()
+    assert len(await staying(world)) == 2 * few_unscheduled
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "ReplicationController"])
+async def test_a_set_that_is_too_large_is_scaled_down_at_once(
+    world: World, kubelet: Kubelet, clock: ManualClock, few_unscheduled: int, kind: str
+) -> None:
+    parallel = {"serviceName": "db", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}
+    kind = f"v1/{kind}" if kind == "ReplicationController" else f"apps/v1/{kind}"
+    await world.client.create(workload(kind, replicas=MOST_INT32, **parallel))
+    await world.settle()
+    await clock.advance(1)
+    await world.settle()
+    assert len(await staying(world)) == few_unscheduled
+    await change(world, kind, {"spec": {"replicas": 3}})
+    await kubelet.run_all()
+    await clock.advance(1)
+    await kubelet.run_all()
+    assert len(await staying(world)) == 3
+
+
+async def test_the_last_ordinal_is_that_of_an_int32(world: World, kubelet: Kubelet) -> None:
+    await world.client.create(
+        stateful_set(replicas=MOST_INT32, ordinals={"start": MOST_INT32}, podManagementPolicy="Parallel")
+    )
+    await kubelet.run_all()
+    assert await staying(world) == [f"web-{MOST_INT32}"]
+
+
+async def test_an_update_of_the_largest_set_reaches_the_pods_that_exist(
+    world: World, kubelet: Kubelet, few_unscheduled: int
+) -> None:
+    await world.client.create(stateful_set(replicas=MOST_INT32, podManagementPolicy="Parallel"))
+    await world.settle()
+    await set_image(world, STATEFUL_SET, "web:2")
+    await world.settle()
+    assert "web:2" in await images(world)

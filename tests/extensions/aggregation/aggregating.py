@@ -14,7 +14,7 @@ from tests.server.in_process import InProcess, Object
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.server.http.messages import Response
+from pinnace.serving.messages import Response
 
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NAME = f"{VERSION}.{GROUP}"
@@ -41,7 +41,7 @@ class Aggregating(InProcess):
         await self.made(API_SERVICES, api_service(self.port, self.ca, **spec))
         return await self.available("True")
 
-    async def available(self, status: str, is_so: Callable[[Object], bool] = lambda found: True) -> Object:
+    async def available(self, status: str, is_so: Callable[[Object], bool] = lambda condition: True) -> Object:
         """The Available condition once it is so."""
 
         async def seen() -> Object | None:

@@ -10,10 +10,10 @@ from tests.extensions.aggregated_server import Kitchen, serving, tls_of
 from tests.extensions.aggregation.aggregating import Aggregating, Pki
 
 from pinnace.auth.certificates.authority import ensure_certificates, issue, new_ca
-from pinnace.cluster.background.server_jobs import add_extension_parts
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
+from pinnace.cluster.server_jobs import add_extension_parts
 from pinnace.cluster.settings import Settings
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 
 
@@ -33,7 +33,7 @@ async def cluster(pki: Pki) -> AsyncIterator[Aggregating]:
     async with AsyncExitStack() as stack:
         store = MemoryStore()
         plane = await build(Settings(), store, files=pki.files)
-        await bootstrap(plane, address="127.0.0.1", port=6443)
+        await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
         kitchen = Kitchen()
         tls = tls_of(pki.certificate, pki.key, pki.files.front_proxy_ca.certificate)
         server = await stack.enter_async_context(AsyncExitStack())

@@ -31,7 +31,7 @@ async def test_a_local_group_stays_local_until_an_api_service_leads_elsewhere(cl
     present = (await cluster.get(f"{API_SERVICES}/{NAME}")).json
     present["spec"] = api_service(cluster.port, cluster.ca)["spec"]
     await cluster.put(f"{API_SERVICES}/{NAME}", present)
-    await cluster.available("True", lambda found: found["reason"] == "Passed")
+    await cluster.available("True", lambda condition: condition["reason"] == "Passed")
     assert (await cluster.get(RECIPES)).status == 200
 
 
@@ -40,7 +40,7 @@ async def test_a_version_beside_a_custom_kind_is_sorted_by_priority(cluster: Agg
         DEFINITIONS, definition("recipes", "Recipe", group=GROUP, versions=[version("v2", storage=True)])
     )
     await cluster.register(versionPriority=200)
-    listed = [one["version"] for one in (await cluster.get(f"/apis/{GROUP}")).json["versions"]]
+    listed = [version["version"] for version in (await cluster.get(f"/apis/{GROUP}")).json["versions"]]
     assert listed == ["v1", "v2"]
     assert (await cluster.get(f"/apis/{GROUP}/v2/recipes")).json["kind"] == "RecipeList"
     assert cluster.kitchen.asked.count(f"/apis/{GROUP}/v2/recipes") == 0
@@ -53,14 +53,14 @@ async def test_a_custom_kind_is_answered_elsewhere_while_an_api_service_says_so(
     )
     await cluster.made(RECIPES, recipe("remote"))
     await cluster.delete(f"{API_SERVICES}/{NAME}")
-    await cluster.available("True", lambda found: found["reason"] == "Local")
+    await cluster.available("True", lambda condition: condition["reason"] == "Local")
     await cluster.made(RECIPES, recipe("local"))
     assert (await cluster.get(RECIPES)).names == ["local"]
     # A delete would race with the server, which creates the APIService of a custom kind again.
     labels = {"kube-aggregator.kubernetes.io/automanaged": None}
     spec = api_service(cluster.port, cluster.ca)["spec"]
     await cluster.patch(f"{API_SERVICES}/{NAME}", {"metadata": {"labels": labels}, "spec": spec})
-    await cluster.available("True", lambda found: found["reason"] == "Passed")
+    await cluster.available("True", lambda condition: condition["reason"] == "Passed")
     assert (await cluster.get(RECIPES)).names == ["remote"]
 
 

@@ -18,7 +18,7 @@ from tests.extensions.aggregation.aggregating import (
 )
 from tests.extensions.definitions import reached
 
-from pinnace.auth.users import User
+from pinnace.model.users import User
 from pinnace.server.local import LocalApi
 
 

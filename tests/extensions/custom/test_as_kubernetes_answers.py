@@ -16,16 +16,16 @@ from tests.extensions.definitions import BOATS, DEFINITIONS, Cluster, boats, ver
 from tests.server.in_process import Object, Reply
 
 ANSWERS = [json.loads(line) for line in Path(__file__).with_name("kubernetes_answers.jsonl").read_text().splitlines()]
-OF_DEFINITIONS = [one for one in ANSWERS if "definition" in one]
-OF_OBJECTS = [one for one in ANSWERS if "objects" in one]
+OF_DEFINITIONS = [answer for answer in ANSWERS if "definition" in answer]
+OF_OBJECTS = [answer for answer in ANSWERS if "objects" in answer]
 
 
-def said(reply: Reply) -> Object:
+def answer_of(reply: Reply) -> Object:
     """An answer in the terms of the records."""
     found: Object = {"code": reply.status}
     if reply.status >= 300:
         causes = (reply.json.get("details") or {}).get("causes") or []
-        told = [[one.get("field", ""), one.get("reason", ""), one.get("message", "")] for one in causes]
+        told = [[cause.get("field", ""), cause.get("reason", ""), cause.get("message", "")] for cause in causes]
         found["causes"] = sorted([field, reason, _without_numbers(text)] for field, reason, text in told)
         if not told:
             found["message"] = reply.message
@@ -47,17 +47,17 @@ def recorded(record: Object, *but: str) -> Object:
 async def test_a_definition_is_answered_alike(cluster: Cluster, record: Any) -> None:
     wanted = boats()
     wanted["spec"]["versions"] = record["definition"]
-    assert said(await cluster.post(f"{DEFINITIONS}?dryRun=All", wanted)) == recorded(record, "definition")
+    assert answer_of(await cluster.post(f"{DEFINITIONS}?dryRun=All", wanted)) == recorded(record, "definition")
 
 
 @pytest.mark.parametrize("record", OF_OBJECTS, ids=map(str, range(len(OF_OBJECTS))))
 async def test_an_object_is_answered_alike(cluster: Cluster, record: Any) -> None:
     await cluster.define(boats(version(schema=record["schema"])))
-    for one in record["objects"]:
-        strictness = f"&fieldValidation={one['validation']}" if one["validation"] else ""
-        body = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "x"}, "spec": one["object"]}
+    for obj in record["objects"]:
+        strictness = f"&fieldValidation={obj['validation']}" if obj["validation"] else ""
+        body = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "x"}, "spec": obj["object"]}
         reply = await cluster.post(f"{BOATS}?dryRun=All{strictness}", body)
-        assert said(reply) == recorded(one, "object", "validation", "spec", "owned"), one["object"]
+        assert answer_of(reply) == recorded(obj, "object", "validation", "spec", "owned"), obj["object"]
         if reply.status == 201:
-            assert reply.json.get("spec") == one["spec"]
-            assert reply.json["metadata"]["managedFields"][0]["fieldsV1"] == one["owned"]
+            assert reply.json.get("spec") == obj["spec"]
+            assert reply.json["metadata"]["managedFields"][0]["fieldsV1"] == obj["owned"]

@@ -39,8 +39,8 @@ async def stored_version(cluster: Cluster, key: str = "default/pinnace") -> str:
 
 async def change_storage(cluster: Cluster, name: str) -> None:
     present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
-    for one in present["spec"]["versions"]:
-        one["storage"] = one["name"] == name
+    for stored in present["spec"]["versions"]:
+        stored["storage"] = stored["name"] == name
     reply = await cluster.put(f"{DEFINITIONS}/boats.example.com", present)
     assert reply.status == 200, reply.body
 
@@ -286,7 +286,7 @@ async def test_a_large_answer_is_read_whole(cluster: Cluster, webhook: Webhook) 
     assert len(webhook.asked) == 1
 
 
-# What is asked of a version is asked of objects as they are in it.
+# Selectors and columns apply to objects in the version of the request.
 
 
 def selectable(webhook: Webhook, **second: Any) -> Object:

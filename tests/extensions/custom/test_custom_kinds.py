@@ -21,7 +21,8 @@ from tests.extensions.definitions import (
 )
 from tests.server.in_process import APPLY, CONFIG_MAPS, MERGE, STRATEGIC, TABLE, Object
 
-from pinnace.model import resources
+from pinnace.model import errors, resources
+from pinnace.server.write.scale_edits import with_replicas
 
 
 async def test_a_kind_can_be_used_as_soon_as_its_definition_is_answered(cluster: Cluster) -> None:
@@ -52,7 +53,10 @@ async def test_a_definition_says_that_its_names_are_accepted_and_that_it_is_esta
         "kind": "Boat",
         "listKind": "BoatList",
     }
-    assert [one["reason"] for one in told["status"]["conditions"]] == ["NoConflicts", "InitialNamesAccepted"]
+    assert [condition["reason"] for condition in told["status"]["conditions"]] == [
+        "NoConflicts",
+        "InitialNamesAccepted",
+    ]
     assert told["status"]["storedVersions"] == ["v1"]
 
 
@@ -132,7 +136,7 @@ async def test_rules_are_held_and_transitions_seen(cluster: Cluster) -> None:
     assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 6}})).status == 200
 
 
-async def test_an_already_invalid_field_that_is_not_touched_is_let_pass(cluster: Cluster) -> None:
+async def test_an_already_invalid_field_that_is_not_touched_is_accepted(cluster: Cluster) -> None:
     await cluster.define(boats(version(schema=shape(size=NUMBER, name=TEXT))))
     await cluster.made(BOATS, boat(size=9, name="a"))
     present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
@@ -232,12 +236,12 @@ async def test_a_scale_that_is_not_there_can_be_made_but_not_read(cluster: Clust
     reply = await cluster.get(f"{BOATS}/pinnace/scale")
     assert reply.status == 500 and reply.message.endswith('the spec replicas field ".spec.size" does not exist')
     nothing: list[Object] = [{"spec": {"replicas": 0}}, {"metadata": {}}]
-    for said in nothing:
-        reply = await cluster.patch(f"{BOATS}/pinnace/scale", said)
+    for patch in nothing:
+        reply = await cluster.patch(f"{BOATS}/pinnace/scale", patch)
         assert (reply.status, reply.message) == (400, 'the spec replicas field ".spec.size" cannot be empty')
     assert (await cluster.patch(f"{BOATS}/pinnace/scale", {"spec": {"replicas": 2}})).json["spec"] == {"replicas": 2}
-    for said in nothing:
-        assert (await cluster.patch(f"{BOATS}/pinnace/scale", said)).json["spec"] == {}
+    for patch in nothing:
+        assert (await cluster.patch(f"{BOATS}/pinnace/scale", patch)).json["spec"] == {}
     assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"] == {"size": 0}
 
 
@@ -249,7 +253,7 @@ async def test_scaling_does_not_take_defaults(cluster: Cluster) -> None:
     await cluster.made(second, boat(api_version="example.com/v2", size=1))
     await cluster.patch(f"{second}/pinnace/scale?fieldManager=scaler", {"spec": {"replicas": 2}})
     entries = (await cluster.get(f"{second}/pinnace")).json["metadata"]["managedFields"]
-    assert [one["fieldsV1"] for one in entries if one["manager"] == "scaler"] == [{"f:spec": {"f:size": {}}}]
+    assert [entry["fieldsV1"] for entry in entries if entry["manager"] == "scaler"] == [{"f:spec": {"f:size": {}}}]
 
 
 async def test_compiled_parts_of_replaced_kinds_are_dropped(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +272,7 @@ async def test_compiled_parts_of_replaced_kinds_are_dropped(cluster: Cluster, mo
         seen.append(weakref.ref(resource))
         del resource
     gc.collect()
-    assert sum(one() is not None for one in seen) < 20
+    assert sum(reference() is not None for reference in seen) < 20
 
 
 async def test_columns_are_those_of_the_definition(cluster: Cluster) -> None:
@@ -281,7 +285,7 @@ async def test_columns_are_those_of_the_definition(cluster: Cluster) -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     await cluster.made(BOATS, {**boat(size=4), "status": ready})
     table = (await cluster.get(BOATS, accept=TABLE)).json
-    assert [(one["name"], one["priority"]) for one in table["columnDefinitions"]] == [
+    assert [(column["name"], column["priority"]) for column in table["columnDefinitions"]] == [
         ("Name", 0),
         ("Size", 0),
         ("Ready", 1),
@@ -293,7 +297,7 @@ async def test_columns_are_those_of_the_definition(cluster: Cluster) -> None:
 async def test_without_columns_the_age_is_shown(cluster: Cluster) -> None:
     await cluster.define(boats())
     table = (await cluster.get(BOATS, accept=TABLE)).json
-    assert [one["name"] for one in table["columnDefinitions"]] == ["Name", "Age"]
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Age"]
 
 
 async def test_objects_are_selected_by_the_fields_that_the_definition_names(cluster: Cluster) -> None:
@@ -358,7 +362,7 @@ async def test_the_document_of_a_custom_kind_is_as_in_kubernetes(cluster: Cluste
     boat_kind = {"group": "example.com", "version": "v1", "kind": "Boat"}
     assert document["paths"][f"{item}/scale"]["get"]["x-kubernetes-group-version-kind"] == boat_kind
     single, collection = document["paths"][item], document["paths"][item.removesuffix("/{name}")]
-    assert [one["name"] for one in single["get"]["parameters"]] == ["resourceVersion"]
+    assert [parameter["name"] for parameter in single["get"]["parameters"]] == ["resourceVersion"]
     assert sorted(single["patch"]["responses"]) == ["200", "401"]
     assert sorted(single["put"]["requestBody"]["content"]) == ["application/json", "application/yaml"]
     assert sorted(collection["get"]["responses"]["200"]["content"]) == ["application/json", "application/yaml"]
@@ -429,8 +433,10 @@ async def test_paths_that_lead_nowhere_are_refused_by_the_kind_itself(cluster: C
 async def test_errors_of_tables_and_selectors_are_those_of_any_custom_kind(cluster: Cluster) -> None:
     await cluster.define(boats())
     assert (await cluster.get(f"{BOATS}?fieldSelector=spec.size%3D9")).message == "field label not supported: spec.size"
-    one = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-    assert (await cluster.get(BOATS, accept=one)).message.endswith("is a list (*unstructured.UnstructuredList)")
+    metadata_only = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    assert (await cluster.get(BOATS, accept=metadata_only)).message.endswith(
+        "is a list (*unstructured.UnstructuredList)"
+    )
     streamed = await cluster.get(f"{BOATS}?watch=1", accept="application/yaml")
     assert b"application/vnd.kubernetes.protobuf;stream=watch" in streamed.body
 
@@ -438,5 +444,53 @@ async def test_errors_of_tables_and_selectors_are_those_of_any_custom_kind(clust
 async def test_its_columns_are_described_as_those_of_built_in_kinds(cluster: Cluster) -> None:
     await cluster.define(boats())
     tables = [(await cluster.get(target, accept=TABLE)).json for target in (BOATS, CONFIG_MAPS)]
-    own, built_in = ({one["name"]: one["description"] for one in table["columnDefinitions"]} for table in tables)
+    own, built_in = (
+        {column["name"]: column["description"] for column in table["columnDefinitions"]} for table in tables
+    )
     assert own == {name: built_in[name] for name in ("Name", "Age")}
+
+
+def test_replicas_are_not_set_deeper_than_an_object_nests() -> None:
+    obj: Object = {"metadata": {"name": "x"}}
+    with pytest.raises(errors.BadRequest, match="exceeded max depth"):
+        with_replicas(obj, ("spec",) * 100_000, 3)
+    assert with_replicas(obj, ("spec", "size"), 3)["spec"] == {"size": 3}
+
+
+@pytest.mark.parametrize("operation", ["apply", "patch"])
+async def test_a_field_manager_of_a_removed_version_makes_an_object_lose_its_managers(
+    cluster: Cluster, operation: str
+) -> None:
+    old, new = version("v1alpha1"), version("v1", storage=True)
+    await cluster.define(boats(old, new))
+    alpha = BOATS.replace("/v1/", "/v1alpha1/")
+    made = boat(api_version="example.com/v1alpha1", size=3)
+    assert (await cluster.patch(f"{alpha}/pinnace?fieldManager=old", made, APPLY)).status == 201
+    target = f"{DEFINITIONS}/boats.example.com"
+    definition_ = (await cluster.get(target)).json
+    definition_["spec"]["versions"] = [new]
+    assert (await cluster.put(target, definition_)).status == 200
+    await cluster.gone(alpha)
+    if operation == "apply":
+        refused = await cluster.patch(f"{BOATS}/pinnace?fieldManager=new", boat(name="a"), APPLY)
+        text = "request to convert CR to an invalid group/version: example.com/v1alpha1"
+        assert (refused.status, refused.message) == (500, text)
+        return
+    patched = (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 4}})).json
+    assert "managedFields" not in patched["metadata"]
+    applied = await cluster.patch(f"{BOATS}/pinnace?fieldManager=new", boat(name="a"), APPLY)
+    assert applied.status == 200
+
+
+async def test_a_field_manager_of_a_version_that_is_not_served_stays_no_obstacle(cluster: Cluster) -> None:
+    old, new = version("v1alpha1"), version("v1", storage=True)
+    await cluster.define(boats(old, new))
+    alpha = BOATS.replace("/v1/", "/v1alpha1/")
+    made = boat(api_version="example.com/v1alpha1", size=3)
+    await cluster.patch(f"{alpha}/pinnace?fieldManager=old", made, APPLY)
+    target = f"{DEFINITIONS}/boats.example.com"
+    definition_ = (await cluster.get(target)).json
+    definition_["spec"]["versions"] = [{**old, "served": False}, new]
+    assert (await cluster.put(target, definition_)).status == 200
+    await cluster.gone(alpha)
+    assert (await cluster.patch(f"{BOATS}/pinnace?fieldManager=new", boat(name="a"), APPLY)).status == 200

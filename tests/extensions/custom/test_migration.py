@@ -20,8 +20,8 @@ async def stored_twice(cluster: Cluster) -> None:
     for number in range(3):
         await cluster.made(BOATS, boat(f"boat-{number}", size=number))
     present = (await cluster.get(f"{DEFINITIONS}/{NAME}")).json
-    for one in present["spec"]["versions"]:
-        one["storage"] = one["name"] == "v2"
+    for stored in present["spec"]["versions"]:
+        stored["storage"] = stored["name"] == "v2"
     assert (await cluster.put(f"{DEFINITIONS}/{NAME}", present)).status == 200
 
 
@@ -38,7 +38,7 @@ async def test_every_object_is_rewritten_and_the_old_version_struck(cluster: Clu
     assert stored_versions(cluster) == {"example.com/v2"}
     present = (await cluster.get(f"{DEFINITIONS}/{NAME}")).json
     assert present["status"]["storedVersions"] == ["v2"]
-    present["spec"]["versions"] = [one for one in present["spec"]["versions"] if one["name"] == "v2"]
+    present["spec"]["versions"] = [version for version in present["spec"]["versions"] if version["name"] == "v2"]
     assert (await cluster.put(f"{DEFINITIONS}/{NAME}", present)).status == 200
 
 

@@ -14,11 +14,11 @@ def test_autoscalers_are_answered_as_kubernetes_answers_them(record: Record) -> 
 
 
 def test_defaults_are_not_shared_between_autoscalers() -> None:
-    one: Object = {"metadata": {}, "spec": {"behavior": {}}}
+    obj: Object = {"metadata": {}, "spec": {"behavior": {}}}
     other: Object = {"metadata": {}, "spec": {"behavior": {}}}
-    for autoscaler in (one, other):
+    for autoscaler in (obj, other):
         HORIZONTAL_POD_AUTOSCALER.default(autoscaler)
-    one["spec"]["metrics"][0]["resource"]["name"] = "memory"
-    one["spec"]["behavior"]["scaleUp"]["policies"].clear()
+    obj["spec"]["metrics"][0]["resource"]["name"] = "memory"
+    obj["spec"]["behavior"]["scaleUp"]["policies"].clear()
     assert other["spec"]["metrics"][0]["resource"]["name"] == "cpu"
     assert other["spec"]["behavior"]["scaleUp"]["policies"]

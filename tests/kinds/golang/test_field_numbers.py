@@ -8,7 +8,8 @@ import pytest
 
 from pinnace.kinds.catalog import resources
 from pinnace.kinds.definitions import Definitions, minors
-from pinnace.kinds.golang.field_numbers import PACKAGES, fields_of, message_of, messages
+from pinnace.kinds.golang.field_numbers import fields_of, message_of, messages
+from pinnace.kinds.runtime_config import RuntimeConfig
 from pinnace.model.objects import Kind
 from pinnace.schema.golang.protobuf import LIST, MAP, TYPES, ProtobufField
 from pinnace.schema.shape import Schema
@@ -25,13 +26,13 @@ RENAMED = {
 SCALARS = {"string": "string", "boolean": "bool", "number": "double"}
 
 
-def _shown(message: str) -> Iterator[ProtobufField]:
+def _json_fields(message: str) -> Iterator[ProtobufField]:
     """The fields as JSON shows them."""
     for field in fields_of(message):
         if field.name:
             yield field
         else:
-            yield from _shown(field.type)
+            yield from _json_fields(field.type)
 
 
 def _type(schema: Schema) -> str:
@@ -69,14 +70,14 @@ def _reachable(definitions: Definitions, name: str, seen: set[str]) -> None:
         return
     seen.add(name)
     for child in definitions.schema(name).properties.values():
-        for found in (child, child.items, child.additional):
-            if found is not None and found.name and found.properties:
-                _reachable(definitions, found.name, seen)
+        for schema in (child, child.items, child.additional):
+            if schema is not None and schema.name and schema.properties:
+                _reachable(definitions, schema.name, seen)
 
 
 def _errs(name: str, schema: Schema) -> Iterator[str]:
     message = _message(name)
-    fields = {field.name: field for field in _shown(RENAMED[message] if message == MATCH_CONDITION else message)}
+    fields = {field.name: field for field in _json_fields(RENAMED[message] if message == MATCH_CONDITION else message)}
     for place, child in schema.properties.items():
         field = fields.get(place)
         if field is None:
@@ -93,22 +94,16 @@ def _errs(name: str, schema: Schema) -> Iterator[str]:
 def test_every_field_of_every_kind_has_its_number_and_type(minor: str) -> None:
     definitions = Definitions.load(minor)
     names: set[str] = set()
-    for resource in resources(definitions, old_versions=False, on_request=_everything()):
+    for resource in resources(definitions, old_versions=False, runtime_config=RuntimeConfig.parse("api/all=true")):
         _reachable(definitions, str(definitions.name_of_kind(resource.kind)), names)
     assert names
     assert not [err for name in names for err in _errs(name, definitions.schema(name))]
 
 
-def _everything() -> set[str]:
-    """Every group and version that could be asked for."""
-    versions = {message.split(".")[1] for message in messages()}
-    return {f"{group}/{version}" for group in PACKAGES for version in versions}
-
-
 @pytest.mark.parametrize("minor", minors())
 def test_every_served_kind_can_be_sent_as_protobuf(minor: str) -> None:
     served = list(resources(Definitions.load(minor)))
-    kinds = {resource.kind for resource in served} | {sub.kind for found in served for sub in found.subresources}
+    kinds = {resource.kind for resource in served} | {sub.kind for resource in served for sub in resource.subresources}
     unknown = {kind for kind in kinds if message_of(kind) is None and not kind.name.endswith("Options")}
     assert not unknown
 
@@ -118,7 +113,7 @@ def test_the_table_is_closed_and_unambiguous() -> None:
     for message in known:
         fields = fields_of(message)
         assert len({field.number for field in fields}) == len(fields), message
-        shown = [field.name for field in _shown(message)]
+        shown = [field.name for field in _json_fields(message)]
         assert len(set(shown)) == len(shown), message
         assert {field.type for field in fields} <= known | TYPES, message
 

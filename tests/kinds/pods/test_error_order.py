@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pinnace.kinds.pods.validation import validate_template
 from pinnace.model.field_errors import FieldError
 
 
 def test_a_pods_errors_come_in_order() -> None:
-    spec = {
+    spec: Any = {
         "os": {"name": "beos"},
         "overhead": {"cpu": "-1"},
         "preemptionPolicy": "x",

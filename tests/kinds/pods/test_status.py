@@ -10,11 +10,13 @@ from pinnace.kinds.pods.status import validate_pod_status
 from pinnace.model.objects import Object
 
 
-def told(status: Object, **spec: Any) -> list[str]:
+def errors_of(status: Object, **spec: Any) -> list[str]:
     resources = {"requests": {"example.com/gpu": "1"}, "claims": [{"name": "gpu", "request": "fast"}]}
     container = {"name": "main", "image": "web:1", "resources": resources}
-    pod = {"metadata": {"name": "web"}, "spec": {"containers": [container], **spec}}
-    return [str(cause) for cause in validate_pod_status({**pod, "status": status}, {**pod, "status": {}})]
+    pod: Any = {"metadata": {"name": "web"}, "spec": {"containers": [container], **spec}}
+    new: Any = {**pod, "status": status}
+    old: Any = {**pod, "status": {}}
+    return [str(cause) for cause in validate_pod_status(new, old)]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def told(status: Object, **spec: Any) -> list[str]:
 )
 @pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
 def test_the_user_of_a_container_is_validated(field: str, user: Object, wrong: list[tuple[str, int]]) -> None:
-    assert told({field: [{"name": "main", "user": {"linux": user}}]}) == [
+    assert errors_of({field: [{"name": "main", "user": {"linux": user}}]}) == [
         f"status.{field}[0].user.linux.{place}: Invalid value: {value}: must be between 0 and 2147483647, inclusive"
         for place, value in wrong
     ]
@@ -35,7 +37,7 @@ def test_the_user_of_a_container_is_validated(field: str, user: Object, wrong: l
 
 def test_windows_containers_have_no_linux_user() -> None:
     statuses = {"containerStatuses": [{"name": "main", "user": {"linux": {"uid": -1, "gid": 0}}}]}
-    assert told(statuses, os={"name": "windows"}) == [
+    assert errors_of(statuses, os={"name": "windows"}) == [
         "status.containerStatuses[0].user.linux: Forbidden: cannot be set for a windows pod"
     ]
 
@@ -76,20 +78,20 @@ def test_windows_containers_have_no_linux_user() -> None:
 def test_only_requested_devices_have_a_health(device: Object, wrong: list[str]) -> None:
     where = "status.containerStatuses[0].allocatedResourcesStatus[0]"
     statuses = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": [device]}]}
-    assert told(statuses) == [f"{where}.{err}" for err in wrong]
+    assert errors_of(statuses) == [f"{where}.{err}" for err in wrong]
 
 
 def test_ephemeral_containers_have_no_devices() -> None:
     statuses = {"ephemeralContainerStatuses": [{"name": "debug", "allocatedResourcesStatus": [{"name": "a"}]}]}
-    assert told(statuses) == [
+    assert errors_of(statuses) == [
         "status.ephemeralContainerStatuses[0].allocatedResourcesStatus: "
         "Forbidden: must not be specified in container status"
     ]
 
 
 def test_the_pods_addresses_come_before_those_of_its_host() -> None:
-    found = told({"podIPs": [{"ip": "a"}, {"ip": "::1"}], "hostIPs": [{"ip": "b"}]})
-    assert [one.partition(" ")[0] for one in found] == [
+    found = errors_of({"podIPs": [{"ip": "a"}, {"ip": "::1"}], "hostIPs": [{"ip": "b"}]})
+    assert [error.partition(" ")[0] for error in found] == [
         "status.podIPs[0]:",
         "status.podIPs:",
         "status.podIPs:",
@@ -128,5 +130,5 @@ def _mapped(container: str = "main", resource: str = "example.com/gpu", request:
 def test_the_claim_for_extended_resources_stands_for_what_containers_ask_for(
     claimed: Object, fields: list[str]
 ) -> None:
-    errs = told({"extendedResourceClaimStatus": claimed})
+    errs = errors_of({"extendedResourceClaimStatus": claimed})
     assert [err.partition(": ")[0] for err in errs] == [f"status.extendedResourceClaimStatus.{f}" for f in fields]

@@ -1,4 +1,4 @@
-"""Services, endpoints, ingresses, network policies and addresses are stored and rejected as in Kubernetes."""
+"""Services, endpoints and slices of them are stored and rejected as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.kinds.services import strategy
 from pinnace.kinds.services.endpoints import ENDPOINTS
 
 
-@pytest.mark.parametrize("write", recorded("network"), ids=lambda write: write["name"])
+@pytest.mark.parametrize("write", recorded("services"), ids=lambda write: write["name"])
 def test_the_answer_is_that_of_a_real_server(write: Write) -> None:
     assert answer_here(write) == answer_recorded(write)
 

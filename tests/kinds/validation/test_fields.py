@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pinnace.kinds.validation.fields import unified_diff, validate_condition, validate_immutable
+from pinnace.model.typed_objects import Condition
 
 
 def test_a_changed_field_is_shown_as_it_is_printed_in_go() -> None:
@@ -17,7 +20,7 @@ def test_a_diff_is_unified_without_file_names() -> None:
 
 
 def test_a_condition_without_anything_has_every_error() -> None:
-    assert [err.field for err in validate_condition([{}], "status.conditions")] == [
+    assert [err.field for err in validate_condition([cast("Condition", {})], "status.conditions")] == [
         "status.conditions[0].type",
         "status.conditions[0].type",
         "status.conditions[0].status",

@@ -14,9 +14,8 @@ from tests.schema.merge.samples import CONFIG_MAP, CUSTOM, POD
 from pinnace.model.errors import ApplyConflict, BadRequest
 from pinnace.model.objects import Object
 from pinnace.model.patches.apply import ApplyFailed, apply
-from pinnace.model.patches.field_ownership import Ownership, ignoring, only
 from pinnace.model.patches.last_applied import LAST_APPLIED
-from pinnace.model.patches.managed_fields import after_update, keep_times
+from pinnace.model.patches.managed_fields import Ownership, after_update, ignoring, only
 from pinnace.schema.shape import Schema
 
 T1, T2, T3 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"
@@ -421,18 +420,6 @@ def test_kubectl_may_not_take_over_what_has_changed_since() -> None:
     live = updated(client_side_applied(a="1"), "b", data={"a": "changed"})
     with pytest.raises(ApplyConflict, match=r'conflict with "b" using v1: \.data\.a'):
         applied(live, config_map(a="2"), "kubectl")
-
-
-def test_where_only_times_differ_there_is_nothing_to_store() -> None:
-    live = created(config_map(a="1"))
-    new = copy.deepcopy(live)
-    new["metadata"]["managedFields"][0]["time"] = T3
-    keep_times(live, new)
-    assert new == live
-    new["metadata"]["managedFields"][0]["time"] = T3
-    new["data"]["a"] = "2"
-    keep_times(live, new)
-    assert new["metadata"]["managedFields"][0]["time"] == T3
 
 
 data_maps = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), max_size=4)

@@ -74,9 +74,9 @@ def test_an_operation_does_what_the_server_does(document: Any, operation: Any, p
     ],
 )
 def test_an_operation_that_does_not_apply_is_refused_without_a_word_about_why(operation: Any) -> None:
-    with pytest.raises(PatchRefused) as refusal:
+    with pytest.raises(PatchRefused) as raised:
         json_patch({"a": "b", "n": 1, "list": [1, 2]}, [operation])
-    assert refusal.value.status == {
+    assert raised.value.status == {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -86,7 +86,7 @@ def test_an_operation_that_does_not_apply_is_refused_without_a_word_about_why(op
         "details": {},
         "code": 422,
     }
-    assert refusal.value.why
+    assert raised.value.why
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_an_operation_that_does_not_apply_is_refused_without_a_word_about_why(op
     ],
 )
 def test_an_invalid_json_patch_is_a_bad_request(patch: Any, message: str) -> None:
-    with pytest.raises(BadRequest) as refusal:
+    with pytest.raises(BadRequest) as raised:
         json_patch({}, patch)
-    assert refusal.value.message == f"error decoding patch: json: cannot unmarshal {message}"
+    assert raised.value.message == f"error decoding patch: json: cannot unmarshal {message}"
 
 
 def test_no_json_patch_at_all_changes_nothing() -> None:
@@ -110,10 +110,10 @@ def test_no_json_patch_at_all_changes_nothing() -> None:
 
 
 def test_more_than_ten_thousand_operations_are_too_many() -> None:
-    with pytest.raises(TooLarge) as refusal:
+    with pytest.raises(TooLarge) as raised:
         json_patch({}, [{"op": "test", "path": "/a", "value": None}] * 10_001)
     assert (
-        refusal.value.message
+        raised.value.message
         == "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
     )
 
@@ -123,6 +123,24 @@ def test_copies_cannot_grow_without_bound() -> None:
     doubling = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(40)]
     with pytest.raises(PatchRefused, match="rejected"):
         json_patch(document, doubling)
+
+
+TOO_DEEP = {
+    "many paths": [{"op": "add", "path": "/a" * count, "value": {}} for count in range(1, 1200)],
+    "copies into themselves": [{"op": "copy", "from": "/a", "path": "/a" * (1 << count)} for count in range(1, 14)],
+    "a test of such a value": [
+        *({"op": "copy", "from": "/a", "path": "/a" * (1 << count)} for count in range(1, 8)),
+        *({"op": "copy", "from": "/a", "path": f"/{name}"} for name in ("b", "c")),
+        *({"op": "move", "from": "/a", "path": f"/{name}{'/a' * 128}"} for name in ("b",)),
+        {"op": "test", "path": "/b", "value": {}},
+    ],
+}
+
+
+@pytest.mark.parametrize("operations", TOO_DEEP.values(), ids=TOO_DEEP)
+def test_a_patch_whose_result_nests_too_deep_is_a_bad_request(operations: list[Any]) -> None:
+    with pytest.raises((BadRequest, PatchRefused)):
+        json_patch({"a": {"a": {}}}, operations)
 
 
 def test_fields_that_no_operation_has_are_warned_of() -> None:
@@ -230,9 +248,9 @@ def test_a_merge_patch_merges(document: Any, patch: Any, merged: Any) -> None:
     ],
 )
 def test_an_invalid_merge_patch_is_a_bad_request(patch: Any, message: str) -> None:
-    with pytest.raises(BadRequest) as refusal:
+    with pytest.raises(BadRequest) as raised:
         merge_patch({}, patch)
-    assert refusal.value.message == message
+    assert raised.value.message == message
 
 
 @given(document=OBJECTS, patch=OBJECTS)

@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 from tests.network.services.conftest import PodCluster, run_pod_cluster
 
 _LOOK_UP = (
-    "import socket, sys; print(sorted({one[4][0] for one in socket.getaddrinfo(sys.argv[1], 80, socket.AF_INET)}))"
+    "import socket, sys; print(sorted({info[4][0] for info in socket.getaddrinfo(sys.argv[1], 80, socket.AF_INET)}))"
 )
 
 _FLOOD = """

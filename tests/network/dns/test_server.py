@@ -12,7 +12,7 @@ import pytest
 from tests.network.dns.queries import Response, encode_query, parse_response
 from tests.network.services.objects import endpoint, endpoint_slice, service
 
-from pinnace.network.dns.records import records_of
+from pinnace.network.dns.network import records_of
 from pinnace.network.dns.server import DnsServer
 from pinnace.network.dns.wire import RecordType, ResponseCode
 from pinnace.network.dns.zone import Zone

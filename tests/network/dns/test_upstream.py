@@ -11,7 +11,7 @@ import pytest
 from tests.network.dns.queries import encode_query, parse_response
 from tests.network.services.objects import service
 
-from pinnace.network.dns.records import records_of
+from pinnace.network.dns.network import records_of
 from pinnace.network.dns.server import DnsServer
 from pinnace.network.dns.upstream import DnsUpstream, servers_of_machine
 from pinnace.network.dns.wire import RecordType, ResponseCode

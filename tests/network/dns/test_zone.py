@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 from tests.network.dns.queries import Response, encode_query, parse_response
 from tests.network.services.objects import endpoint, endpoint_slice, service
 
-from pinnace.model.objects import Object
-from pinnace.network.dns.records import records_of
+from pinnace.network.dns.network import records_of
 from pinnace.network.dns.server import respond
 from pinnace.network.dns.wire import RecordType, ResponseCode
 from pinnace.network.dns.zone import Zone
@@ -150,7 +150,7 @@ def test_a_response_is_never_answered() -> None:
 
 
 def test_services_of_both_families_have_both_addresses() -> None:
-    dual: Object = service("dual", clusterIPs=["10.96.0.9", "fd00::9"], clusterIP="10.96.0.9")
+    dual: Any = service("dual", clusterIPs=["10.96.0.9", "fd00::9"], clusterIP="10.96.0.9")
     zone = Zone()
     zone.set("dual", records_of(dual, []))
     name = "dual.default.svc.cluster.local"

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -15,11 +14,10 @@ from pathlib import Path
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.machine import need
+from tests.node.leftovers import left_on_machine, processes_of
 from tests.node.namespaces import need_namespaces
 from tests.waiting import until
-
-from pinnace.network.pods.egress import plan_link
-from pinnace.node.runtime.embedded.cgroups import group_name
 
 _SERVE = "python3 -m http.server 8080"
 _LOAD = """
@@ -38,6 +36,8 @@ while True:
 
 def _start(place: Path, *arguments: str) -> ServerProcess:
     need_namespaces()
+    kubectl_binary()
+    need("curl")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PINNACE_OFFLINE", "1")
         environment.setenv("TMPDIR", str(place))
@@ -60,36 +60,10 @@ def _kubectl(server: ServerProcess, place: Path) -> Kubectl:
     return kubectl
 
 
-def _processes(place: Path) -> dict[int, str]:
-    """The processes whose command line names a directory, and their children in namespaces of their own."""
-    found: dict[int, str] = {}
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if str(place) in command:
-                    found[int(entry.name)] = command
-    while below := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
-        found |= dict.fromkeys(below, "below")
-    return {pid: command for pid, command in found.items() if pid != os.getpid()}
-
-
 def _nodes(place: Path) -> list[Path]:
     """The state directories of the nodes whose cluster has its data in a directory."""
     until(lambda: list(place.glob("node*/runtime")))
     return list(place.glob("node*"))
-
-
-def _left_on_machine(place: Path, nodes: list[Path]) -> list[str]:
-    """Return the interfaces, routes, mounts and cgroups of these nodes on the machine; other tests have theirs."""
-    links = {plan_link(node).name for node in nodes}
-    groups = {group_name(node / "runtime") for node in nodes}
-    found = [name for _, name in socket.if_nameindex() if name in links]
-    found += [line for line in Path("/proc/net/route").read_text().splitlines() if line.split()[0] in links]
-    found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(place) in line]
-    return found + [path for path, *_ in os.walk("/sys/fs/cgroup") if groups & set(Path(path).parts)]
 
 
 def _fetch(port: str) -> bool:
@@ -111,15 +85,15 @@ def test_a_killed_server_finds_its_pods_again_and_leaves_nothing_when_it_stops(t
         nodes = _nodes(tmp_path / "data")
         first.process.kill()
         first.process.wait()
-    until(lambda: not any("--with-parent" in command for command in _processes(tmp_path).values()))
-    assert _processes(tmp_path), "the pod goes on without its server"
+    until(lambda: not any("--with-parent" in command for command in processes_of(tmp_path).values()))
+    assert processes_of(tmp_path), "the pod goes on without its server"
     with _stopped(_start(tmp_path, *data)) as second:
         kubectl = _kubectl(second, tmp_path)
         until(lambda: _fetch(port))
         assert kubectl("get pod web -o jsonpath={.status.containerStatuses[0].containerID}") == container
         assert second.stop() == 0
-    until(lambda: not _processes(tmp_path))
-    assert _left_on_machine(tmp_path, nodes) == []
+    until(lambda: not processes_of(tmp_path))
+    assert left_on_machine(tmp_path, nodes) == []
 
 
 def test_a_killed_cluster_in_memory_ends_its_pods_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
@@ -131,16 +105,16 @@ def test_a_killed_cluster_in_memory_ends_its_pods_and_the_next_one_removes_its_f
         nodes = _nodes(scratch)
         first.process.kill()
         first.process.wait()
-    until(lambda: not _processes(scratch))
+    until(lambda: not processes_of(scratch))
     with _stopped(_start(tmp_path, "--ephemeral")) as second:
         second.await_kubeconfig()
         until(lambda: not scratch.exists())
         (successor,) = tmp_path.glob("pinnace-cluster-*")
         nodes += _nodes(successor)
         assert second.stop() == 0
-    until(lambda: not _processes(tmp_path))
+    until(lambda: not processes_of(tmp_path))
     assert list(tmp_path.glob("pinnace-cluster-*")) == []
-    assert _left_on_machine(tmp_path, nodes) == []
+    assert left_on_machine(tmp_path, nodes) == []
 
 
 @pytest.mark.soak
@@ -177,7 +151,7 @@ def test_an_agent_that_is_killed_while_it_programs_rules_harms_no_other_traffic(
                 }
                 for number in range(40)
             ]
-            agents = [pid for pid, command in _processes(tmp_path).items() if "--with-parent" in command]
+            agents = [pid for pid, command in processes_of(tmp_path).items() if "--with-parent" in command]
             kubectl("apply -f -", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
             for agent in agents:
                 os.kill(agent, signal.SIGKILL)

@@ -56,7 +56,7 @@ async def test_pods_on_several_nodes_reach_each_other(tmp_path: Path) -> None:
         await pods.until(fetched, f"far {near['status']['podIP']}")
         assert await pods.fetch("client", f"http://{far['status']['podIP']}:8080/") == f"far {near['status']['podIP']}"
         await _check_remote_node_port(pods)
-        sink = await pods.until_ready("sink")
-        code, output = await pods.run("client", "python3", "-c", _SPEED, "send", sink["status"]["podIP"])
+        receiver = await pods.until_ready("sink")
+        code, output = await pods.run("client", "python3", "-c", _SPEED, "send", receiver["status"]["podIP"])
         assert code == 0 and output.endswith("MB/s"), output
         print(output)

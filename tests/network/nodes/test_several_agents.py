@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.machine import need
 from tests.node.namespaces import need_namespaces
 
 NODE = socket.gethostname().lower()
@@ -21,6 +22,8 @@ _WEB = "python3 -m http.server 8080 --directory /usr/share/doc"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     need_namespaces()
+    kubectl_binary()
+    need("curl")
     place = tmp_path_factory.mktemp("agents")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PINNACE_OFFLINE", "1")

@@ -8,22 +8,23 @@ machine forwarded packets before, while and after egress was open.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
 import stat
 import sys
 import threading
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
 
 from tests.node.runtime.embedded.conftest import HostOnly, Pods
 
-from pinnace.model.clock import SystemClock
-from pinnace.network.pods.egress import Egress
-from pinnace.network.pods.netlink import Netlink
-from pinnace.node.runtime.embedded import linux
+from pinnace.network.netlink import Netlink
+from pinnace.network.pods.egress import Egress, plan_link
+from pinnace.node.machine import linux
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
+from pinnace.process.clock import SystemClock
 
 OWN_ADDRESS, FAR_ADDRESS = "203.0.113.1", "203.0.113.2"
 _PORT = 8080
@@ -33,6 +34,18 @@ try:
     print(socket.create_connection(("{FAR_ADDRESS}", {_PORT}), 20).recv(100).decode())
 except OSError as error:
     print(error)
+"""
+METADATA = "169.254.169.254"
+_CLOSED = (METADATA, OWN_ADDRESS, "10.0.2.2", "10.0.2.3", "127.0.0.1", "link")
+"""The addresses that pods do not reach. The last one is that of the machine on the link to the node."""
+_KNOCK = f"""
+import socket, sys
+for address in sys.argv[1:]:
+    try:
+        print(address, socket.create_connection((address, {_PORT}), 1).recv(100).decode())
+    except OSError:
+        pass
+print("none else")
 """
 
 
@@ -58,7 +71,7 @@ def _open_tun_device(path: Path) -> None:
     """Let every user open the device, as on most machines; in this mount namespace alone."""
     os.mknod(path, stat.S_IFCHR, os.makedev(10, 200))
     path.chmod(0o666)
-    linux.bind(str(path), "/dev/net/tun")
+    linux.mount(str(path), "/dev/net/tun", "", linux.MS_BIND)
 
 
 def _start_far_machine(netlink: Netlink) -> socket.socket:
@@ -72,8 +85,9 @@ def _start_far_machine(netlink: Netlink) -> socket.socket:
         own = Netlink()
         own.add_address("eth0", IPv4Interface(f"{FAR_ADDRESS}/24"))
         own.set_up("eth0")
+        own.add_address("eth0", IPv4Interface(f"{METADATA}/32"))
         assert not own.has_default_route()
-        server = socket.create_server((FAR_ADDRESS, _PORT))
+        server = socket.create_server(("", _PORT))
         theirs.send(b"1")
         ours.close()
         threading.Thread(target=_serve, args=(server,), daemon=True).start()
@@ -83,6 +97,9 @@ def _start_far_machine(netlink: Netlink) -> socket.socket:
     ours.recv(1)
     netlink.add_veth("far0", "eth0", peer_pid=pid)
     netlink.add_address("far0", IPv4Interface(f"{OWN_ADDRESS}/24"))
+    netlink.add_link_route(IPv4Network(METADATA), name="far0")
+    machine = socket.create_server(("", _PORT))
+    threading.Thread(target=_serve, args=(machine,), daemon=True).start()
     ours.send(b"1")
     ours.recv(1)
     return ours
@@ -105,13 +122,25 @@ async def _run(directory: Path) -> None:
     await _attempt(directory / "open", is_open=True)
 
 
+async def _knock_from_node(runtime: EmbeddedRuntime, addresses: list[str]) -> str:
+    """Knock from the network of the node, as pods with its network do, and proxies that lead to endpoints."""
+    reached = []
+    for address in addresses:
+        with await runtime.open_socket(socket.AF_INET, socket.SOCK_STREAM) as opened:
+            opened.settimeout(1)
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(opened.connect, (address, _PORT))
+                reached.append(address)
+    return " ".join([*reached, "none else"])
+
+
 def _forwarding() -> str:
     return Path("/proc/sys/net/ipv4/ip_forward").read_text().strip()
 
 
 async def _attempt(directory: Path, *, is_open: bool) -> None:
     settings = EmbeddedSettings(directory=directory, has_egress=is_open)
-    runtime = await EmbeddedRuntime.open(settings, HostOnly(), SystemClock())
+    runtime = await EmbeddedRuntime.open(settings, HostOnly(directory), SystemClock())
     pods = Pods(runtime, directory)
     try:
         if not is_open:
@@ -122,6 +151,10 @@ async def _attempt(directory: Path, *, is_open: bool) -> None:
         await egress.open()
         seen.append(_forwarding())
         print(await pods.output(["python3", "-c", _CLIENT]), end="")
+        link = str(plan_link(directory).machine.ip)
+        closed = [rule.replace("link", link) for rule in _CLOSED]
+        print((await pods.output(["python3", "-c", _KNOCK, *closed])).replace("\n", ";"))
+        print(await _knock_from_node(runtime, closed))
         await egress.close()
         print(await pods.output(["python3", "-c", _CLIENT]), *seen, _forwarding(), sep="", flush=True)
     finally:

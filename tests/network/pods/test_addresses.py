@@ -7,9 +7,9 @@ import pytest
 from pinnace.network.pods.addresses import AddressesExhausted, PodAddresses
 
 
-def test_the_bridge_has_the_first_address_and_pods_the_following() -> None:
+def test_the_node_has_the_first_address_and_pods_the_following() -> None:
     addresses = PodAddresses("10.244.3.0/24")
-    assert addresses.bridge == "10.244.3.1/24"
+    assert addresses.node == "10.244.3.1/24"
     assert [addresses.allocate() for _ in range(3)] == ["10.244.3.2/24", "10.244.3.3/24", "10.244.3.4/24"]
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.machine import do_without, need
 from tests.network.pods.fake_machine import OWN_ADDRESS
 from tests.node.namespaces import need_namespaces
-from tests.node.ordinary_user import NOBODY, needs_root
+from tests.node.ordinary_user import NOBODY, keep_checkout_reachable, needs_root
 
-from pinnace.cli.own_node import checked_egress
+from pinnace.cli.flags.node import checked_egress
 from pinnace.network.pods.egress import EgressUnavailable, plan_link, plan_program
 
-REQUIRE = "PINNACE_REQUIRE_SLIRP4NETNS"
 _TOP = Path(__file__).parents[3]
 
 
@@ -31,6 +31,7 @@ def test_an_ordinary_user_has_pasta_before_slirp4netns() -> None:
     assert command[0] == "/usr/bin/pasta"
     assert command[-4:] == ["--userns", "/proc/77/ns/user", "--netns", "/proc/77/ns/net"]
     assert command.count("none") == 4  # No port of the machine leads into the node.
+    assert "--ipv4-only" in command, "the rules for packets that leave know IPv4 alone"
     command = plan_program(77, _paths("slirp4netns").get)
     assert command[0] == "/usr/bin/slirp4netns"
     assert "--disable-host-loopback" in command
@@ -64,15 +65,15 @@ def test_up_refuses_egress_that_this_user_cannot_have(
 @pytest.mark.parametrize("user", [pytest.param(0, id="root"), pytest.param(NOBODY, id="ordinary user")])
 def test_pods_reach_another_machine_only_while_egress_is_open(user: int) -> None:
     need_namespaces()
+    if user:
+        need("slirp4netns")
     if user and not os.path.exists("/dev/net/tun"):
-        pytest.skip("this kernel has no tun device")
-    if user and shutil.which("slirp4netns") is None:
-        if os.environ.get(REQUIRE):
-            pytest.fail(f"slirp4netns is missing, and {REQUIRE} asks for it; apt-get install slirp4netns")
-        pytest.skip("slirp4netns is missing; apt-get install slirp4netns")
-    closed, opened, closed_again, forwarding = _run_machine(user)
+        do_without("this kernel has no tun device")
+    closed, opened, knocked, knocked_by_node, closed_again, forwarding = _run_machine(user)
     assert "unreachable" in closed
     assert opened == OWN_ADDRESS
+    assert knocked == "none else;", "pods reach neither the machine nor the addresses of its cloud"
+    assert knocked_by_node == "none else", "pods with the node's network, and proxies, reach no more"
     assert "unreachable" in closed_again or "No route" in closed_again
     assert forwarding == ("000" if user else "010")
 
@@ -82,18 +83,12 @@ def _run_machine(user: int) -> list[str]:
     directory = Path(tempfile.mkdtemp(prefix="pinnace-"))
     os.chown(directory, user, user)
     command = [
-        "unshare",
-        "--net",
-        "--mount",
-        sys.executable,
-        "-m",
-        "tests.network.pods.fake_machine",
-        str(directory),
-        str(user),
+        *("unshare", "--net", "--mount", *keep_checkout_reachable(directory), "env", "-C", str(_TOP)),
+        *(sys.executable, "-m", "tests.network.pods.fake_machine", str(directory), str(user)),
     ]
     environment = {**os.environ, "PYTHONPATH": f"{_TOP / 'src'}:{_TOP}", "PINNACE_OFFLINE": "1"}
     try:
-        done = subprocess.run(command, env=environment, cwd=_TOP, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pinnace.network.families import IPV4
 from pinnace.network.nftables.expressions import Expression
 from pinnace.network.nftables.transactions import Transaction
-from pinnace.network.policy.rules import MOST_RULES, _add_pod
+from pinnace.network.policy.rules import MOST_RULES, _add_chain
 from pinnace.network.policy.selection import AllowedTraffic, PortRange, _subtract
 
 
@@ -31,10 +31,11 @@ def test_a_pod_has_a_limited_number_of_rules_and_drops_the_rest(
     blocks: int, ports: int, is_cut: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     transaction = Recorder("t", IPV4)
-    ranges = tuple(PortRange("TCP", port, port) for port in range(1, ports + 1))
-    allowed = [AllowedTraffic(10 * number, 10 * number + 5, ranges) for number in range(blocks)]
+    ranges = frozenset(PortRange("TCP", port, port) for port in range(1, ports + 1))
+    peers = frozenset((10 * number, 10 * number + 5) for number in range(blocks))
+    allowed = [AllowedTraffic(peers, ranges)]
     with caplog.at_level(logging.WARNING):
-        _add_pod(transaction, "ingress", "10.244.0.7", allowed)
+        _add_chain(transaction, "ingress", "10.244.0.7", allowed)
     assert transaction.rules == MOST_RULES + 1  # The last one drops.
     assert bool(caplog.records) == is_cut
 
@@ -45,7 +46,9 @@ def test_a_block_without_its_exceptions_is_every_other_address(holes: list[tuple
     found = [address for first, last in _subtract("192.0.2.0/26", exceptions) for address in range(first, last + 1)]
     networks = [ip_network(text) for text in exceptions]
     block = ip_network("192.0.2.0/26")
-    assert found == [int(one) for one in block if not any(IPv4Address(int(one)) in network for network in networks)]
+    assert found == [
+        int(address) for address in block if not any(IPv4Address(int(address)) in network for network in networks)
+    ]
 
 
 def test_thousands_of_exceptions_are_ranges_at_once() -> None:

@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.machine import need
 from tests.node.namespaces import need_namespaces
 
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
-from pinnace.model.clock import SystemClock
+from pinnace.kinds.services.service_range import SERVICE_RANGE, ipv6_pod_network
 from pinnace.model.objects import Object
-from pinnace.network.service_range import SERVICE_RANGE, ipv6_pod_network
-from pinnace.node.agent.agent import AgentSettings
-from pinnace.node.agent.connection import AgentConnection
-from pinnace.node.agent.process import NodeSettings, run_node
-from pinnace.node.runtime.embedded.root_file_systems import remove_tree
+from pinnace.node.agent.kubelet_api.connection import AgentConnection
+from pinnace.node.agent.settings import AgentSettings
+from pinnace.node.machine.mapped_root import remove_tree
+from pinnace.node.node import NodeSettings, run_node
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime
+from pinnace.process.clock import SystemClock
 
 NODE = "this-machine"
 _SERVER = """
@@ -49,10 +50,42 @@ class PodCluster:
 
     is_nftables = True
 
+    directory: Path
+    service_ranges: Sequence[str] = ()
+    links: Path | None = None
+
     def __init__(self, cluster: RunningCluster, client: Client) -> None:
         self.cluster = cluster
         self.client = client
         self.runtimes: list[EmbeddedRuntime] = []
+
+    @asynccontextmanager
+    async def further_node(self, name: str, number: int) -> AsyncIterator[None]:
+        """Run a node of this cluster within a block."""
+        is_dual = len(self.service_ranges) > 1
+        four, *six = sorted(self.service_ranges, key=lambda cidr: ":" in cidr)
+        settings = NodeSettings(
+            agent=AgentSettings(
+                name=name,
+                directory=self.directory / name,
+                service_network=four,
+                ipv6_service_network=six[0] if is_dual else "",
+            ),
+            pod_network=f"10.244.{number}.0/24",
+            ipv6_pod_network=ipv6_pod_network(number) if is_dual else "",
+            is_offline=True,
+            stops_pods=True,
+            uses_nftables=self.is_nftables,
+            links=self.links,
+        )
+        own = in_process_client(self.cluster.plane.local(), field_manager="kubelet")
+        async with run_node(own, settings) as runtime:
+            self.runtimes.append(runtime)
+            self.cluster.plane.nodes.register(name, AgentConnection(runtime, SystemClock()))
+            try:
+                yield
+            finally:
+                self.runtimes.remove(runtime)
 
     async def create_pod(self, name: str, command: list[str], **fields: Any) -> Object:
         container = {"name": "main", "image": "host", "command": command, **fields.pop("container", {})}
@@ -87,7 +120,9 @@ class PodCluster:
         """Run a command in a pod, and return its exit code and output."""
         for runtime in self.runtimes:
             for sandbox in await runtime.sandboxes(namespace, pod):
-                (container,) = [one for one in await runtime.containers(sandbox.id) if one.config.name == "main"]
+                (container,) = [
+                    running for running in await runtime.containers(sandbox.id) if running.config.name == "main"
+                ]
                 result = await runtime.exec_sync(container.id, list(command), timeout=60)
                 return result.exit_code, result.output.decode(errors="replace").strip()
         raise AssertionError(f"no node has a pod {pod}")
@@ -133,7 +168,7 @@ class PodCluster:
 
 def is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 @asynccontextmanager
@@ -145,6 +180,7 @@ async def run_pod_cluster(
     service_ranges: Sequence[str] = (SERVICE_RANGE,),
 ) -> AsyncIterator[PodCluster]:
     need_namespaces()
+    need("curl")
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="pinnace-", dir=memory if os.access(memory, os.W_OK) else None))
     try:
@@ -152,27 +188,9 @@ async def run_pod_cluster(
             cluster = await stack.enter_async_context(running(Settings(service_ranges=tuple(service_ranges))))
             made = PodCluster(cluster, in_process_client(cluster.plane.local()))
             made.is_nftables = uses_nftables
+            made.directory, made.service_ranges, made.links = directory, service_ranges, links
             for number, name in enumerate(nodes):
-                is_dual = len(service_ranges) > 1
-                four, *six = sorted(service_ranges, key=lambda one: ":" in one)
-                settings = NodeSettings(
-                    agent=AgentSettings(
-                        name=name,
-                        directory=directory / name,
-                        service_network=four,
-                        ipv6_service_network=six[0] if is_dual else "",
-                    ),
-                    pod_network=f"10.244.{number}.0/24",
-                    ipv6_pod_network=ipv6_pod_network(number) if is_dual else "",
-                    is_offline=True,
-                    stops_pods=True,
-                    uses_nftables=uses_nftables,
-                    links=links,
-                )
-                own = in_process_client(cluster.plane.local(), field_manager="kubelet")
-                runtime = await stack.enter_async_context(run_node(own, settings))
-                made.runtimes.append(runtime)
-                cluster.plane.nodes.register(name, AgentConnection(runtime, SystemClock()))
+                await stack.enter_async_context(made.further_node(name, number))
             await made.until(lambda: made.has_nodes(nodes))
             yield made
     finally:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pinnace.model.objects import Object
 
-
-def service(name: str, address: str = "10.96.0.7", **spec: Any) -> Object:
+def service(name: str, address: str = "10.96.0.7", **spec: Any) -> Any:
     ports = spec.pop("ports", [{"port": 80, "protocol": "TCP"}])
     return {
         "apiVersion": "v1",
@@ -18,11 +16,11 @@ def service(name: str, address: str = "10.96.0.7", **spec: Any) -> Object:
     }
 
 
-def endpoint(address: str, *, node: str = "here", **conditions: bool) -> Object:
+def endpoint(address: str, *, node: str = "here", **conditions: bool) -> Any:
     return {"addresses": [address], "nodeName": node, "conditions": conditions}
 
 
-def endpoint_slice(service: str, endpoints: Sequence[Object], name: str = "", **fields: Any) -> Object:
+def endpoint_slice(service: str, endpoints: Sequence[Any], name: str = "", **fields: Any) -> Any:
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

@@ -125,7 +125,7 @@ async def test_a_thousand_services_are_served() -> None:
         assert (await pods.fetch("client", f"http://{places[501]}/")).startswith("one ")
 
 
-async def test_a_policy_that_selects_everything_leaves_names_the_machine_and_other_namespaces_alone() -> None:
+async def test_a_policy_that_selects_everything_leaves_the_machine_and_other_namespaces_alone() -> None:
     async with run_pod_cluster() as pods:
         await pods.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed"}})
 
@@ -156,8 +156,6 @@ async def test_a_policy_that_selects_everything_leaves_names_the_machine_and_oth
         kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
         await pods.client.create({**kind, "metadata": metadata, "spec": spec})
         await pods.until(reached, (False, False, True))
-        code, output = await pods.run("shut", "getent", "hosts", "web.default", namespace="closed")
-        assert (code, output.split()[0]) == (0, service["spec"]["clusterIP"]), "names are found"
         connection = await pods.runtimes[0].open_socket(socket.AF_INET, socket.SOCK_STREAM)
         connection.setblocking(False)
         with connection:  # From the node itself, as probes and port-forward.

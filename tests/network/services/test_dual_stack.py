@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.network.services.conftest import PodCluster, run_pod_cluster
 
+from pinnace.kinds.services.service_range import SERVICE_RANGE
 from pinnace.model.objects import Object
 from pinnace.network.families import has_ipv6
-from pinnace.network.service_range import SERVICE_RANGE
 
 RANGES = (SERVICE_RANGE, "fd00:10:96::/112")
 _SERVER = """
@@ -39,7 +39,7 @@ client.connect((sys.argv[1], int(sys.argv[2]))); client.send(b"hello"); print(cl
 """
 _NAMES = """
 import socket, sys
-print(sorted({one[4][0] for one in socket.getaddrinfo(sys.argv[1], 80, type=socket.SOCK_STREAM)}))
+print(sorted({answer[4][0] for answer in socket.getaddrinfo(sys.argv[1], 80, type=socket.SOCK_STREAM)}))
 """
 
 
@@ -67,7 +67,7 @@ async def _create_dual(pods: PodCluster, name: str = "web", **spec: Any) -> Obje
 
 
 def _addresses(pod: Object) -> tuple[str, str]:
-    four, six = [one["ip"] for one in pod["status"]["podIPs"]]
+    four, six = [address["ip"] for address in pod["status"]["podIPs"]]
     return four, six
 
 
@@ -110,10 +110,10 @@ async def test_the_machine_reaches_a_service_of_ipv6_alone_through_its_load_bala
 
     async def answers() -> str:
         found = await pods.client.get("v1/Service", "web", namespace="default")
-        assert [ip_address(one).version for one in found["spec"]["clusterIPs"]] == [6]
-        for one in (found["status"].get("loadBalancer") or {}).get("ingress") or ():
+        assert [ip_address(address).version for address in found["spec"]["clusterIPs"]] == [6]
+        for ingress in (found["status"].get("loadBalancer") or {}).get("ingress") or ():
             with contextlib.suppress(OSError):
-                return await asyncio.to_thread(fetch, one["ip"])
+                return await asyncio.to_thread(fetch, ingress["ip"])
         return ""
 
     await pods.until(answers, "one fd00:10:244::1")
@@ -124,7 +124,7 @@ async def test_services_and_the_api_server_are_reached_where_ipv6_comes_first(wa
     _need_ipv6()
     async with run_pod_cluster(uses_nftables=way == "nftables", service_ranges=RANGES[::-1]) as pods:
         service = await pods.create_service()
-        assert [ip_address(one).version for one in service["spec"]["clusterIPs"]] == [6]
+        assert [ip_address(address).version for address in service["spec"]["clusterIPs"]] == [6]
         await asyncio.gather(pods.start_client(), _start_server(pods, "one"))
 
         async def served() -> str:

@@ -12,6 +12,7 @@ from tests.network.services.conftest import PodCluster
 
 from pinnace.model import errors
 
+NODE_ADDRESS = "10.244.0.1"
 _UDP = """
 import socket, sys
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); client.settimeout(5)
@@ -153,6 +154,24 @@ async def test_the_machine_reaches_node_ports_and_load_balancers_on_loopback(pod
     await pods.until(is_closed)
 
 
+async def test_a_load_balancer_drops_clients_outside_its_source_ranges(pods: PodCluster) -> None:
+    await asyncio.gather(pods.start_client(), pods.start_server("one"))
+    ports = [{"port": 8088, "targetPort": 8080}]
+    elsewhere = {"type": "LoadBalancer", "loadBalancerClass": "example.com/none"}
+    await pods.create_service(**elsewhere, ports=ports)
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": NODE_ADDRESS}]}}}
+    await pods.client.patch("v1/Service", "web", status, namespace="default", subresource="status")
+
+    async def answer() -> str:
+        return (await pods.fetch("client", f"http://{NODE_ADDRESS}:8088/")).partition(" ")[0]
+
+    await pods.until(answer, "one")
+    for ranges, expected in ((["198.51.100.0/24"], "curl"), (["198.51.100.0/24", "10.0.0.0/8"], "one")):
+        change = {"spec": {"loadBalancerSourceRanges": ranges}}
+        await pods.client.patch("v1/Service", "web", change, namespace="default")
+        await pods.until(answer, expected)
+
+
 async def test_a_health_check_port_answers_for_local_traffic(pods: PodCluster) -> None:
     policy = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
     service = await pods.create_service(ports=[{"port": 8089, "targetPort": 8080}], **policy)
@@ -191,3 +210,35 @@ async def test_pods_reach_the_api_server_at_its_service_address(pods: PodCluster
         return '"gitVersion"' in (await pods.run("client", "sh", "-c", script))[1]
 
     await pods.until(is_answered)
+
+
+async def test_a_service_whose_endpoint_is_its_own_address_makes_no_connections_but_is_refused(
+    pods: PodCluster,
+) -> None:
+    """The proxy connected to itself, until it had thousands of connections for a single one of a pod."""
+    await pods.start_client()
+    service = await pods.create_service("loop", selector=None)
+    address = service["spec"]["clusterIP"]
+    await pods.client.create(
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "loop",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "loop"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [address]}],
+            "ports": [{"port": 80, "protocol": "TCP"}],
+        }
+    )
+    await pods.start_server("web")
+    served = await pods.create_service("web")  # Its address works after those of Services that were made before.
+    web = served["spec"]["clusterIP"]
+
+    async def is_served() -> bool:
+        return (await pods.fetch("client", f"http://{web}/")).startswith("web")
+
+    await pods.until(is_served)
+    assert (await pods.fetch("client", f"http://{address}/")).startswith("curl 7:")

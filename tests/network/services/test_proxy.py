@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from tests.free_ports import free_port
 
-from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Key
-from pinnace.network.services.health_checks import HealthCheckPorts
+from pinnace.network.services.network import HealthCheckPorts
 from pinnace.network.services.proxy import ServiceProxy
 from pinnace.network.services.table import Backends, Endpoint, Frontend, HealthCheck
 from pinnace.network.sockets import HostSockets
+from pinnace.process.clock import SystemClock
 
 _LOOPBACK = "127.0.0.1"
 _LARGE = os.urandom(8 << 20)
@@ -193,3 +193,19 @@ async def test_a_health_check_port_says_whether_the_node_has_endpoints() -> None
     for closed in (port, moved):
         with pytest.raises(ConnectionRefusedError):
             await _ask(closed)
+
+
+async def test_the_second_node_of_a_machine_takes_a_health_check_port_when_the_first_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = (HealthCheckPorts(HostSockets(), _LOOPBACK) for _ in range(2))
+    key, port = Key("default", "web"), free_port()
+    await first.apply({key: HealthCheck(port, 1)})
+    for endpoints in (2, 3):
+        await second.apply({key: HealthCheck(port, endpoints)})
+    assert (await _ask(port))[2] == "1"
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    await first.close()
+    await second.apply({key: HealthCheck(port, 4)})
+    assert (await _ask(port))[2] == "4"
+    await second.close()

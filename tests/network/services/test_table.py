@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.network.services.objects import endpoint, endpoint_slice, service
 
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
 from pinnace.network.services.table import (
     MOST_EXTERNAL,
     Backends,
@@ -27,8 +27,8 @@ _NODE_PORT = Frontend("0.0.0.0", "TCP", 30080)
 _PORTS = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
 
 
-def _table(*objects: Object) -> ServiceTable:
-    kinds = [[one for one in objects if one["kind"] == kind] for kind in ("Service", "EndpointSlice")]
+def _table(*objects: Any) -> ServiceTable:
+    kinds = [[obj for obj in objects if obj["kind"] == kind] for kind in ("Service", "EndpointSlice")]
     return table_of(kinds[0], kinds[1], node="here")
 
 
@@ -63,7 +63,7 @@ def _table(*objects: Object) -> ServiceTable:
         pytest.param({"ports": [{"port": 80, "protocol": "UDP"}]}, {}, id="a port that no endpoint has"),
     ],
 )
-def test_a_service_has_the_frontends_of_its_type(spec: Object, expected: Any) -> None:
+def test_a_service_has_the_frontends_of_its_type(spec: Any, expected: Any) -> None:
     assert _table(service("web", **spec), endpoint_slice("web", _TWO)) == expected
 
 
@@ -103,9 +103,9 @@ def test_a_port_leads_to_the_port_of_its_name() -> None:
         ),
     ],
 )
-def test_only_endpoints_that_serve_are_used(endpoints: list[Object], expected: list[str]) -> None:
+def test_only_endpoints_that_serve_are_used(endpoints: list[Any], expected: list[str]) -> None:
     table = _table(service("web"), endpoint_slice("web", endpoints))
-    assert [one.address for backends in table.values() for one in backends.endpoints] == expected
+    assert [endpoint.address for backends in table.values() for endpoint in backends.endpoints] == expected
 
 
 def test_a_load_balancer_has_the_address_of_its_status() -> None:
@@ -113,6 +113,20 @@ def test_a_load_balancer_has_the_address_of_its_status() -> None:
     balanced["status"] = {"loadBalancer": {"ingress": [{"ip": "127.70.1.2"}, {"ip": "127.70.1.3", "ipMode": "Proxy"}]}}
     assert Frontend("127.70.1.2", "TCP", 80) in _table(balanced, endpoint_slice("web", _TWO))
     assert Frontend("127.70.1.3", "TCP", 80) not in _table(balanced, endpoint_slice("web", _TWO))
+
+
+def test_the_source_ranges_of_a_load_balancer_limit_its_own_address_alone() -> None:
+    ranges = ["192.0.2.0/24", " 10.1.2.3/8 ", "2001:db8::/32"]
+    balanced = service("web", type="LoadBalancer", loadBalancerSourceRanges=ranges, externalIPs=["192.0.2.9"])
+    balanced["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.8"}]}}
+    table = _table(balanced, endpoint_slice("web", _TWO))
+    limited = table[Frontend("192.0.2.8", "TCP", 80)]
+    assert [limited.admits(client) for client in ("192.0.2.77", "10.200.0.1", "127.0.0.1")] == [True, True, False]
+    assert [frontend for frontend, backends in table.items() if not backends.admits("127.0.0.1")] == [
+        Frontend("192.0.2.8", "TCP", 80)
+    ]
+    balanced["spec"]["type"] = "NodePort"
+    assert all(backends.admits("127.0.0.1") for backends in _table(balanced, endpoint_slice("web", _TWO)).values())
 
 
 @pytest.mark.parametrize(
@@ -124,8 +138,8 @@ def test_a_load_balancer_has_the_address_of_its_status() -> None:
         pytest.param({"healthCheckNodePort": 0}, None, id="no port"),
     ],
 )
-def test_a_load_balancer_with_local_traffic_has_a_health_check(spec: Object, expected: Any) -> None:
-    local: Object = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}
+def test_a_load_balancer_with_local_traffic_has_a_health_check(spec: Any, expected: Any) -> None:
+    local: Any = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}
     index = ServiceIndex(node="here")
     index.set_service(service("web", **local | spec))
     index.set_slice(endpoint_slice("web", [*_TWO, endpoint("10.244.0.3", ready=False)]))
@@ -142,7 +156,7 @@ def test_each_family_of_a_service_leads_to_endpoints_of_its_own() -> None:
     four = endpoint_slice("web", [endpoint("10.244.0.5")])
     six = endpoint_slice("web", [endpoint("fd00:10:244::5")], "web-2", addressType="IPv6")
     found = table_of([dual], [four, six], node="here")
-    assert {(one.address, one.port): backends.endpoints for one, backends in found.items()} == {
+    assert {(frontend.address, frontend.port): backends.endpoints for frontend, backends in found.items()} == {
         ("10.96.0.7", 80): (("10.244.0.5", 8080),),
         ("192.0.2.1", 80): (("10.244.0.5", 8080),),
         ("0.0.0.0", 30080): (("10.244.0.5", 8080),),
@@ -163,7 +177,9 @@ def test_a_load_balancer_on_loopback_leads_to_endpoints_of_ipv6_if_there_are_no_
         endpoint_slice("web", [endpoint("10.244.0.5")], "web-4"),
     ]
     found = table_of([six], slices, node="here")
-    by_address = {one.address: [endpoint.address for endpoint in backends.endpoints] for one, backends in found.items()}
+    by_address = {
+        frontend.address: [endpoint.address for endpoint in backends.endpoints] for frontend, backends in found.items()
+    }
     if len(families) == 1:
         assert by_address == {"fd00:10:96::7": ["fd00:10:244::5"], "127.64.0.9": ["fd00:10:244::5"]}
     else:
@@ -209,10 +225,10 @@ _STEPS = st.lists(st.tuples(st.sampled_from(["set", "remove"]), st.one_of(_SERVI
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
-def test_step_by_step_leads_to_the_same_table_as_all_at_once(steps: list[tuple[str, Object, bool]]) -> None:
+def test_step_by_step_leads_to_the_same_table_as_all_at_once(steps: list[tuple[str, Any, bool]]) -> None:
     index = ServiceIndex(node="here")
     followed: dict[Frontend, Backends] = {}
-    there: dict[tuple[str, str], Object] = {}
+    there: dict[tuple[str, str], Any] = {}
     for action, obj, is_taken in steps:
         known = (obj["kind"], obj["metadata"]["name"])
         if obj["kind"] == "EndpointSlice" and known in there:
@@ -243,3 +259,50 @@ def test_a_service_has_a_limited_number_of_external_addresses_and_ports() -> Non
     targets = [{**port, "port": 8080} for port in ports]
     found = _table(service("web", ports=ports, externalIPs=addresses), endpoint_slice("web", _TWO, ports=targets))
     assert len(found) == MOST_EXTERNAL + len(ports)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("10.96.0.10", id="the DNS server"),
+        pytest.param("10.96.0.7", id="another Service"),
+        pytest.param("10.244.0.9", id="a pod of this node"),
+        pytest.param("10.244.1.9", id="a pod of another node"),
+    ],
+)
+def test_no_service_takes_the_traffic_of_the_cluster_by_an_external_address(address: str) -> None:
+    """CVE-2020-8554, as far as it concerns addresses of the cluster."""
+    networks = ["10.96.0.0/16", "10.244.0.0/16"]
+    index = ServiceIndex(node="here", networks=networks, node_addresses=["10.244.0.1"])
+    index.set_service(service("thief", "10.96.0.8", externalIPs=[address, "10.244.0.1", "192.0.2.7"]))
+    index.set_slice(endpoint_slice("thief", [endpoint("10.244.0.2")]))
+    index.take_changes()
+    assert {frontend.address for frontend in index.table} == {"10.96.0.8", "10.244.0.1", "192.0.2.7"}
+
+
+_SPECIAL = [
+    *("127.0.0.1", "127.8.8.8", "169.254.169.254", "0.0.0.0", "0.1.2.3", "224.0.0.1", "240.0.0.1", "255.255.255.255"),
+    *("::1", "::", "fe80::1", "ff02::1", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1"),
+]
+"""Addresses of the machine, of its link, of groups and of no host. The API refuses most of them, too."""
+
+
+@pytest.mark.parametrize("address", _SPECIAL)
+def test_no_service_but_that_of_the_api_server_leads_to_the_machine_itself(address: str) -> None:
+    """CVE-2021-25737."""
+    six = {"addressType": "IPv6"} if ":" in address else {}
+    own = ("fd00:10:96::1", "fd00:10:96::8") if six else ("10.96.0.1", "10.96.0.8")
+    slices = [endpoint_slice(name, [endpoint(address)], **six) for name in ("thief", "kubernetes")]
+    services = [service("thief", own[1]), service("kubernetes", own[0])]
+    frontends = {frontend.address for frontend in table_of(services, slices, node="here")}
+    assert frontends == ({own[0]} if address in ("127.0.0.1", "127.8.8.8", "::1") else set())
+
+
+@pytest.mark.parametrize("address", _SPECIAL)
+def test_no_service_takes_the_traffic_of_the_machine_by_an_external_address(address: str) -> None:
+    """A listener on the machine's loopback, or a port of all its addresses, in place of a local service."""
+    six = {"addressType": "IPv6"} if ":" in address else {}
+    own, pod = ("fd00:10:96::8", "fd00:10:244::2") if six else ("10.96.0.8", "10.244.0.2")
+    slices = [endpoint_slice("thief", [endpoint(pod)], **six)]
+    frontends = table_of([service("thief", own, externalIPs=[address])], slices, node="here")
+    assert {frontend.address for frontend in frontends} == {own}

@@ -11,11 +11,11 @@ from tests.node.agent.conftest import RealNode, is_ready
 from tests.node.images.image_files import BuiltImage, entry, layer
 from tests.node.runtime.embedded.conftest import Pods, open_runtime
 
-from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Object
+from pinnace.node.errors import ImageFailure, SandboxFailed
 from pinnace.node.images.images import Images
-from pinnace.node.runtime.embedded import linux
-from pinnace.node.runtime.errors import ImageFailure, SandboxFailed
+from pinnace.node.machine import linux
+from pinnace.process.clock import SystemClock
 
 
 def _restarts(pod: Object) -> int:
@@ -32,7 +32,7 @@ async def test_a_probe_that_hangs_times_out_and_counts_as_failed(node: RealNode)
     assert is_ready(await node.until_ready("neighbour"))
     pod = await node.until_phase("unready", "Running")
     assert not is_ready(pod)
-    messages = [one["message"] for one in await node.client.list("v1/Event", namespace="default")]
+    messages = [event["message"] for event in await node.client.list("v1/Event", namespace="default")]
     assert any("Liveness probe failed" in message and "timed out" in message for message in messages), messages
 
 

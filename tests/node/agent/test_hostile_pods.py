@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.node.agent.conftest import NODE, RealNode, is_ready
 from tests.node.census import census, supervisor_of, until_as
 
 from pinnace.model.objects import Object
+from pinnace.node.runtime.runtime import ContainerState
 
 
 def _waits(reason: str) -> Callable[[Object], bool]:
@@ -48,17 +50,6 @@ def _used_port() -> Iterator[int]:
         yield int(taken.getsockname()[1])
 
 
-async def _has_event(node: RealNode, name: str, reason: str, text: str) -> None:
-    async def is_there() -> bool:
-        events = await node.client.list("v1/Event", namespace="default")
-        return any(
-            one["involvedObject"]["name"] == name and one["reason"] == reason and text in one["message"]
-            for one in events
-        )
-
-    await node.until(is_there)
-
-
 async def _sandbox(node: RealNode, name: str) -> str:
     (found,) = await node.runtime.sandboxes("default", name)
     return found.id
@@ -72,7 +63,7 @@ async def _run_missing_command(node: RealNode, name: str) -> None:
 async def _run_crash_loop(node: RealNode, name: str) -> None:
     await node.create(name, "exit 3")
     await node.until_pod(name, _waits("CrashLoopBackOff"))
-    await _has_event(node, name, "BackOff", "Back-off restarting failed container main")
+    await node.until_event(name, "Back-off restarting failed container main", reason="BackOff")
 
 
 async def _run_hung_probe(node: RealNode, name: str) -> None:
@@ -81,7 +72,7 @@ async def _run_hung_probe(node: RealNode, name: str) -> None:
     probe |= {"failureThreshold": 1, "terminationGracePeriodSeconds": 1}
     await node.create(name, ["sleep", "1000"], container={"livenessProbe": probe}, terminationGracePeriodSeconds=300)
     await node.until_pod(name, lambda pod: _restarts(pod) >= 1)
-    await _has_event(node, name, "Unhealthy", "timed out")
+    await node.until_event(name, "timed out", reason="Unhealthy")
 
 
 async def _run_deaf(node: RealNode, name: str) -> None:
@@ -102,30 +93,31 @@ async def _run_missing_config_map(node: RealNode, name: str) -> None:
     reference = {"configMapRef": {"name": "missing"}}
     await node.create(name, ["true"], container={"envFrom": [reference]})
     await node.until_pod(name, _waits("CreateContainerConfigError"))
-    await _has_event(node, name, "Failed", 'configmap "missing" not found')
+    await node.until_event(name, 'configmap "missing" not found', reason="Failed")
 
 
 async def _run_missing_image(node: RealNode, name: str) -> None:
     await node.create(name, ["true"], container={"image": "example.com/none:v1"})
     await node.until_pod(name, _waits("ImagePullBackOff"))
-    await _has_event(node, name, "Failed", 'Failed to pull image "example.com/none:v1": ')
-    await _has_event(node, name, "Failed", "allows pulls from loopback alone")
-    await _has_event(node, name, "Failed", "Error: ErrImagePull")
-    await _has_event(node, name, "BackOff", 'Back-off pulling image "example.com/none:v1"')
-    await _has_event(node, name, "Failed", "Error: ImagePullBackOff")
+    await node.until_event(name, 'Failed to pull image "example.com/none:v1": ', reason="Failed")
+    await node.until_event(name, "allows pulls from loopback alone", reason="Failed")
+    await node.until_event(name, "Error: ErrImagePull", reason="Failed")
+    await node.until_event(name, 'Back-off pulling image "example.com/none:v1"', reason="BackOff")
+    await node.until_event(name, "Error: ImagePullBackOff", reason="Failed")
 
 
 async def _run_invalid_image(node: RealNode, name: str) -> None:
     await node.create(name, ["true"], container={"image": "Not/A:Name:x"})
     await node.until_pod(name, _waits("InvalidImageName"))
-    await _has_event(node, name, "InspectFailed", 'Failed to apply default image tag "Not/A:Name:x": couldn\'t parse')
+    text = 'Failed to apply default image tag "Not/A:Name:x": couldn\'t parse'
+    await node.until_event(name, text, reason="InspectFailed")
 
 
 async def _run_used_port(node: RealNode, name: str) -> None:
     with _used_port() as port:
         ports = [{"containerPort": 80, "hostPort": port, "hostIP": "127.0.0.1"}]
         await node.create(name, "sleep 1000", container={"ports": ports})
-        await _has_event(node, name, "FailedCreatePodSandBox", f"{port}")
+        await node.until_event(name, f"{port}", reason="FailedCreatePodSandBox")
         pod = await node.get(name)
         assert pod is not None
         assert pod["status"]["phase"] == "Pending"
@@ -142,8 +134,8 @@ async def _run_lost_supervisor(node: RealNode, name: str) -> None:
     await node.create(name, "sleep 1000")
     await node.until_ready(name)
     os.kill(supervisor_of(node.directory / "runtime", await _sandbox(node, name)), signal.SIGKILL)
-    await node.until_pod(name, lambda pod: _restarts(pod) == 1 and is_ready(pod))
-    await _has_event(node, name, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+    await node.until_pod(name, lambda pod: _restarts(pod) >= 1 and is_ready(pod))
+    await node.until_event(name, "Pod sandbox changed, it will be killed and re-created.", reason="SandboxChanged")
 
 
 _HOSTILE: dict[str, Callable[[RealNode, str], Coroutine[Any, Any, None]]] = {
@@ -171,7 +163,9 @@ async def _come_and_go(node: RealNode) -> None:
         counts = census(node.directory / "runtime", node.directory)
         has_pods = any("/pods/" in path for path in counts["files"])
         return (
-            counts["processes"]["all"] == 1 and not has_pods and not any("veth" in one for one in counts["interfaces"])
+            counts["processes"]["all"] == 1
+            and not has_pods
+            and not any("veth" in interface for interface in counts["interfaces"])
         )
 
     await node.until(is_clean)
@@ -197,6 +191,33 @@ async def test_hostile_pods_disturb_no_other_and_leave_nothing_behind(node: Real
     await until_as(before, runtime, node.directory)
 
 
+async def test_no_container_of_a_pod_that_never_restarts_runs_twice(node: RealNode, tmp_path: Path) -> None:
+    """Its supervisor is killed: what has ended stays as it is, and what ran has failed."""
+    tmp_path.chmod(0o777)
+    mount = {"volumeMounts": [{"name": "runs", "mountPath": "/runs"}]}
+    done = {"name": "done", "image": "host", "command": ["sh", "-c", "echo done >> /runs/all"], **mount}
+    await node.create(
+        "once",
+        "echo main >> /runs/all; sleep 1000",
+        container=mount,
+        restartPolicy="Never",
+        initContainers=[{**done, "name": "init"}],
+        volumes=[{"name": "runs", "hostPath": {"path": str(tmp_path)}}],
+    )
+    await node.until_ready("once")
+
+    async def has_written() -> bool:  # The container is ready before its shell writes.
+        return "main" in (tmp_path / "all").read_text()
+
+    await node.until(has_written)
+    before = (tmp_path / "all").read_text()
+    os.kill(supervisor_of(node.directory / "runtime", await _sandbox(node, "once")), signal.SIGKILL)
+    pod = await node.until_phase("once", "Failed")
+    assert _ended(137, "ContainerStatusUnknown")(pod)
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert (tmp_path / "all").read_text() == before
+
+
 @pytest.mark.parametrize("moment", ["sandbox", "container", "running"])
 async def test_a_supervisor_that_is_killed_at_any_moment_is_replaced(node: RealNode, moment: str) -> None:
     """Kill it as soon as the sandbox, the container or the running process is there."""
@@ -213,7 +234,7 @@ async def test_a_supervisor_that_is_killed_at_any_moment_is_replaced(node: RealN
         os.kill(supervisor_of(runtime, sandbox), signal.SIGKILL)
 
     async def is_replaced() -> bool:
-        sandboxes = [one.id for one in await node.runtime.sandboxes("default", "victim") if one.is_ready]
+        sandboxes = [ready.id for ready in await node.runtime.sandboxes("default", "victim") if ready.is_ready]
         pod: Any = await node.get("victim")
         return sandbox not in sandboxes and bool(sandboxes) and is_ready(pod)
 
@@ -224,3 +245,22 @@ async def test_a_supervisor_that_is_killed_at_any_moment_is_replaced(node: RealN
     await node.client.delete("v1/Pod", "victim", namespace="default", grace_seconds=0)
     await node.until_gone("victim")
     await until_as(before, runtime, node.directory)
+
+
+async def test_a_restart_counts_although_the_api_does_not_know_the_first_start_yet(node: RealNode) -> None:
+    """The supervisor is killed as soon as the container runs, before the status of the pod says so."""
+    await node.create("victim", ["sleep", "1000"])
+
+    async def is_running() -> bool:
+        return any(container.state is ContainerState.RUNNING for container in await node.runtime.containers())
+
+    while not await is_running():
+        await asyncio.sleep(0)
+    lost = await _sandbox(node, "victim")
+    os.kill(supervisor_of(node.directory / "runtime", lost), signal.SIGKILL)
+
+    async def is_replaced() -> bool:
+        return lost not in [sandbox.id for sandbox in await node.runtime.sandboxes("default", "victim")]
+
+    await node.until(is_replaced)
+    await node.until_pod("victim", lambda pod: is_ready(pod) and _restarts(pod) == 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
+from tests.machine import need
 from tests.node.namespaces import need_namespaces
 from tests.waiting import until
 
@@ -22,6 +23,7 @@ NODE = "joined"
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     need_namespaces()
+    kubectl_binary()
     directory = tmp_path_factory.mktemp("joined")
     environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1]), "PINNACE_OFFLINE": "1"}
     command = [sys.executable, "-m", "pinnace.cli.main"]
@@ -62,8 +64,27 @@ def test_a_caller_without_permission_is_refused(kubectl: Kubectl, tmp_path: Path
     port = kubectl(f"get node {NODE} -o jsonpath={{.status.daemonEndpoints.kubeletEndpoint.Port}}")
     pair = kubectl.kubeconfig.parent / "node" / "pki" / "kubelet-client-current.pem"
     for options, code in (([], "401"), (["--cert", str(pair), "--key", str(pair)], "403")):
-        asked = ["curl", "-sk", "-o", str(tmp_path / "body"), "-w", "%{http_code}", *options]
+        asked = [need("curl"), "-sk", "-o", str(tmp_path / "body"), "-w", "%{http_code}", *options]
         done = subprocess.run(
             [*asked, f"https://127.0.0.1:{port}/stats/summary"], capture_output=True, text=True, timeout=60
         )
         assert done.stdout == code
+
+
+def test_a_node_joins_a_cluster_without_nodes_by_the_kubeconfig_of_an_administrator(tmp_path: Path) -> None:
+    need_namespaces()
+    kubectl_binary()
+    environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1]), "PINNACE_OFFLINE": "1"}
+    server = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), "--no-node")
+    asked = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    command = [sys.executable, "-m", "pinnace.cli.main", "node", "--kubeconfig", str(server.kubeconfig)]
+    arguments = [*command, "--name", NODE, "--directory", str(tmp_path / "node"), "--stop-pods"]
+    with (tmp_path / "node.log").open("wb") as output:
+        node = subprocess.Popen(arguments, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        _await_node(asked, tmp_path / "node.log")
+        assert asked("logs served") == "hello\n"
+    finally:
+        node.terminate()
+        node.wait(60)
+        server.stop()

@@ -61,6 +61,7 @@ spec:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     need_namespaces()
+    kubectl_binary()
     directory = tmp_path_factory.mktemp("server")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PINNACE_OFFLINE", "1")
@@ -181,21 +182,21 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     summary = json.loads(kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/stats/summary"))
     assert summary["node"]["nodeName"] == NODE
     assert summary["node"]["memory"]["workingSetBytes"] > 0
-    (pod,) = [one for one in summary["pods"] if one["podRef"]["name"] == "measured"]
-    assert [one["name"] for one in pod["containers"]] == ["measured"]
+    (pod,) = [measured for measured in summary["pods"] if measured["podRef"]["name"] == "measured"]
+    assert [container["name"] for container in pod["containers"]] == ["measured"]
     assert pod["memory"]["workingSetBytes"] > 0
     assert 500_000 <= pod["containers"][0]["rootfs"]["usedBytes"] <= pod["ephemeral-storage"]["usedBytes"] < 1 << 20
     assert pod["containers"][0]["logs"]["usedBytes"] >= 0
     for page, names in _USAGE_PAGES.items():
         text = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/{page}")
-        found = {one.name for family in text_string_to_metric_families(text) for one in family.samples}
+        found = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
         assert names <= found, page
         assert 'pod="measured"' in text
     page = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics")
     samples = {
-        (one.name, *one.labels.values()): one.value
+        (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(page)
-        for one in family.samples
+        for sample in family.samples
     }
     assert samples["kubelet_running_pods",] >= 1
     assert samples["kubelet_running_containers", "running"] >= 1
@@ -245,7 +246,7 @@ def test_an_agent_that_is_killed_at_any_moment_starts_each_pod_once(kubectl: Kub
     directory = server.kubeconfig.parent / "data" / "node" / "runtime" / "pods"
     for number, pattern in enumerate(("*/supervisor.json", "*/containers/*", "*/containers/*/status.json")):
         known = set(directory.glob(pattern))
-        names = [f"born-{number}-{one}" for one in range(3)]
+        names = [f"born-{number}-{index}" for index in range(3)]
         manifests = {"apiVersion": "v1", "kind": "List", "items": [_sleeper(name) for name in names]}
         create = [kubectl.binary, "--kubeconfig", str(kubectl.kubeconfig), "create", "-f", "-"]
         with subprocess.Popen(create, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as creating:
@@ -287,3 +288,47 @@ def test_a_cluster_without_a_node_of_its_own(tmp_path: Path, flags: list[str]) -
     finally:
         assert started.stop() == 0
     assert not (tmp_path / "data" / "node").exists()
+
+
+_SCRAPER = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: scraper}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:kubelet-api-admin"}
+subjects: [{kind: ServiceAccount, name: default, namespace: default}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: scraper}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: scraper
+    image: host
+    env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}]
+    command:
+    - /usr/bin/python3
+    - -c
+    - |
+      import json, os, ssl, urllib.error, urllib.request
+      token = open("/var/run/secrets/kubernetes.io/serviceaccount/token").read()
+      def read(page, **headers):
+          request = urllib.request.Request(f"https://{os.environ['NODE']}:10250/{page}", headers=headers)
+          return urllib.request.urlopen(request, context=ssl._create_unverified_context()).read()
+      try:
+          read("pods")
+      except urllib.error.HTTPError as error:
+          print(error.code)
+      for page in ("pods", "runningpods/"):
+          items = json.loads(read(page, Authorization=f"Bearer {token}"))["items"]
+          print("scraper" in [item["metadata"]["name"] for item in items])
+"""
+
+
+def test_pods_reach_kubelets_port_of_their_node(kubectl: Kubectl) -> None:
+    ports = kubectl("get nodes -o jsonpath={.items[*].status.daemonEndpoints.kubeletEndpoint.Port}")
+    assert ports == "10250"
+    kubectl("apply -f -", stdin=_SCRAPER)
+    kubectl("wait --for=jsonpath={.status.phase}=Succeeded --timeout=120s pod scraper")
+    assert kubectl("logs scraper").split() == ["401", "True", "True"]
+    kubectl("delete pod scraper --grace-period=0 --force")

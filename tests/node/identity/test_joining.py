@@ -16,8 +16,8 @@ from pinnace.auth.certificates.authority import KeyPair, issue, new_ca
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
+from pinnace.client.kubeconfig_files import write
 from pinnace.cluster.cluster import RunningCluster, running
-from pinnace.cluster.kubeconfig import write
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.node.identity.certificates import CLIENT_FILE, CertificateRenewal, NodeCertificate, load, save

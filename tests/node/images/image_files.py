@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import io
 import json
-import subprocess
+import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.node.images.manifests import own_platform
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import compress
+else:
+    from zstandard import compress
 
 Entry = tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]
 
@@ -40,15 +45,14 @@ def layer(*entries: Entry) -> bytes:
     """An uncompressed layer."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for one in entries:
-            info, content = one if isinstance(one, tuple) else (one, b"")
+        for entry in entries:
+            info, content = entry if isinstance(entry, tuple) else (entry, b"")
             archive.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
 
 
 def compress_zstd(data: bytes) -> bytes:
-    """Compress with the program: Python has it from 3.14 on alone."""
-    return subprocess.run(["zstd", "--quiet", "--stdout"], input=data, capture_output=True, check=True).stdout
+    return compress(data)
 
 
 def digest(data: bytes) -> str:
@@ -70,14 +74,15 @@ class BuiltImage:
             "architecture": self.architecture,
             "os": "linux",
             "config": self.config,
-            "rootfs": {"type": "layers", "diff_ids": [digest(one) for one in self.layers]},
+            "rootfs": {"type": "layers", "diff_ids": [digest(layer) for layer in self.layers]},
         }
         return json.dumps(document).encode()
 
     @property
     def compressed(self) -> list[bytes]:
         return [
-            compress_zstd(one) if self.compression == "zstd" else gzip.compress(one, mtime=0) for one in self.layers
+            compress_zstd(layer) if self.compression == "zstd" else gzip.compress(layer, mtime=0)
+            for layer in self.layers
         ]
 
     @property
@@ -87,7 +92,7 @@ class BuiltImage:
             "schemaVersion": 2,
             "mediaType": f"{kind}.manifest.v1+json",
             "config": _descriptor(self.configuration, f"{kind}.config.v1+json"),
-            "layers": [_descriptor(one, f"{kind}.layer.v1.tar+{self.compression}") for one in self.compressed],
+            "layers": [_descriptor(layer, f"{kind}.layer.v1.tar+{self.compression}") for layer in self.compressed],
         }
         return json.dumps(document).encode()
 

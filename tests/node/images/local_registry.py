@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import signal
 import subprocess
 import time
@@ -15,8 +13,8 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
 
-import pytest
 from tests.free_ports import free_port
+from tests.machine import need
 from tests.node.images.image_files import BuiltImage, digest
 
 _CONFIG = """
@@ -67,12 +65,8 @@ class LocalRegistry:
 
 @contextlib.contextmanager
 def run_registry(directory: Path, *, needs_password: bool = False) -> Iterator[LocalRegistry]:
-    """Run a registry on the data in a directory. Skip the test without the program, or fail where CI asks for it."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        if os.environ.get("PINNACE_REQUIRE_REGISTRY"):
-            pytest.fail("docker-registry is missing; apt-get install docker-registry")
-        pytest.skip("docker-registry is missing; apt-get install docker-registry")
+    """Run a registry on the data in a directory."""
+    program = need("docker-registry")
     port = free_port()
     config, users = directory / f"config-{port}.yml", directory / "users"
     users.write_text(_USERS)

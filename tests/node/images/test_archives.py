@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.node.images.image_files import BuiltImage, digest, directory, entry, layer
 
-from pinnace.model.clock import SystemClock
+from pinnace.node.errors import ImageFailure, InvalidImageName, NotThere
 from pinnace.node.images.images import Images
 from pinnace.node.images.records import ImageRecords
-from pinnace.node.runtime.errors import ImageFailure, InvalidImageName, NotThere
+from pinnace.process.clock import SystemClock
 
 BASE = layer(directory("etc"), entry("etc/base", b"base"))
 UPPER = layer(directory("etc"), entry("etc/upper", b"upper"))
@@ -29,7 +29,7 @@ async def test_an_archive_is_loaded(
     images: Images, tmp_path: Path, write: Callable[[BuiltImage, Path, str], Path]
 ) -> None:
     loaded = await images.load(write(IMAGE, tmp_path / "image.tar", "example.com/web:v1"))
-    assert [(one.id, list(one.tags)) for one in loaded] == [(digest(IMAGE.configuration), ["example.com/web:v1"])]
+    assert [(image.id, list(image.tags)) for image in loaded] == [(digest(IMAGE.configuration), ["example.com/web:v1"])]
     found = await images.find("example.com/web:v1")
     assert found is not None
     assert (found.config.command, found.config.user, found.config.working_directory) == (["serve"], "web", "/srv")
@@ -150,7 +150,7 @@ async def test_unused_images_go_when_the_disk_is_full(images: Images, tmp_path: 
     assert await images.collect([digest(other.configuration)], high_percent=0, low_percent=0) == [
         digest(IMAGE.configuration)
     ]
-    assert [one.id for one in await images.images()] == [digest(other.configuration)]
+    assert [image.id for image in await images.images()] == [digest(other.configuration)]
 
 
 @pytest.mark.parametrize("name", ["", "UPPER", "a b", "web:", "web:$", "web@sha256:12", "/web", "-", "a//b", "x" * 300])

@@ -6,25 +6,23 @@ import asyncio
 import base64
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp import web
+from tests.node.images.hostile_registry import serving
 from tests.node.images.image_files import BuiltImage, digest, entry, index_of, layer
 from tests.node.images.local_registry import LocalRegistry
 
-from pinnace.model.clock import SystemClock
+from pinnace.node.errors import ImageFailure, ImageNeverPull, ImagePullBackOff, RegistryUnavailable
+from pinnace.node.image_service import PullProgress, RegistryCredentials
 from pinnace.node.images import registries
 from pinnace.node.images.images import Images
 from pinnace.node.images.manifests import own_platform
 from pinnace.node.images.pulls import Pulls, default_policy
 from pinnace.node.images.unpacking import UnpackLimits
-from pinnace.node.runtime.errors import ImageFailure, ImageNeverPull, ImagePullBackOff, RegistryUnavailable
-from pinnace.node.runtime.runtime import PullProgress, RegistryCredentials
+from pinnace.process.clock import SystemClock
 from pinnace.testing.clock import ManualClock
 
 IMAGE = BuiltImage([layer(entry(f"file{n}", b"content" * 1000)) for n in range(5)], {"Cmd": ["serve"]})
@@ -43,7 +41,9 @@ async def test_an_image_is_pulled_with_progress(images: Images, registry: LocalR
     pulled = await images.pull(f"{registry.address}/web:v1", observer=seen.append)
     assert pulled.id == digest(IMAGE.configuration)
     assert list(pulled.digests) == [f"{registry.address}/web@{digest(IMAGE.manifest)}"]
-    assert {one.layer for one in seen if one.done_bytes == one.total_bytes} == {digest(one) for one in IMAGE.compressed}
+    assert {layer.layer for layer in seen if layer.done_bytes == layer.total_bytes} == {
+        digest(layer) for layer in IMAGE.compressed
+    }
     root = await images.root_of(pulled.id)
     assert [next(path.iterdir()).name for path in root.layers] == ["file4", "file3", "file2", "file1", "file0"]
     by_digest = await images.find(f"{registry.address}/web@{digest(IMAGE.manifest)}")
@@ -137,22 +137,6 @@ async def test_the_environment_switches_pulls_off(tmp_path: Path, monkeypatch: p
 # Servers that no real registry is
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@asynccontextmanager
-async def _serving(handler: Handler) -> AsyncIterator[str]:
-    runner = web.ServerRunner(web.Server(handler))  # type: ignore[arg-type]
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        assert site._server is not None
-        yield f"127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
-    finally:
-        await runner.cleanup()
-
-
 async def _answer(request: web.Request) -> web.Response:
     """Serve IMAGE as any repository."""
     name = request.path.rpartition("/")[2]
@@ -179,7 +163,7 @@ async def test_a_cut_layer_goes_on_where_it_was_cut(images: Images) -> None:
             return cut
         return web.Response(body=data[20:], status=206)
 
-    async with _serving(serve) as address:
+    async with serving(serve) as address:
         pulled = await images.pull(f"{address}/web:v1")
     assert pulled.id == digest(IMAGE.configuration)
     assert ranges == ["", "bytes=20-"]
@@ -200,7 +184,7 @@ async def test_a_token_is_asked_for_and_credentials_go_to_the_token_server_alone
             return web.Response(status=401, headers={"WWW-Authenticate": realm})
         return await _answer(request)
 
-    async with _serving(serve) as address:
+    async with serving(serve) as address:
         name = f"{address}/private/web:v1"
         with pytest.raises(
             ImageFailure, match="pull access denied, repository does not exist or may require authorization"
@@ -216,7 +200,7 @@ async def test_a_redirect_off_the_machine_is_refused_offline(images: Images) -> 
     async def serve(request: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"Location": "https://example.com/blob"})
 
-    async with _serving(serve) as address:
+    async with serving(serve) as address:
         with pytest.raises(ImageFailure, match=r"from example\.com is refused"):
             await images.pull(f"{address}/web:v1")
 
@@ -236,19 +220,19 @@ async def test_a_registry_that_sends_nonsense_is_refused(images: Images, content
     async def serve(request: web.Request) -> web.StreamResponse:
         return web.Response(body=content)
 
-    async with _serving(serve) as address:
+    async with serving(serve) as address:
         with pytest.raises(ImageFailure, match=message):
             await images.pull(f"{address}/web:v1")
 
 
 async def test_a_manifest_with_another_digest_is_refused(images: Images) -> None:
-    async with _serving(_answer) as address:
+    async with serving(_answer) as address:
         with pytest.raises(ImageFailure, match="answers with other content"):
             await images.pull(f"{address}/web@sha256:{'a' * 64}")
 
 
 async def test_a_registry_that_does_not_listen_is_unavailable(images: Images) -> None:
-    async with _serving(_answer) as address:
+    async with serving(_answer) as address:
         pass
     with pytest.raises(
         RegistryUnavailable, match=r"does not answer: .*; without it, load the image with `pinnace image load FILE`"
@@ -257,14 +241,14 @@ async def test_a_registry_that_does_not_listen_is_unavailable(images: Images) ->
 
 
 async def test_a_registry_that_hangs_is_unavailable(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registries, "_TIMEOUT", aiohttp.ClientTimeout(sock_connect=10, sock_read=0.1))
+    monkeypatch.setattr(registries, "_SILENT_SECONDS", 0.1)
     hanging = asyncio.Event()
 
     async def hang(request: web.Request) -> web.Response:
         await hanging.wait()
         return web.Response()
 
-    async with _serving(hang) as address:
+    async with serving(hang) as address:
         with pytest.raises(RegistryUnavailable, match=r"does not answer"):
             await images.pull(f"{address}/web:v1")
         hanging.set()
@@ -278,7 +262,7 @@ async def test_two_pulls_of_one_image_are_one(images: Images) -> None:
             blobs.append(request.path)
         return await _answer(request)
 
-    async with _serving(serve) as address:
+    async with serving(serve) as address:
         await asyncio.gather(*(images.pull(f"{address}/web:v1") for _ in range(3)))
     layers = [path for path in blobs if not path.endswith(digest(IMAGE.configuration))]
     assert len(layers) == len(IMAGE.layers)
@@ -295,7 +279,7 @@ async def test_the_policy_decides_whether_to_pull(images: Images) -> None:
         requests.append(request.path)
         return await _answer(request)
 
-    async with _serving(serve) as address:
+    async with serving(serve) as address:
         name = f"{address}/web:v1"
         with pytest.raises(ImageNeverPull, match=f'Container image "{name}" is not present with pull policy of Never'):
             await pulls.get(name, "Never")

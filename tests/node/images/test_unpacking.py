@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from tests.node.images.image_files import Entry, compress_zstd, digest, directory, entry, layer, link
 
-from pinnace.node.images import zstd_layers
+from pinnace.node.errors import ImageFailure
+from pinnace.node.image_service import ImageConfig, ImageRoot
 from pinnace.node.images.unpacking import UnpackLimits, unpack_layer
-from pinnace.node.runtime.errors import ImageFailure
+from pinnace.node.runtime.embedded.launches.root_plans import plan_root
 
 
 def _unpack(tmp_path: Path, *entries: Entry, limits: UnpackLimits | None = None) -> Path:
@@ -68,9 +69,10 @@ def test_a_zstd_bomb_is_refused(tmp_path: Path) -> None:
 def test_zstd_names_the_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.version_info >= (3, 14):
         pytest.skip("this Python has zstd")
-    monkeypatch.setattr(zstd_layers, "zstandard", None)
+    packed = compress_zstd(layer(entry("file", b"x")))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ImageFailure, match=r"pip install 'pinnace\[zstd\]'"):
-        unpack_layer(io.BytesIO(compress_zstd(layer(entry("file", b"x")))), tmp_path / "layer")
+        unpack_layer(io.BytesIO(packed), tmp_path / "layer")
 
 
 def test_whiteouts_become_those_of_overlayfs(tmp_path: Path) -> None:
@@ -179,3 +181,19 @@ def test_a_header_that_claims_to_be_huge_is_refused_before_it_is_read(tmp_path: 
 def test_broken_layers_are_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ImageFailure):
         unpack_layer(io.BytesIO(data), tmp_path / "layer")
+
+
+def test_a_copied_root_does_not_follow_the_links_of_lower_layers(tmp_path: Path) -> None:
+    """Where the kernel has no overlays, layers are copied over each other."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    lower, upper = tmp_path / "lower", tmp_path / "upper"
+    unpack_layer(io.BytesIO(layer(link("data", str(outside)), link("file", str(outside / "kept")))), lower)
+    unpack_layer(io.BytesIO(layer(entry("data/new", b"x"), entry("data/.wh.kept"), entry("file", b"y"))), upper)
+    directory = tmp_path / "container"
+    directory.mkdir()
+    plan = plan_root(directory, ImageRoot(ImageConfig(), [upper, lower]), has_overlay=False)
+    assert [path.name for path in outside.iterdir()] == ["kept"] and (outside / "kept").read_text() == "kept"
+    assert (Path(plan.root) / "data/new").read_bytes() == b"x"
+    assert not (Path(plan.root) / "data").is_symlink() and not (Path(plan.root) / "file").is_symlink()

@@ -9,9 +9,9 @@ import pytest
 from tests.node.simulated.pods import create_job, pod
 
 from pinnace.model.objects import Object
-from pinnace.node.simulated.addresses import AddressPool, NoAddressLeft
+from pinnace.model.typed_objects import NodeAddress
 from pinnace.node.simulated.fast import FAILS, FastLife, Pace
-from pinnace.node.simulated.machines import NodeShape
+from pinnace.node.simulated.machines import AddressPool, NoAddressLeft, NodeShape, host_ips
 from pinnace.testing.cluster import Cluster
 
 LEASE = "coordination.k8s.io/v1/Lease"
@@ -19,7 +19,7 @@ LEASES = "kube-node-lease"
 
 
 def condition(obj: Object, type: str) -> Object:
-    found: Object = next((one for one in obj["status"]["conditions"] if one["type"] == type), {})
+    found: Object = next((condition for condition in obj["status"]["conditions"] if condition["type"] == type), {})
     return found
 
 
@@ -58,7 +58,7 @@ async def test_a_node_that_a_user_marks_is_simulated_too(cluster: Cluster) -> No
 
 async def test_leases_are_renewed_while_a_node_lives(cluster: Cluster) -> None:
     nodes = await cluster.add_nodes(2)
-    before = [one["spec"]["renewTime"] for one in await cluster.client.list(LEASE, namespace=LEASES)]
+    before = [obj["spec"]["renewTime"] for obj in await cluster.client.list(LEASE, namespace=LEASES)]
     assert len(before) == 2
     nodes.stop("node-1")
     await cluster.advance(60)
@@ -91,7 +91,7 @@ async def test_a_pod_runs_and_becomes_ready_as_a_kubelet_says_it(cluster: Cluste
     assert status["phase"] == "Running"
     assert status["hostIP"] == "198.18.0.1"
     assert status["podIPs"] == [{"ip": status["podIP"]}]
-    types = {one["type"]: one["status"] for one in status["conditions"]}
+    types = {condition["type"]: condition["status"] for condition in status["conditions"]}
     ready = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "example.com/up")
     assert types == dict.fromkeys(ready, "True")
     assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
@@ -114,7 +114,7 @@ async def test_pods_have_addresses_of_their_own_from_their_nodes_network(cluster
         await cluster.client.create(pod(f"web-{number}"))
     await cluster.settle()
     network = ip_network((await cluster.client.get("v1/Node", "node-0"))["spec"]["podCIDR"])
-    addresses = {one["status"]["podIP"] for one in await cluster.client.list("v1/Pod", namespace="default")}
+    addresses = {obj["status"]["podIP"] for obj in await cluster.client.list("v1/Pod", namespace="default")}
     assert len(addresses) == 3
     assert all(ip_address(address) in network for address in addresses)
 
@@ -303,3 +303,24 @@ async def test_each_node_writes_as_itself_with_the_rights_of_a_node(cluster: Clu
     await cluster.settle()
     phases = [(await cluster.client.get("v1/Pod", f"on-{number}"))["status"]["phase"] for number in range(2)]
     assert phases == ["Pending", "Running"]
+
+
+ADDRESSES: dict[str, tuple[list[tuple[str, str]], tuple[str, ...]]] = {
+    "none": ([], ()),
+    "names only": ([("Hostname", "n"), ("InternalDNS", "n.local")], ()),
+    "many of one family": ([("InternalIP", f"192.0.2.{number}") for number in range(1, 100)], ("192.0.2.1",)),
+    "both families": (
+        [("InternalIP", "2001:db8::1"), ("InternalIP", "192.0.2.1"), ("InternalIP", "192.0.2.2")],
+        ("2001:db8::1", "192.0.2.1"),
+    ),
+    "an external one": ([("ExternalIP", "192.0.2.9"), ("InternalIP", "2001:db8::1")], ("2001:db8::1", "192.0.2.9")),
+    "no address": ([("InternalIP", "10.0.0.0.1"), ("InternalIP", "192.0.2.1")], ("192.0.2.1",)),
+}
+
+
+@pytest.mark.parametrize(("listed", "chosen"), ADDRESSES.values(), ids=ADDRESSES)
+def test_pods_on_the_network_of_a_node_have_one_address_of_each_family(
+    listed: list[tuple[str, str]], chosen: tuple[str, ...]
+) -> None:
+    addresses: list[NodeAddress] = [{"type": kind, "address": address} for kind, address in listed]
+    assert host_ips({"metadata": {"name": "n"}, "status": {"addresses": addresses}}) == chosen

@@ -52,7 +52,6 @@ def test_a_nested_expression_has_the_value_of_the_innermost(form: str) -> None:
     program = compiled(nest(form, 12))
     for given, value in ((1, True), (2, False)):
         assert program.evaluate(self=given) is value
-        assert program.evaluate_metered({"self": given})[0] is value
 
 
 def test_a_chain_of_optional_values_is_mapped_in_turn() -> None:
@@ -72,16 +71,14 @@ def test_a_chain_of_optional_values_is_mapped_in_turn() -> None:
 def test_a_value_that_is_too_large_is_refused_before_it_is_made(expression: str) -> None:
     program = compile_cel(expression, {"text": STRING})
     with pytest.raises(CelError, match="larger than 10000000"):
-        program.evaluate_metered({"text": "a" * 4_000_000})
-    with pytest.raises(CelError, match="larger than 10000000"):
         program.evaluate(text="a" * 4_000_000)
 
 
 def test_a_list_that_is_doubled_is_refused_before_it_is_made() -> None:
-    program = compile_cel("one + one", {"one": list_of(INT)})
+    program = compile_cel("numbers + numbers", {"numbers": list_of(INT)})
     with pytest.raises(CelError, match="larger than 1000000"):
-        program.evaluate(one=[1] * 600_000)
-    assert program.evaluate(one=[1]) == [1, 1]
+        program.evaluate(numbers=[1] * 600_000)
+    assert program.evaluate(numbers=[1]) == [1, 1]
 
 
 def test_a_range_that_is_too_long_is_refused_before_it_is_made() -> None:
@@ -93,15 +90,19 @@ def test_a_range_that_is_too_long_is_refused_before_it_is_made() -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    ["one.map(x, x + 1).size() > 0", "one.filter(x, x > 0).size() > 0", "one.transformMap(i, x, x).size() > 0"],
+    [
+        "numbers.map(x, x + 1).size() > 0",
+        "numbers.filter(x, x > 0).size() > 0",
+        "numbers.transformMap(i, x, x).size() > 0",
+    ],
     ids=["map", "filter", "transformMap"],
 )
 def test_the_time_to_make_a_list_or_map_grows_with_its_items(expression: str) -> None:
-    program = compile_cel(expression, {"one": list_of(INT)})
-    assert is_linear(lambda given: program.evaluate_metered({"one": given}), lambda size: list(range(size)), 10_000)
+    program = compile_cel(expression, {"numbers": list_of(INT)})
+    assert is_linear(lambda given: program.evaluate(numbers=given), lambda size: list(range(size)), 10_000)
 
 
 def test_a_macro_makes_a_new_list_each_time() -> None:
-    program = compile_cel("one.map(x, one.map(y, y)) == [[1, 2], [1, 2]]", {"one": list_of(INT)})
+    program = compile_cel("numbers.map(x, numbers.map(y, y)) == [[1, 2], [1, 2]]", {"numbers": list_of(INT)})
     for _ in range(2):
-        assert program.evaluate_metered({"one": [1, 2]})[0] is True
+        assert program.evaluate(numbers=[1, 2]) is True

@@ -181,10 +181,10 @@ def test_whole_numbers_lose_their_point() -> None:
 
 
 def test_each_object_gets_a_default_of_its_own() -> None:
-    pruner, one, other = PrunerAndDefaulter(KIND), with_spec({}), with_spec({})
-    pruner.prune_and_default(one)
+    pruner, first, other = PrunerAndDefaulter(KIND), with_spec({}), with_spec({})
+    pruner.prune_and_default(first)
     pruner.prune_and_default(other)
-    one["spec"]["od"]["y"] = "changed"
+    first["spec"]["od"]["y"] = "changed"
     assert other["spec"]["od"]["y"] == "q"
 
 

@@ -35,9 +35,11 @@ def holding(schema: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "value", "expected"),
     [
-        pytest.param(case["schema"], one["value"], one["errors"], id=f"{number}-{orjson.dumps(one['value']).decode()}")
+        pytest.param(
+            case["schema"], value["value"], value["errors"], id=f"{number}-{orjson.dumps(value['value']).decode()}"
+        )
         for number, case in enumerate(CASES)
-        for one in case["values"]
+        for value in case["values"]
     ],
 )
 def test_a_value_has_the_errors_that_kubernetes_finds(schema: Any, value: Any, expected: list[list[str]]) -> None:
@@ -65,7 +67,7 @@ def test_errors_of_a_status_start_with_its_path() -> None:
     ],
 )
 def test_an_update_is_not_blamed_for_what_it_does_not_touch(change: Any, expected: list[list[str]]) -> None:
-    """The schema became strict after the old object was stored, and hardly anything of it would be let in today."""
+    """The schema became strict after the old object was stored, which would be rejected almost everywhere today."""
     kind, old = RATCHETED["schema"], {"spec": RATCHETED["old"]}
     new = {"spec": {**RATCHETED["old"], **change}}
     PrunerAndDefaulter(kind).prune_and_default(new)

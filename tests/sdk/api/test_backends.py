@@ -16,7 +16,8 @@ from tests.sdk.recipes import KIND, ROOT, Recipe, RecipeSpec, Scaled, kitchen, r
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk import Key, Memory, Metadata, Operator, Overtaken, SqliteTable
-from pinnace.sdk.api.collection import Collection
+from pinnace.sdk.api.collection import CollectionStore
+from pinnace.serving.cache.fanout import Fanout
 from pinnace.testing.cluster import Cluster
 
 
@@ -27,7 +28,7 @@ class Catalogue:
         self.minutes: dict[str, int] = {}
 
     async def get(self, key: Key) -> Recipe | None:
-        return next((one for one in await self.list(key.namespace) if one.key == key), None)
+        return next((obj for obj in await self.list(key.namespace) if obj.key == key), None)
 
     async def list(self, namespace: str) -> Iterable[Recipe]:
         return [
@@ -139,22 +140,31 @@ async def test_when_it_stops_the_cluster_is_reported(cluster: Cluster) -> None:
 
 
 async def test_a_watch_ends_when_its_client_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    collections: list[Collection] = []
-    made = Collection.__init__
+    stores: list[CollectionStore] = []
+    made = CollectionStore.__init__
 
-    def noted(self: Collection, *arguments: Any) -> None:
+    def noted(self: CollectionStore, *arguments: Any) -> None:
         made(self, *arguments)
-        collections.append(self)
+        stores.append(self)
 
-    monkeypatch.setattr(Collection, "__init__", noted)
+    fanouts: list[Fanout] = []
+    load = Fanout.load
+
+    async def noted_load(self: Fanout) -> None:
+        await load(self)
+        if self._store in stores:
+            fanouts.append(self)
+
+    monkeypatch.setattr(CollectionStore, "__init__", noted)
+    monkeypatch.setattr(Fanout, "load", noted_load)
     await cluster.run(kitchen())
     await cluster.settle()
     follower = asyncio.create_task(read(cluster.client, f"{ROOT}/recipes?watch=1"))
-    present = len(collections[0]._watchers)
-    while len(collections[0]._watchers) == present:
+    present = len(fanouts[0].watchers())
+    while len(fanouts[0].watchers()) == present:
         await asyncio.sleep(0)
     follower.cancel()
-    while len(collections[0]._watchers) > present:
+    while len(fanouts[0].watchers()) > present:
         await asyncio.sleep(0)
 
 

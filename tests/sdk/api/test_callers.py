@@ -70,7 +70,7 @@ async def test_a_user_in_headers_of_an_unknown_proxy_is_anonymous(direct: Direct
     ("pair", "status"),
     [
         pytest.param(lambda: proxy(), 200, id="the cluster's server"),
-        pytest.param(lambda: proxy("somebody-else"), 403, id="another name of the same authority"),
+        pytest.param(lambda: proxy("another-proxy"), 403, id="another name of the same authority"),
         pytest.param(
             lambda: issue(load_pair(certificates().ca), common_name="front-proxy-client", client=True),
             403,
@@ -147,7 +147,7 @@ async def test_a_new_authority_is_believed_as_soon_as_the_cluster_says_so(direct
     client = direct.cluster.client
     new = new_ca(name="new-proxies")
     present = await client.get(*TRUST, namespace="kube-system")
-    # Nonsense first: whoever was trusted still is.
+    # Nonsense first: the trusted proxies stay trusted.
     broken = {"data": {"requestheader-allowed-names": "[", "requestheader-client-ca-file": "nonsense"}}
     await client.patch(*TRUST, broken, namespace="kube-system")
     assert (await direct.get(pair=proxy(), headers=FORGED))[0] == 200

@@ -13,7 +13,7 @@ from tests.sdk.recipes import KIND, kitchen, recipe
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.reconcile.conditions import is_true
-from pinnace.sdk.operator.manifests import DeploymentOptions, workload
+from pinnace.sdk.installation.manifests import DeploymentOptions, workload
 from pinnace.testing.cluster import Cluster
 
 API_SERVICE = ("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")

@@ -137,7 +137,7 @@ def test_an_option_that_a_decorator_lacks_is_refused_with_the_nearest(
         getattr(Operator("things"), decorator)(Thing, **options)
 
 
-def test_a_kind_with_one_class_is_told_the_second() -> None:
+def test_a_kind_with_one_class_is_refused_with_the_two_that_it_needs() -> None:
     with pytest.raises(TypeError, match=r"write CustomResource\[Spec, Status\], or CustomResource\[Spec, None\]"):
         CustomResource[Spec]  # type: ignore[misc]
 

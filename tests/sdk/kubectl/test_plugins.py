@@ -201,15 +201,15 @@ def test_an_archive_of_the_same_file_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "uri", "complaint"),
+    ("plugin", "uri", "message"),
     [
         (Plugin("bare"), "https://example.com/x.tar.gz", "krew shows a short description"),
         (keys(), "http://example.com/x.tar.gz", "over https only"),
     ],
     ids=["no description", "no https"],
 )
-def test_an_archive_that_krew_refuses_is_refused(plugin: Plugin, uri: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_an_archive_that_krew_refuses_is_refused(plugin: Plugin, uri: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         krew_manifest(plugin, archive=b"", uri=uri)
 
 

@@ -11,9 +11,9 @@ from tests.sdk.metrics.worlds import CUSTOM, EXTERNAL, error, get, make_pods, va
 
 from pinnace.model.objects import Object
 from pinnace.sdk import MetricQuery, Operator, Sample
+from pinnace.sdk.installation.manifests import DeploymentOptions, cluster_permissions, own_permissions, roles
 from pinnace.sdk.metrics.providers import MULTIPLEXER
 from pinnace.sdk.multiplexer import READER, multiplexer
-from pinnace.sdk.operator.manifests import DeploymentOptions, cluster_permissions, own_permissions, roles
 from pinnace.sdk.resources.readiness import NotEstablished
 from pinnace.testing.cluster import Cluster
 
@@ -108,19 +108,23 @@ def test_its_manifests_have_the_least_permissions() -> None:
     made = roles(
         declared, DeploymentOptions(namespace="monitoring", image="pinnace", file="-m pinnace.sdk.multiplexer")
     )
-    by_name = {(one["kind"], one["metadata"]["name"]): one for one in made}
+    by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in made}
     assert by_name["ServiceAccount", READER]["metadata"]["namespace"] == "monitoring"
     rules = by_name["ClusterRole", READER]["rules"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list"}
     assert ("ClusterRoleBinding", f"{MULTIPLEXER}-auth-delegator") in by_name
-    own = [one.to_rule() for one in own_permissions(declared)]
+    own = [permission.to_rule() for permission in own_permissions(declared)]
     assert {
         "apiGroups": [""],
         "resources": ["serviceaccounts/token"],
         "verbs": ["create"],
         "resourceNames": [READER],
     } in own
-    names = [one.names for one in cluster_permissions(declared) if one.resource == "apiservices" and one.names]
+    names = [
+        permission.names
+        for permission in cluster_permissions(declared)
+        if permission.resource == "apiservices" and permission.names
+    ]
     assert names == [
         ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
     ]

@@ -104,7 +104,7 @@ async def test_a_conflict_is_shown_in_the_status_and_an_event(cluster: Cluster) 
     async with asyncio.timeout(60):
         while not (events := await cluster.client.list("v1/Event", fields="reason=MetricConflict")):
             await asyncio.sleep(0.01)
-    assert [(one["involvedObject"]["name"], one["type"]) for one in events] == [("second", "Warning")]
+    assert [(event["involvedObject"]["name"], event["type"]) for event in events] == [("second", "Warning")]
 
 
 async def test_a_provider_that_is_down_affects_only_its_own_metrics(cluster: Cluster) -> None:
@@ -127,7 +127,7 @@ async def test_a_provider_that_is_down_affects_only_its_own_metrics(cluster: Clu
 async def test_the_apis_exist_only_while_there_are_providers(cluster: Cluster) -> None:
     async def groups() -> set[str]:
         found = (await get(cluster.client, "/apis"))["groups"]
-        return {one["name"] for one in found if one["name"].endswith(".metrics.k8s.io")}
+        return {group["name"] for group in found if group["name"].endswith(".metrics.k8s.io")}
 
     assert await groups() == set()
     await cluster.run(operator("mail", depth=1))

@@ -80,18 +80,18 @@ async def test_metrics_are_in_discovery(cluster: Cluster) -> None:
     operator.metrics.external("messages", lambda: 1)
     operator.metrics.external("kafka_*", lambda: 1)
     await cluster.run(operator)
-    groups = {one["name"]: one for one in (await get(cluster.client, "/apis"))["groups"]}
+    groups = {group["name"]: group for group in (await get(cluster.client, "/apis"))["groups"]}
     custom, external = groups["custom.metrics.k8s.io"], groups["external.metrics.k8s.io"]
-    assert [one["version"] for one in custom["versions"]] == ["v1beta2", "v1beta1"]
+    assert [version["version"] for version in custom["versions"]] == ["v1beta2", "v1beta1"]
     assert external["preferredVersion"]["version"] == "v1beta1"
     rows = (await get(cluster.client, CUSTOM))["resources"]
-    assert [(one["name"], one["namespaced"], one["kind"], one["verbs"]) for one in rows] == [
+    assert [(row["name"], row["namespaced"], row["kind"], row["verbs"]) for row in rows] == [
         ("pods/queue_depth", True, "MetricValueList", ["get"]),
         ("recipes.kitchen.example.com/minutes", True, "MetricValueList", ["get"]),
         ("nodes/load", False, "MetricValueList", ["get"]),
     ]
     rows = (await get(cluster.client, EXTERNAL))["resources"]
-    assert [(one["name"], one["kind"]) for one in rows] == [("messages", "ExternalMetricValueList")]
+    assert [(row["name"], row["kind"]) for row in rows] == [("messages", "ExternalMetricValueList")]
 
 
 async def test_a_label_selector_chooses_pods(cluster: Cluster) -> None:
@@ -298,11 +298,17 @@ def _declare(declare: Callable[[Operator], Any]) -> str:
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda one: one.metrics.pods("queue depth", lambda pod: 1), "cannot be a metric's name"),
-        (lambda one: one.metrics.pods("a", lambda pod: 1, deadline=0), "deadline more than 0"),
-        (lambda one: one.metrics.external("a", lambda one, two: 1), "requires 2 arguments"),
-        (lambda one: one.metrics.objects("a", of="Nothing at all", function=lambda obj: 1), "metrics.objects"),
-        (lambda one: (one.metrics.external("a", lambda: 1), one.metrics.external("a", lambda: 1)), "use one function"),
+        (lambda operator: operator.metrics.pods("queue depth", lambda pod: 1), "cannot be a metric's name"),
+        (lambda operator: operator.metrics.pods("a", lambda pod: 1, deadline=0), "deadline more than 0"),
+        (lambda operator: operator.metrics.external("a", lambda operator, two: 1), "requires 2 arguments"),
+        (
+            lambda operator: operator.metrics.objects("a", of="Nothing at all", function=lambda obj: 1),
+            "metrics.objects",
+        ),
+        (
+            lambda operator: (operator.metrics.external("a", lambda: 1), operator.metrics.external("a", lambda: 1)),
+            "use one function",
+        ),
     ],
     ids=["name", "deadline", "parameters", "kind", "twice"],
 )

@@ -31,10 +31,15 @@ async def get(client: Client, path: str, **query: str) -> Any:
 
 async def values(cluster: Cluster, path: str, **query: str) -> dict[str, str]:
     """The values that a request for a custom metric returns, by object. Time passes while the client tries again."""
+    found = await get_in_time(cluster, path, **query)
+    return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
+
+
+async def get_in_time(cluster: Cluster, path: str, **query: str) -> Any:
+    """The answer to a request. Time passes while the client tries again."""
     asking = asyncio.ensure_future(get(cluster.client, path, **query))
     await _advance_until_done(cluster, asking, step=1)
-    found = await asking
-    return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
+    return await asking
 
 
 async def error(cluster: Cluster, path: str, *, step: float = 1, **query: str) -> tuple[int, str]:

@@ -40,4 +40,4 @@ def config_map(name: str, **labels: str) -> Object:
 
 
 def conditions_of(obj: Object) -> dict[str, str]:
-    return {one["type"]: one["message"] for one in (obj.get("status") or {}).get("conditions", ())}
+    return {condition["type"]: condition["message"] for condition in (obj.get("status") or {}).get("conditions", ())}

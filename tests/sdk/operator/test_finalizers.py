@@ -17,7 +17,7 @@ class BottleSpec(Model):
 
 
 class Bottle(CustomResource[BottleSpec, None], group="cellar.example.com", version="v1"):
-    """What lies in a cellar."""
+    """Bottles in a cellar."""
 
 
 async def test_concurrent_changes_by_others_cause_no_second_call(cluster: Cluster) -> None:
@@ -48,7 +48,7 @@ async def test_it_is_done_once_for_each_object_of_a_namespace(cluster: Cluster, 
     @operator.on_delete(Bottle)
     async def empty(bottle: Bottle) -> None:
         cleaned.append(bottle.name)
-        for controller in manager.controllers:  # It is looked at once more as soon as it is let go.
+        for controller in manager.controllers:  # Reconciled once more as soon as its finalizer is gone.
             controller.enqueue(Key("cellar", bottle.name), "test")
 
     manager = await cluster.run(operator)

@@ -177,7 +177,7 @@ async def test_plain_kinds_are_handled_as_dicts_and_found_by_index(cluster: Clus
     @operator.reconcile("v1/ConfigMap", labels="paint=yes")
     async def reconcile(config_map: dict[str, Any], ctx: Context) -> None:
         same = ctx.indexed("v1/ConfigMap", "colour", config_map["data"]["colour"])
-        found.append(sorted(one["metadata"]["name"] for one in same))
+        found.append(sorted(obj["metadata"]["name"] for obj in same))
 
     await cluster.run(operator)
     for name, labels in (("a", {}), ("b", {"paint": "yes"})):
@@ -185,6 +185,9 @@ async def test_plain_kinds_are_handled_as_dicts_and_found_by_index(cluster: Clus
         await cluster.client.create(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"colour": "red"}}
         )
+    await cluster.settle()
+    # The watch of all ConfigMaps, which the index follows, may be behind that of the labelled ones.
+    await cluster.client.patch("v1/ConfigMap", "b", {"data": {"size": "1"}}, namespace="default")
     await cluster.settle()
     assert found[-1] == ["a", "b"]
 
@@ -243,10 +246,10 @@ TOO_LITTLE = [
 FINALIZERS = {"apiGroups": ["extensions.example.com"], "resources": ["websites/finalizers"], "verbs": ["update"]}
 
 
-def rules_told(message: str, whose: str) -> list[dict[str, Any]]:
+def rules_of(message: str, whose: str) -> list[dict[str, Any]]:
     _, _, rules = message.partition(f" to {whose}: ")
-    told: list[dict[str, Any]] = yaml.safe_load(f"[{rules}]")
-    return told
+    rules_for: list[dict[str, Any]] = yaml.safe_load(f"[{rules}]")
+    return rules_for
 
 
 async def test_a_missing_permission_is_named_with_the_rule_that_would_allow_it(cluster: Cluster) -> None:
@@ -258,7 +261,7 @@ async def test_a_missing_permission_is_named_with_the_rule_that_would_allow_it(c
     (event,) = await cluster.client.list("v1/Event", namespace="default")
     verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]  # It owns them: as its manifests say.
     rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}
-    assert rules_told(event["message"], "a Role of robot") == [rule, FINALIZERS]
+    assert rules_of(event["message"], "a Role of robot") == [rule, FINALIZERS]
 
 
 def config_map_operator(*, own: bool = True) -> Operator:
@@ -280,7 +283,7 @@ async def test_the_rules_that_are_reported_for_an_apply_are_enough_for_it(cluste
     await cluster.client.create(website())
     await cluster.settle()
     (event,) = await cluster.client.list("v1/Event", namespace="default")
-    told = rules_told(event["message"], "a Role of robot")
+    told = rules_of(event["message"], "a Role of robot")
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}
     assert told == ([rule, FINALIZERS] if own else [rule])
     await allow(cluster, "enough", told)
@@ -296,7 +299,7 @@ async def test_a_missing_permission_to_set_owners_is_named_in_the_error(cluster:
     await cluster.client.create(website())
     await cluster.settle()
     (event,) = await cluster.client.list("v1/Event", namespace="default")
-    assert rules_told(event["message"], "its role") == [rule, FINALIZERS]
+    assert rules_of(event["message"], "its role") == [rule, FINALIZERS]
 
 
 async def test_a_refused_apply_is_a_refusal_like_others(cluster: Cluster) -> None:
@@ -306,15 +309,15 @@ async def test_a_refused_apply_is_a_refusal_like_others(cluster: Cluster) -> Non
     async def reconcile(site: Website, ctx: Context) -> None:
         try:
             await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": site.name}})
-        except errors.Forbidden as refusal:  # Whoever knows what to do about it can.
-            refused.append(refusal)
+        except errors.Forbidden as error:  # A handler may catch it.
+            refused.append(error)
 
     await allow(cluster, "too-little", TOO_LITTLE)
     await cluster.client.apply(Website.crd())
     await cluster.run(operator, client=cluster.client_as("robot"), install=False)
     await cluster.client.create(website())
     await cluster.settle()
-    assert [one.status["details"]["kind"] for one in refused] == ["configmaps"]
+    assert [error.status["details"]["kind"] for error in refused] == ["configmaps"]
     assert await cluster.client.list("v1/Event", namespace="default") == []
 
 

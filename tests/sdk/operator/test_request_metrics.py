@@ -19,10 +19,10 @@ async def test_requests_are_counted_by_status_method_and_host(cluster: Cluster) 
     families = {family.name: family for family in text_string_to_metric_families(manager.metrics.text())}
     requests = families["rest_client_requests"]
     assert requests.type == "counter"
-    counted = {(one.labels["method"], one.labels["code"]): one.value for one in requests.samples}
+    counted = {(sample.labels["method"], sample.labels["code"]): sample.value for sample in requests.samples}
     assert counted["POST", "201"] >= 1  # The website.
-    assert counted["PATCH", "201"] >= 2  # What was applied for it.
+    assert counted["PATCH", "201"] >= 2  # Applied objects.
     assert counted["GET", "200"] >= 3
     assert counted["GET", "404"] >= 1
-    assert {one.labels["host"] for one in requests.samples} == {cluster.client.host}
+    assert {sample.labels["host"] for sample in requests.samples} == {cluster.client.host}
     assert families["workqueue_retries"].samples[0].value == 0

@@ -38,7 +38,7 @@ async def test_a_retry_keeps_the_finalizer_and_says_why_without_a_traceback(
     assert held["metadata"]["finalizers"] == ["data.example.com/dropping"]
     assert conditions_of(held) == {"Reconciling": "a backup is running"}
     events = await cluster.client.list("v1/Event", namespace="default")
-    assert [(one["type"], one["reason"], one["message"]) for one in events] == [
+    assert [(event["type"], event["reason"], event["message"]) for event in events] == [
         ("Normal", "BackupRunning", "a backup is running")
     ]
     assert "a backup is running" in caplog.text
@@ -129,7 +129,7 @@ async def test_a_handler_gives_up_after_its_retries_until_the_object_changes(clu
     await cluster.advance(3600)
     assert calls == 3
     events = await cluster.client.list("v1/Event", namespace="default")
-    assert "gave up after 2 retries: RuntimeError: no" in [one["message"] for one in events]
+    assert "gave up after 2 retries: RuntimeError: no" in [event["message"] for event in events]
     await cluster.client.patch(WEBSITE, "blog", {"spec": {"replicas": 5}})
     await cluster.settle()
     assert calls == 4

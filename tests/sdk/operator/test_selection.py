@@ -69,7 +69,7 @@ async def test_only_the_selected_objects_of_an_owned_kind_are_in_memory(cluster:
     )
     await cluster.client.create(website())
     await cluster.settle()
-    (informer,) = [one for one in manager.informers if one.scope.kind.name == "Secret"]
+    (informer,) = [started for started in manager.informers if started.scope.kind.name == "Secret"]
     (snapshot,) = informer.cache.snapshots()
     assert snapshot.key == BLOG
     assert set(snapshot.object) == {"apiVersion", "kind", "metadata"}
@@ -101,12 +101,12 @@ async def test_several_namespaces_are_watched_and_no_others(cluster: Cluster) ->
         site["metadata"]["namespace"] = name
         await cluster.client.create(site)
         await cluster.settle()
-    assert {one.split()[0] for one in seen} == {"one", "two"}
+    assert {text.split()[0] for text in seen} == {"one", "two"}
     assert "two 2" in seen
     seen.clear()
     await cluster.client.delete("v1/Service", "blog", namespace="two")
     await cluster.settle()
-    assert {one.split()[0] for one in seen} == {"two"}
+    assert {text.split()[0] for text in seen} == {"two"}
 
 
 async def test_a_mapping_function_finds_objects_by_an_index(cluster: Cluster) -> None:

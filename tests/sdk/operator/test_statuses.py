@@ -8,7 +8,7 @@ import pytest
 from tests.sdk.websites import Website, website
 
 from pinnace.sdk import Context, Operator
-from pinnace.sdk.operator.status_loops import CALLS
+from pinnace.sdk.operator.object_calls import CALLS
 from pinnace.sdk.operator.statuses import status_changes
 from pinnace.testing.cluster import Cluster
 
@@ -28,7 +28,7 @@ Object = dict[str, Any]
         ({"a": {"b": 1, "c": 1}}, {"a": {"b": 1}}, {"a": {"b": 2}}, {"a": {"b": 2}}, {"a": {"b": 2}}),
     ],
     ids=[
-        *("nothing-changed", "a-value-changed", "a-default-that-nobody-set", "a-default-that-was-set"),
+        *("nothing-changed", "a-value-changed", "a-default-that-was-not-set", "a-default-that-was-set"),
         *("a-list-changed-in-place", "a-field-removed", "unknown-fields-stay", "only-the-inner-change"),
     ],
 )
@@ -53,7 +53,7 @@ async def test_a_handler_that_calls_itself_by_its_status_is_reported_once(
     await cluster.run(operator)
     await cluster.client.create(website())
     await cluster.settle()
-    warned = [one for one in caplog.messages if "every call changes the status (ready)" in one]
+    warned = [message for message in caplog.messages if "every call changes the status (ready)" in message]
     assert calls > 2 * CALLS
     assert len(warned) == 1 and f"{CALLS} calls" in warned[0]
 
@@ -72,4 +72,4 @@ async def test_a_status_that_follows_the_spec_is_not_reported(
     for replicas in range(2, CALLS + 4):
         await cluster.client.patch("extensions.example.com/v1/Website", "blog", {"spec": {"replicas": replicas}})
         await cluster.settle()
-    assert [one for one in caplog.messages if "every call changes" in one] == []
+    assert [message for message in caplog.messages if "every call changes" in message] == []

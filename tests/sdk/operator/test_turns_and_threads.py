@@ -82,7 +82,7 @@ async def test_a_def_handler_waits_for_async_methods_and_its_status_is_stored(cl
     await cluster.client.create(website(replicas=3))
     await cluster.settle()
     assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 3}
-    assert "Applied" in [one["reason"] for one in await cluster.client.list("v1/Event", namespace="default")]
+    assert "Applied" in [event["reason"] for event in await cluster.client.list("v1/Event", namespace="default")]
 
 
 async def test_wait_in_an_async_handler_says_what_to_write(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +160,7 @@ async def test_an_object_that_waits_for_its_turn_holds_no_worker(cluster: Cluste
     slow = website("slow")
     slow["metadata"]["labels"] = {"slow": "yes"}
     await cluster.client.create(slow)
-    timer = next(one for one in manager.controllers if one.name.endswith("timer"))
+    timer = next(running for running in manager.controllers if running.name.endswith("timer"))
     await reach(lambda: timer.queue.working == 1)
     reconciled.clear()
     for controller in manager.controllers:
@@ -177,7 +177,7 @@ async def test_an_object_that_waits_for_its_turn_holds_no_worker(cluster: Cluste
 async def test_an_async_handler_that_blocks_the_loop_is_reported_with_its_stack(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.sdk.operator.loop_watch.LIMIT_SECONDS", 0.05)
+    monkeypatch.setattr("pinnace.sdk.operator.runner.LIMIT_SECONDS", 0.05)
     operator = Operator("stalling")
 
     @operator.reconcile(Website)

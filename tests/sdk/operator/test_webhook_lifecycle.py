@@ -19,12 +19,12 @@ from tests.sdk.websites import website
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Object
+from pinnace.process.clock import SystemClock
 from pinnace.sdk import Operator
+from pinnace.sdk.installation.installation import DEFINITION, ServiceName, install_webhooks
+from pinnace.sdk.installation.manifests import DeploymentOptions, definitions, roles, workload
 from pinnace.sdk.operator import runner
-from pinnace.sdk.operator.installation import DEFINITION, ServiceName, install_webhooks
-from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, roles, workload
 from pinnace.testing.cluster import Cluster
 
 DAY = 86400.0
@@ -72,7 +72,7 @@ async def pass_time_until(cluster: Cluster, days: int, port: int) -> None:
 
 
 async def lead_service_to(client: Client, service: ServiceName) -> None:
-    """What a node's proxy would do: lead a Service to this machine."""
+    """Lead a Service to this machine, as a node's proxy would."""
     spec = {"type": "ExternalName", "externalName": "localhost", "selector": None, "clusterIP": None}
     spec |= {"clusterIPs": None, "ipFamilies": None, "ipFamilyPolicy": None, "internalTrafficPolicy": None}
     await client.patch("v1/Service", service.name, {"spec": spec}, namespace=service.namespace)
@@ -100,8 +100,8 @@ async def run_replica(cluster: Cluster, operator: Operator, port: int) -> None:
 async def refused(client: Client) -> bool:
     try:
         await client.create(website("refused", gitRepo=TEST_REPO))
-    except errors.ApiError as refusal:
-        assert "denied the request: serve something real" in refusal.message
+    except errors.ApiError as error:
+        assert "denied the request: serve something real" in error.message
         return True
     return False
 
@@ -144,14 +144,14 @@ async def test_a_certificate_is_renewed_while_it_is_used(today: Cluster) -> None
 
 async def test_replicas_renew_one_certificate_and_all_show_it(today: Cluster) -> None:
     cluster = today
-    one, other = free_port(), free_port()
+    first_port, second_port = free_port(), free_port()
     operator = gatekeeper()
     await deploy(cluster, operator)
-    for port in (one, other):
+    for port in (first_port, second_port):
         await run_replica(cluster, operator, port)
-    assert await shown_at(one) == (first := await shown_at(other))
-    await pass_time_until(cluster, 58, one)
-    assert await renewed_at(one, first) == await renewed_at(other, first)
+    assert await shown_at(first_port) == (first := await shown_at(second_port))
+    await pass_time_until(cluster, 58, first_port)
+    assert await renewed_at(first_port, first) == await renewed_at(second_port, first)
     assert await refused(cluster.client)
 
 
@@ -204,17 +204,17 @@ async def test_a_deployed_operator_gets_its_webhooks_back_after_a_run_by_hand(
 ) -> None:
     await deploy(cluster, make())
     await run_replica(cluster, make(), free_port())
-    before = await asked(cluster.client)
+    before = await client_configs(cluster.client)
     async with make().running(cluster.client):
-        assert all("url" in one for one in await asked(cluster.client))
-    assert await asked(cluster.client) == before
-    assert all("service" in one for one in before)
+        assert all("url" in config for config in await client_configs(cluster.client))
+    assert await client_configs(cluster.client) == before
+    assert all("service" in config for config in before)
 
 
-async def asked(client: Client) -> list[Object]:
-    """Whom the server asks, about everything."""
+async def client_configs(client: Client) -> list[Object]:
+    """Return the client configurations of all webhooks."""
     found = [*await client.list(VALIDATING), *await client.list(MUTATING)]
-    reached = [webhook["clientConfig"] for one in found for webhook in one["webhooks"]]
+    reached = [webhook["clientConfig"] for configuration in found for webhook in configuration["webhooks"]]
     for definition in await client.list(DEFINITION):
         if webhook := definition["spec"]["conversion"].get("webhook"):
             reached.append(webhook["clientConfig"])

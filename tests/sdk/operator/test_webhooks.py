@@ -16,9 +16,9 @@ from pinnace.model import errors
 from pinnace.model.patches import json_and_merge
 from pinnace.sdk import Admission, CustomResource, Field, Model, Operator, Refused
 from pinnace.sdk.handlers.reviews import differences
-from pinnace.sdk.operator.installation import ServiceName
-from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, roles, workload
-from pinnace.sdk.operator.shared_certificates import secret_name, shared_certificate
+from pinnace.sdk.installation.installation import ServiceName
+from pinnace.sdk.installation.manifests import DeploymentOptions, definitions, roles, workload
+from pinnace.sdk.operator.certificates import secret_name, shared_certificate
 from pinnace.testing.cluster import Cluster
 
 VALIDATING = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
@@ -222,11 +222,11 @@ async def test_in_a_cluster_the_operator_publishes_its_own_authority(
     await cluster.run(operator, client=account, install=False, webhook_service=f"default/{operator.name}")
     trusted = (await shared_certificate(cluster.client, ServiceName("default", operator.name))).ca
     configurations = [*await cluster.client.list(VALIDATING), *await cluster.client.list(MUTATING)]
-    reached = [webhook["clientConfig"] for one in configurations for webhook in one["webhooks"]]
+    reached = [webhook["clientConfig"] for configuration in configurations for webhook in configuration["webhooks"]]
     for crd in await cluster.client.list("apiextensions.k8s.io/v1/CustomResourceDefinition"):
         if crd["spec"]["conversion"]["strategy"] == "Webhook":
             reached.append(crd["spec"]["conversion"]["webhook"]["clientConfig"])
     assert reached
-    for one in reached:
-        assert one["service"]["name"] == operator.name
-        assert base64.b64decode(one["caBundle"]) == trusted
+    for client_config in reached:
+        assert client_config["service"]["name"] == operator.name
+        assert base64.b64decode(client_config["caBundle"]) == trusted

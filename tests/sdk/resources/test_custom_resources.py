@@ -63,7 +63,7 @@ class EverythingStatus(Model):
     conditions: Conditions = Field(default_factory=list)
 
 
-@rule("self.metadata.name != 'nobody'", message="somebody, please")
+@rule("self.metadata.name != 'none'", message="another name, please")
 class Everything(
     CustomResource[EverythingSpec, EverythingStatus],
     group="example.com",

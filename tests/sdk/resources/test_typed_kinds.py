@@ -83,10 +83,10 @@ async def test_many_come_at_once_or_one_by_one_over_pages(cluster: Cluster) -> N
     names = [f"site-{number}" for number in range(5)]
     for name in names:
         await cluster.client.create(site(name))
-    assert [one.name for one in await cluster.client.list(Website)] == names
-    assert [one.name async for one in cluster.client.each(Website, limit=2)] == names
+    assert [website.name for website in await cluster.client.list(Website)] == names
+    assert [website.name async for website in cluster.client.each(Website, limit=2)] == names
     kind = "extensions.example.com/v1/Website"
-    assert [one["metadata"]["name"] async for one in cluster.client.each(kind, limit=2)] == names
+    assert [obj["metadata"]["name"] async for obj in cluster.client.each(kind, limit=2)] == names
     assert await cluster.client.list(Website, namespace="kube-system") == []
 
 
@@ -94,11 +94,11 @@ async def test_events_of_a_watch_have_instances(cluster: Cluster) -> None:
     await install(cluster)
     await cluster.client.create(site("old"))
     async with aclosing(cluster.client.changes(Website)) as changes:
-        what, one = await anext(changes)
-        assert (what, one.name) == ("ADDED", "old")
+        what, changed = await anext(changes)
+        assert (what, changed.name) == ("ADDED", "old")
         await cluster.client.patch(Website, "old", {"spec": {"replicas": 2}})
-        what, one = await anext(changes)
-        assert (what, one.spec.replicas) == ("MODIFIED", 2)
+        what, changed = await anext(changes)
+        assert (what, changed.spec.replicas) == ("MODIFIED", 2)
         await cluster.client.delete(Website, "old")
         assert (await anext(changes))[0] == "DELETED"
 
@@ -112,7 +112,9 @@ async def test_handlers_apply_read_and_own_built_in_kinds_by_class(cluster: Clus
         obj.status.ready = (made.status and made.status.readyReplicas) or 0
         found = await ctx.get(Deployment, obj.name)
         assert found is not None and found.spec is not None and found.spec.replicas == obj.spec.replicas
-        assert [one.metadata and one.metadata.name for one in await ctx.list(Deployment)] == [obj.name]
+        assert [deployment.metadata and deployment.metadata.name for deployment in await ctx.list(Deployment)] == [
+            obj.name
+        ]
 
     await cluster.run(operator)
     await cluster.client.create(site(replicas=2))
@@ -123,7 +125,7 @@ async def test_handlers_apply_read_and_own_built_in_kinds_by_class(cluster: Clus
     assert owned.metadata.ownerReferences[0].kind == "Website"
     await cluster.settle()
     assert (await cluster.client.get(Website, "blog")).status.ready == 2
-    assert ("apps", "deployments") in {(one.group, one.resource) for one in operator.permissions()}
+    assert ("apps", "deployments") in {(permission.group, permission.resource) for permission in operator.permissions()}
 
 
 async def test_built_in_kinds_are_reconciled_indexed_and_judged_by_class(cluster: Cluster) -> None:
@@ -137,7 +139,11 @@ async def test_built_in_kinds_are_reconciled_indexed_and_judged_by_class(cluster
 
     @operator.reconcile(Deployment)
     async def reconcile(obj: Deployment, ctx: Context) -> None:
-        images.extend(one.metadata.name or "" for one in ctx.indexed(Deployment, "by_image", "nginx:1") if one.metadata)
+        images.extend(
+            deployment.metadata.name or ""
+            for deployment in ctx.indexed(Deployment, "by_image", "nginx:1")
+            if deployment.metadata
+        )
 
     @operator.reconcile(Service)
     async def look(obj: Service, ctx: Context) -> None:

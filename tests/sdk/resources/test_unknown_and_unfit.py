@@ -65,8 +65,8 @@ async def test_one_object_that_does_not_fit_does_not_hide_the_others(
     await loose.client.create(thing("good", size=1))
     await loose.client.create(thing("odd", size="large"))
     with caplog.at_level(logging.WARNING):
-        assert [one.name for one in await loose.client.list(Thing)] == ["good"]
-        assert [one.name async for one in loose.client.each(Thing)] == ["good"]
+        assert [thing.name for thing in await loose.client.list(Thing)] == ["good"]
+        assert [thing.name async for thing in loose.client.each(Thing)] == ["good"]
     assert "default/odd does not fit the class Thing and is skipped" in caplog.text
     good, odd = await loose.client.list(Thing, unfit="raw")
     assert isinstance(good, Thing)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.manifests import DeploymentOptions
+from pinnace.sdk.installation.manifests import DeploymentOptions
 from pinnace.sdk.scheduling import NodeView, Pod, Scheduler, Wait, copy_cluster, explain, simulate
 from pinnace.sdk.scheduling.manifests import scheduler_roles, scheduler_workload
 from pinnace.testing.cluster import Cluster
@@ -24,7 +26,7 @@ async def node_of(cluster: Cluster, name: str) -> str:
 
 async def condition_of(cluster: Cluster, name: str) -> Object:
     conditions = (await cluster.client.get("v1/Pod", name))["status"].get("conditions") or []
-    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
 async def test_every_moment_is_called_in_the_order_of_the_framework(cluster: Cluster) -> None:
@@ -156,11 +158,11 @@ async def test_a_copy_of_the_cluster_answers_without_writing(cluster: Cluster) -
         return None if int(node.name.removeprefix("node-")) % 2 == 0 else "odd"
 
     await cluster.add_nodes(2)
-    created = await cluster.client.create(pod("p"))
+    created: Any = await cluster.client.create(pod("p"))
     state = await copy_cluster(cluster.client)
     report = explain(created, state, scheduler.profile())
     assert report.node == "node-0"
-    assert [(one.name, one.reasons) for one in report.nodes if one.plugin] == [("node-1", ("odd",))]
+    assert [(node.name, node.reasons) for node in report.nodes if node.plugin] == [("node-1", ("odd",))]
     [outcome] = simulate([created], state, {scheduler.name: scheduler.profile()})
     assert outcome.node == "node-0"
     assert await node_of(cluster, "p") == ""

@@ -13,18 +13,17 @@ import pytest
 from tests.admission.webhook_server import patched, webhook
 from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
-from pinnace.cluster.auditing import AuditSettings, open_audit
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
-from pinnace.model.clock import SystemClock
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
+from pinnace.process.clock import SystemClock
 from pinnace.server.audit.events import Auditor
 from pinnace.server.audit.policy import AuditLevel, AuditPolicyError, parse_policy
-from pinnace.server.http.audit_context import AuditNotes
-from pinnace.server.http.messages import Response
+from pinnace.server.audit.settings import AuditSettings, open_audit
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.server.local import LocalStream
+from pinnace.serving.messages import AuditNotes, Response
 from pinnace.store.memory import MemoryStore
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -57,7 +56,7 @@ async def audited(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[In
     kept, store = Kept(), MemoryStore()
     auditor = Auditor(policy(*rules, **more), [kept], SystemClock())
     plane = await build(Settings(), store, audit=auditor)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     kept.lines.clear()
     yield InProcess(plane), kept
     await store.close()
@@ -313,10 +312,12 @@ async def test_plugins_tell_what_they_found() -> None:
     async with audited({"level": "Metadata"}, omitStages=["RequestReceived"]) as (api, kept):
         await api.patch("/api/v1/namespaces/default", namespace)
         await api.made("/api/v1/namespaces/default/pods", pod)
-    told = kept.events()[-1]["annotations"]
-    assert told["pod-security.kubernetes.io/enforce-policy"] == "privileged:latest"
-    assert told["pod-security.kubernetes.io/audit-violations"].startswith('would violate PodSecurity "restricted:')
-    assert told["authorization.k8s.io/decision"] == "allow"
+    annotations = kept.events()[-1]["annotations"]
+    assert annotations["pod-security.kubernetes.io/enforce-policy"] == "privileged:latest"
+    assert annotations["pod-security.kubernetes.io/audit-violations"].startswith(
+        'would violate PodSecurity "restricted:'
+    )
+    assert annotations["authorization.k8s.io/decision"] == "allow"
 
 
 async def test_a_policy_s_annotations_are_written_even_when_it_refuses() -> None:
@@ -354,9 +355,9 @@ async def test_deleting_many_tells_of_each_and_a_retried_write_tells_once() -> N
 @pytest.mark.parametrize("level", ["Metadata", "Request"])
 async def test_webhooks_are_reported_and_what_they_changed_only_with_bodies(tmp_path: Path, level: str) -> None:
     def answer(request: dict[str, Any]) -> Any:
-        said = patched(request, {"op": "add", "path": "/data", "value": {"word": "open sesame"}})
-        said["response"]["auditAnnotations"] = {"seen": "yes"}
-        return said
+        response = patched(request, {"op": "add", "path": "/data", "value": {"word": "open sesame"}})
+        response["response"]["auditAnnotations"] = {"seen": "yes"}
+        return response
 
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     shared = {"rules": [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"}
@@ -370,9 +371,9 @@ async def test_webhooks_are_reported_and_what_they_changed_only_with_bodies(tmp_
         await api.made(f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "one"}, "webhooks": hooks[1:]})
         await api.made(CONFIG_MAPS, {"metadata": {"name": "a"}})
         await api.plane.webhooks.close()
-    told = kept.events()[-1]["annotations"]
-    patch = told.pop("patch.webhook.admission.k8s.io/round_0_index_0", None)
-    assert told | {"authorization.k8s.io/reason": ""} == {
+    annotations = kept.events()[-1]["annotations"]
+    patch = annotations.pop("patch.webhook.admission.k8s.io/round_0_index_0", None)
+    assert annotations | {"authorization.k8s.io/reason": ""} == {
         "authorization.k8s.io/decision": "allow",
         "authorization.k8s.io/reason": "",
         "mutation.webhook.admission.k8s.io/round_0_index_0": '{"configuration":"both","webhook":"word.example.com",'

@@ -12,12 +12,12 @@ import pytest
 from tests.auth.https_server import https_server
 from tests.server.raw_http import until
 
-from pinnace.auth.remote import RemoteConfigError
-from pinnace.cluster.auditing import AuditSettings, open_audit
-from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.auth.remote import RemoteConfigError, RemoteError
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
-from pinnace.server.audit.webhook import AuditWebhook, BatchOptions, DeliveryError
+from pinnace.server.audit.settings import AuditSettings, open_audit
+from pinnace.server.audit.webhook import AuditWebhook, BatchOptions
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
@@ -25,20 +25,20 @@ from pinnace.testing.clock import ManualClock
 class Receiving:
     """Accepts events, or fails as often as the test wants; can be delayed."""
 
-    def __init__(self, *, refusals: int = 0, is_final: bool = False) -> None:
+    def __init__(self, *, failures: int = 0, status: int = 503) -> None:
         self.batches: list[list[int]] = []
         self.attempts = 0
-        self.refusals = refusals
-        self.is_final = is_final
+        self.failures = failures
+        self.status = status
         self.is_open = asyncio.Event()
         self.is_open.set()
 
     async def send(self, document: bytes) -> None:
         self.attempts += 1
         await self.is_open.wait()
-        if self.refusals:
-            self.refusals -= 1
-            raise DeliveryError("it answered 503", is_final=self.is_final)
+        if self.failures:
+            self.failures -= 1
+            raise RemoteError(f"it answered {self.status}", status=self.status)
         sent = json.loads(document)
         assert (sent["kind"], sent["apiVersion"]) == ("EventList", "audit.k8s.io/v1")
         self.batches.append([item["n"] for item in sent["items"]])
@@ -55,7 +55,7 @@ async def turn() -> None:
 
 async def test_events_wait_for_each_other_but_not_for_long() -> None:
     clock, receiving = ManualClock(), Receiving()
-    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=3, longest_wait=30))
+    webhook = AuditWebhook(receiving.send, clock, BatchOptions(most_together=3, longest_wait=30))
     for number in range(4):
         webhook.write(line(number))
     await turn()
@@ -68,8 +68,8 @@ async def test_events_wait_for_each_other_but_not_for_long() -> None:
 
 
 async def test_a_failed_item_comes_again_later_each_time() -> None:
-    clock, receiving = ManualClock(), Receiving(refusals=3)
-    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=1, first_pause=10))
+    clock, receiving = ManualClock(), Receiving(failures=3)
+    webhook = AuditWebhook(receiving.send, clock, BatchOptions(most_together=1, first_pause=10))
     webhook.write(line(1))
     await turn()
     attempts = []
@@ -81,26 +81,26 @@ async def test_a_failed_item_comes_again_later_each_time() -> None:
     await webhook.close()
 
 
-@pytest.mark.parametrize(("refusals", "is_final", "attempts"), [(99, False, 5), (1, True, 1)])
+@pytest.mark.parametrize(("failures", "status", "attempts"), [(99, 503, 5), (1, 400, 1)])
 async def test_in_the_end_it_is_lost_and_that_is_reported(
-    refusals: int, is_final: bool, attempts: int, caplog: pytest.LogCaptureFixture
+    failures: int, status: int, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock, receiving = ManualClock(), Receiving(refusals=refusals, is_final=is_final)
-    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=2))
+    clock, receiving = ManualClock(), Receiving(failures=failures, status=status)
+    webhook = AuditWebhook(receiving.send, clock, BatchOptions(most_together=2))
     with caplog.at_level(logging.ERROR):
         webhook.write(line(1))
         webhook.write(line(2))
         await turn()
         await clock.advance(1_000)
     assert (receiving.attempts, webhook.lost) == (attempts, 2)
-    assert "2 audit events are lost: it answered 503" in caplog.text
+    assert f"2 audit events are lost: it answered {status}" in caplog.text
     await webhook.close()
 
 
 async def test_a_server_that_hangs_costs_events_and_no_memory() -> None:
     clock, receiving = ManualClock(), Receiving()
     receiving.is_open.clear()
-    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=10, most_waiting=50))
+    webhook = AuditWebhook(receiving.send, clock, BatchOptions(most_together=10, most_waiting=50))
     for number in range(1_000):
         webhook.write(line(number))
         if number % 10 == 9:
@@ -115,8 +115,8 @@ async def test_a_server_that_hangs_costs_events_and_no_memory() -> None:
 
 
 async def test_stopping_sends_what_is_left_and_waits_for_no_pause() -> None:
-    clock, receiving = ManualClock(), Receiving(refusals=1)
-    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=2))
+    clock, receiving = ManualClock(), Receiving(failures=1)
+    webhook = AuditWebhook(receiving.send, clock, BatchOptions(most_together=2))
     for number in range(5):
         webhook.write(line(number))
     await turn()
@@ -131,7 +131,7 @@ async def test_stopping_does_not_wait_for_a_server_that_hangs(monkeypatch: pytes
     monkeypatch.setattr("pinnace.server.audit.webhook._CLOSING_SECONDS", 0.01)
     receiving = Receiving()
     receiving.is_open.clear()
-    webhook = AuditWebhook(receiving, ManualClock(), BatchOptions(most_together=1))
+    webhook = AuditWebhook(receiving.send, ManualClock(), BatchOptions(most_together=1))
     for number in range(6):
         webhook.write(line(number))
     await webhook.close()
@@ -160,7 +160,7 @@ async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> 
         assert auditor is not None
         store = MemoryStore()
         plane = await build(Settings(), store, audit=auditor)
-        await bootstrap(plane, address="127.0.0.1", port=6443)
+        await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
         await plane.local().request("GET", "/version")
         metrics = plane.metrics.text()
         await until(lambda: bool(server.asked))  # Events first sent while the server stops are not sent again.

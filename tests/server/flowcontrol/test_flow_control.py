@@ -9,26 +9,27 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
-from pinnace.model.exposition import render_histograms
-from pinnace.server.flowcontrol import metrics
-from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
-from pinnace.server.flowcontrol.priority_levels import hand_of
-from pinnace.server.http.messages import Answer, Response
+from pinnace.auth.sources import FixedObjects
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
+from pinnace.process.exposition import render_histograms
+from pinnace.server.flowcontrol import flow_control
+from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway, hand_of
+from pinnace.serving.messages import Answer, Response
 
 LIST = Action("list", "", "", "pods", "", "default", "", "v1")
 
 
-class Held:
+class Held(FixedObjects):
     """Objects of a test, which it can change."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
+        super().__init__(*objects)
         self.objects = list(objects)
         self.changed: list[Callable[[str], None]] = []
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        return [(one["metadata"]["name"], one) for one in self.objects]
+        return [(obj["metadata"]["name"], obj) for obj in self.objects]
 
     def on_change(self, changed: Callable[[str], None]) -> None:
         self.changed.append(changed)
@@ -294,20 +295,20 @@ async def test_metrics_have_the_names_of_kubernetes() -> None:
     flow, work = control(), Work()
     tasks = [work.start(flow, User("a")) for _ in range(6)]
     await turn()
-    told = {name: dict(read()) for name, _, read in metrics.gauges(flow)}
+    samples = {name: dict(read()) for name, _, read in flow_control.gauges(flow)}
     where = (("flow_schema", "all"), ("priority_level", "rest"))
     prefix = "apiserver_flowcontrol_"
-    assert told[f"{prefix}dispatched_requests_total"][where] == 1
-    assert told[f"{prefix}current_inqueue_requests"][where] == 3
-    assert told[f"{prefix}rejected_requests_total"] == {(*where, ("reason", "queue-full")): 2}
-    assert told[f"{prefix}current_executing_requests"][(("priority_level", "rest"),)] == 1
-    assert told[f"{prefix}nominal_limit_seats"][(("priority_level", "rest"),)] == 1
+    assert samples[f"{prefix}dispatched_requests_total"][where] == 1
+    assert samples[f"{prefix}current_inqueue_requests"][where] == 3
+    assert samples[f"{prefix}rejected_requests_total"] == {(*where, ("reason", "queue-full")): 2}
+    assert samples[f"{prefix}current_executing_requests"][(("priority_level", "rest"),)] == 1
+    assert samples[f"{prefix}nominal_limit_seats"][(("priority_level", "rest"),)] == 1
     for number in range(4):
         work.ends[number].set()
         await turn()
     await asyncio.gather(*tasks)
     labels = 'execute="true",flow_schema="all",priority_level="rest"'
-    lines = list(render_histograms(metrics.WAIT_SECONDS, "", metrics.wait_durations(flow)))
+    lines = list(render_histograms(flow_control.WAIT_SECONDS, "", flow_control.wait_durations(flow)))
     assert f"{prefix}request_wait_duration_seconds_count{{{labels}}} 4" in lines
     assert f'{prefix}request_wait_duration_seconds_bucket{{{labels},le="0"}} 1' in lines
 
@@ -371,20 +372,20 @@ async def test_a_request_that_gets_no_turn_is_counted_as_that_and_as_nothing_els
 
 
 async def test_requests_that_waited_in_vain_are_counted_as_rejected() -> None:
-    told: list[Any] = []
+    rejected: list[Any] = []
     limited = {"nominalConcurrencyShares": 10, "limitResponse": QUEUE}
     levels, schemas = (
         Held(level("rest", type="Limited", limited=limited)),
         Held(schema("all", "rest", ALL, precedence=9)),
     )
-    flow, work = FlowControl(schemas, levels, seats=1, queue_seconds=0.01, on_reject=told.append), Work()
+    flow, work = FlowControl(schemas, levels, seats=1, queue_seconds=0.01, on_reject=rejected.append), Work()
     first = work.start(flow, User("a"))
     await turn()
     about: Any = object()
     late = asyncio.create_task(work.answer(flow, User("b"), about))
     await turn()
-    assert told == []
+    assert rejected == []
     assert (await late).status == 429
-    assert told == [about]
+    assert rejected == [about]
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)

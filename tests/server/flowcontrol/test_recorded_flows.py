@@ -10,7 +10,7 @@ from typing import cast
 from tests.server.flowcontrol.test_work_estimates import call
 from tests.server.in_process import InProcess
 
-from pinnace.auth.users import AUTHENTICATED, MASTERS, User
+from pinnace.model.users import AUTHENTICATED, MASTERS, User
 from pinnace.server.handler import Handler
 
 MAPS = "/api/v1/namespaces/seats/configmaps"

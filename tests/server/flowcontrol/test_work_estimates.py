@@ -10,24 +10,26 @@ from tests.server.conftest import fill
 from tests.server.flowcontrol.test_flow_control import ALL, Held, level, schema
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import AUTHENTICATED, MASTERS, User
+from pinnace.model.authorization import Action
+from pinnace.model.users import AUTHENTICATED, MASTERS, User
 from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
 from pinnace.server.flowcontrol.work_estimates import WorkEstimate, WorkEstimator
 from pinnace.server.handler import Handler
-from pinnace.server.http.header_cache import RequestHead
-from pinnace.server.http.messages import Peer, Request
 from pinnace.server.local import NoTransport
-from pinnace.server.request.call import Call, parse_call
+from pinnace.serving.cache.fanout import Fanout
+from pinnace.serving.messages import Peer, Request, RequestHead
+from pinnace.serving.request.call import Call, parse_call
+from pinnace.store.memory import MemoryStore
 
 BOB = User("bob", (AUTHENTICATED,))
 LIST = Action("list", "", "", "pods", "", "default", "", "v1")
 
 
-class Stored:
+class Stored(Fanout):
     """Objects of 1,000 bytes each."""
 
     def __init__(self, count: int = 0, watches: int = 0) -> None:
+        super().__init__(MemoryStore())
         self._count = count
         self._watches = watches
 
@@ -107,11 +109,11 @@ async def test_a_wide_request_waits_until_all_its_seats_are_free(api: InProcess)
     for turn in turns[:2]:
         turn.end()
     ends = [await task for task in later]
-    [one] = flow.levels
-    assert (one.requests, one.executing) == (10, 19)
+    [level] = flow.levels
+    assert (level.requests, level.executing) == (10, 19)
     for turn in (*turns[2:], *ends):
         turn.end()
-    assert (one.requests, one.executing) == (0, 0)
+    assert (level.requests, level.executing) == (0, 0)
 
 
 async def test_a_request_wider_than_its_level_runs_alone(api: InProcess) -> None:
@@ -126,12 +128,12 @@ async def test_a_request_wider_than_its_level_runs_alone(api: InProcess) -> None
 async def test_the_events_of_a_write_keep_its_seats_for_a_moment(api: InProcess) -> None:
     flow, write = control(Stored(0, 80)), call(api, f"{PODS}/one", "PUT")
     turn = await flow.take_turn(BOB, LIST, write)
-    [one] = flow.levels
-    assert one.executing == 8
+    [level] = flow.levels
+    assert level.executing == 8
     turn.end()
-    assert one.executing == 8
+    assert level.executing == 8
     async with asyncio.timeout(60):
-        while one.executing:
+        while level.executing:
             await asyncio.sleep(0.001)
 
 
@@ -157,7 +159,7 @@ async def test_a_large_table_takes_more_seats_and_an_administrator_none(
     most = 0
     while not listing.done():
         await asyncio.sleep(0)
-        limited = [one for one in cast(Handler, api.plane.api)._flow_control.levels if not one.is_exempt]
-        most = max(most, *(one.executing for one in limited))
+        limited = [level for level in cast(Handler, api.plane.api)._flow_control.levels if not level.is_exempt]
+        most = max(most, *(level.executing for level in limited))
     assert listing.result().status == 200
     assert most == width

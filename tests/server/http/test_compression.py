@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinnace.server.http import compression
-from pinnace.server.http.compression import CompressedPiece, GzipCache, compress_piece, join_compressed
+from pinnace.serving import compression
+from pinnace.serving.compression import CompressedPiece, GzipCache, compress_piece, join_compressed
 
 LIST = b'{"metadata":{"name":"a"}},' * 20_000
 
@@ -62,8 +62,8 @@ async def test_concurrent_requests_share_one_result_and_one_that_leaves_spoils_n
 async def test_memory_is_bounded_and_what_was_asked_for_longest_ago_is_forgotten(packings: list[int]) -> None:
     zipper = GzipCache(most_bytes=3 * len(LIST))
     lists = [LIST + b"%d" % number for number in range(8)]
-    for one in (*lists, lists[-1], lists[0]):
-        assert await unzipped(zipper.compress([b"", one])) == one
+    for body in (*lists, lists[-1], lists[0]):
+        assert await unzipped(zipper.compress([b"", body])) == body
     assert len(packings) == 9
 
 

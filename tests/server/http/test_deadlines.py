@@ -13,8 +13,8 @@ from tests.admission.webhook_server import allowed, webhook
 from tests.server.in_process import CONFIG_MAPS, InProcess, Object, config_map, control_plane
 
 from pinnace.cluster.settings import Settings
-from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalStream
+from pinnace.serving.deadlines import Deadlines
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -24,16 +24,16 @@ class Slow:
     """A server whose writes of ConfigMaps hang until `let_go` is set."""
 
     api: InProcess
-    asked: asyncio.Event
+    arrived: asyncio.Event
     let_go: asyncio.Event
 
 
 @asynccontextmanager
 async def slow(directory: Path, settings: Settings) -> AsyncIterator[Slow]:
-    asked, let_go = asyncio.Event(), asyncio.Event()
+    arrived, let_go = asyncio.Event(), asyncio.Event()
 
     async def hang(request: Object) -> Object:
-        asked.set()
+        arrived.set()
         await let_go.wait()
         return allowed(request)
 
@@ -48,7 +48,7 @@ async def slow(directory: Path, settings: Settings) -> AsyncIterator[Slow]:
             "timeoutSeconds": 30,
         }
         await api.made(HOOKS, {"metadata": {"name": "slow"}, "webhooks": [hook]})
-        yield Slow(api, asked, let_go)
+        yield Slow(api, arrived, let_go)
         let_go.set()
         await api.plane.webhooks.close()
 
@@ -61,9 +61,9 @@ async def hasty(tmp_path: Path) -> AsyncIterator[Slow]:
 
 
 async def test_a_request_that_takes_too_long_is_answered_with_504(hasty: Slow) -> None:
-    api, asked = hasty.api, hasty.asked
+    api, arrived = hasty.api, hasty.arrived
     reply = await api.post(CONFIG_MAPS, config_map("late"))
-    assert asked.is_set()
+    assert arrived.is_set()
     assert reply.status == 504
     assert {name: reply.json.get(name) for name in ("kind", "status", "reason", "code", "message")} == {
         "kind": "Status",
@@ -83,8 +83,8 @@ async def test_a_client_may_be_more_impatient_than_the_server(tmp_path: Path) ->
         assert (await server.api.post(f"{CONFIG_MAPS}?timeout=20ms", config_map("late"))).status == 504
         server.let_go.set()
         # More than the server grants is cut to that; nothing or less is the server's own.
-        for number, asked in enumerate(("5h", "0", "-3s", "1m30s", "")):
-            made = await server.api.post(f"{CONFIG_MAPS}?timeout={asked}", config_map(f"c{number}"))
+        for number, timeout in enumerate(("5h", "0", "-3s", "1m30s", "")):
+            made = await server.api.post(f"{CONFIG_MAPS}?timeout={timeout}", config_map(f"c{number}"))
             assert made.status == 201
 
 
@@ -146,9 +146,21 @@ async def test_one_timer_stands_for_all() -> None:
 
 
 async def test_a_task_that_others_cancel_stays_cancelled(hasty: Slow) -> None:
-    api, asked = hasty.api, hasty.asked
+    api, arrived = hasty.api, hasty.arrived
     posting = asyncio.create_task(api.post(f"{CONFIG_MAPS}?timeout=30s", config_map("left")))
-    await asked.wait()
+    await arrived.wait()
     posting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await posting
+
+
+@pytest.mark.parametrize("text", ["1s" * 400_000, "1" * 800_000, "1x" * 400_000, "1s" * 64 + "."])
+async def test_a_long_timeout_is_refused_unread(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(text: str) -> None:
+        pytest.fail(f"{len(text)} characters are parsed")
+
+    async with control_plane() as api:
+        assert (await api.get(f"{CONFIG_MAPS}?timeout=1h0m1.5s")).status == 200
+        monkeypatch.setattr("pinnace.serving.deadlines.parse_duration", parse)
+        reply = await api.get(f"{CONFIG_MAPS}?timeout={text}")
+        assert (reply.status, len(reply.body) < 1_000) == (400, True)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinnace.server.http.header_cache import HeaderCache, RequestHead
-from pinnace.server.http.limits import Limits
-from pinnace.server.http.messages import Peer, Request, Response
-from pinnace.server.http.request_parser import NEVER, RequestParser
+from pinnace.server.http.request_parser import NEVER, HeaderCache, RequestParser
 from pinnace.server.local import NoTransport
+from pinnace.serving.limits import Limits
+from pinnace.serving.messages import Peer, Request, RequestHead, Response
 
 FIRST = (
     b"POST /api/v1/namespaces/default/configmaps?fieldManager=me HTTP/1.1\r\nHost: here\r\nAccept: application/json\r\n"
@@ -30,9 +29,9 @@ class Listening:
 
     def handle_request(self, request: Request, keep: bool, chunks: bool) -> None:
         head = request.head
-        told = [getattr(head, name) for name in head.__slots__]
+        fields = [getattr(head, name) for name in head.__slots__]
         target = (request.method, request.target, request.path, request.raw_query)
-        self.seen.append((*target, *told, request.body, request.upgrade, keep, chunks))
+        self.seen.append((*target, *fields, request.body, request.upgrade, keep, chunks))
 
     def reject(self, answer: Response) -> None:
         self.seen.append((answer.status, answer.body))
@@ -173,8 +172,8 @@ def test_the_length_of_one_body_is_not_reported_others() -> None:
 
 
 def heads_of(header_cache: HeaderCache, request: bytes) -> dict[bytes, bytes]:
-    (_, _, _, _, *told), _ = read(header_cache, request)
-    headers = told[RequestHead.__slots__.index("headers")]
+    (_, _, _, _, *fields), _ = read(header_cache, request)
+    headers = fields[RequestHead.__slots__.index("headers")]
     assert isinstance(headers, dict)
     return headers
 
@@ -188,10 +187,10 @@ def test_each_value_of_a_header_that_came_more_than_once_is_remembered() -> None
 
 
 def test_two_requests_that_came_together_are_not_taken_for_one_another() -> None:
-    one = b"GET /mine HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer mine\r\n\r\n"
-    other = one.replace(b"mine", b"yours")
-    for request in (one, other):
-        assert read(knowing(one + other), request) == read(HeaderCache(), request)
+    own = b"GET /mine HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer mine\r\n\r\n"
+    other = own.replace(b"mine", b"yours")
+    for request in (own, other):
+        assert read(knowing(own + other), request) == read(HeaderCache(), request)
 
 
 @pytest.mark.parametrize("body", [b"\r\n", b"Content-Length: 12\r\n\r\nhello, there"], ids=["none", "some"])
@@ -274,8 +273,8 @@ def test_requests_that_are_remembered_whole_are_neither_too_many_nor_too_long() 
     header_cache = HeaderCache()
     get = FIRST.replace(b"POST", b"GET").replace(b"Content-Length: 5\r\n", b"").removesuffix(b"hello")
     targets = [get.replace(b"fieldManager=me", b"limit=%d" % number) for number in range(3000)]
-    for one in targets:
-        assert read(header_cache, one) == read(HeaderCache(), one) == read(header_cache, one)
+    for target in targets:
+        assert read(header_cache, target) == read(HeaderCache(), target) == read(header_cache, target)
     long = get.replace(b"fieldManager=me", b"labelSelector=%b" % (b"x" * 5000))
     assert read(header_cache, long) == read(HeaderCache(), long) == read(header_cache, long)
     assert len(header_cache._whole) <= 1000

@@ -95,10 +95,10 @@ async def test_an_ambiguous_request_is_refused_and_nothing_after_it_is_interpret
             client.writer.write(everything[start : start + step])
             await asyncio.sleep(0)
         assert (await client.reply()).body == b"hello /before"
-        refusal = await client.reply()
+        answer = await client.reply()
         code, reason = (405, "MethodNotAllowed") if sent in NO_METHOD else (400, "BadRequest")
-        assert (refusal.status, refusal.headers[b"connection"]) == (code, b"close")
-        assert (refusal.json["kind"], refusal.json["reason"], refusal.json["code"]) == (
+        assert (answer.status, answer.headers[b"connection"]) == (code, b"close")
+        assert (answer.json["kind"], answer.json["reason"], answer.json["code"]) == (
             "Status",
             reason,
             code,
@@ -228,11 +228,11 @@ async def test_a_client_that_stops_reading_is_cut_off_and_blocks_no_other(
 
 async def test_a_client_that_asks_for_much_and_reads_nothing_is_answered_no_more() -> None:
     body = b"x" * 10_000_000
-    asked = 0
+    requests = 0
 
     def handler(request: Request) -> Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         return Response(200, (), body)
 
     async with serving(handler) as served:
@@ -242,4 +242,4 @@ async def test_a_client_that_asks_for_much_and_reads_nothing_is_answered_no_more
         other = await served.connect()
         await other.send(GET)
         await other.head()
-        assert asked < 5
+        assert requests < 5

@@ -9,17 +9,16 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
-from pinnace.server.http.header_cache import HeaderCache, RequestHead
-from pinnace.server.http.limits import Limits
-from pinnace.server.http.messages import Peer, Request, Response
-from pinnace.server.http.request_parser import RequestParser
+from pinnace.server.bootstrap.creation import bootstrap
+from pinnace.server.http.request_parser import HeaderCache, RequestParser
 from pinnace.server.local import NoTransport
+from pinnace.serving.limits import Limits
+from pinnace.serving.messages import Peer, Request, RequestHead, Response
 from pinnace.store.memory import MemoryStore
 
-BAD_TOKEN = {b"authorization": b"Bearer nobody's"}
+BAD_TOKEN = {b"authorization": b"Bearer unknown"}
 LARGE = 500_000
 UNFINISHED = {
     "a head": b"GET / HTTP/1.1\r\nHost: a\r\nX: %b\r\nY: z\r\n",
@@ -27,9 +26,9 @@ UNFINISHED = {
     "a body": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n%b",
 }
 REFUSED = {
-    "a token that nobody knows": ("GET", "/api/v1/pods", BAD_TOKEN, 401),
-    "somebody whom one may not be": ("GET", "/version", {b"impersonate-user": b"admin"}, 403),
-    "nobody in particular to be": ("GET", "/version", {b"impersonate-group": b"a"}, 400),
+    "an unknown token": ("GET", "/api/v1/pods", BAD_TOKEN, 401),
+    "a forbidden impersonation": ("GET", "/version", {b"impersonate-user": b"admin"}, 403),
+    "an impersonation without a user": ("GET", "/version", {b"impersonate-group": b"a"}, 400),
     "what one may not see": ("GET", "/api/v1/pods", {}, 403),
     "what is not there": ("GET", "/api/v1/nothing", {}, 403),
     "what cannot be done": ("PUT", "/api/v1/pods", {}, 403),
@@ -41,7 +40,7 @@ REFUSED = {
 async def test_a_refused_request_is_forgotten(method: str, path: str, headers: dict[bytes, bytes], status: int) -> None:
     store = MemoryStore()
     plane = await build(Settings(), store)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     gc.collect()
     gc.disable()
     try:
@@ -49,7 +48,7 @@ async def test_a_refused_request_is_forgotten(method: str, path: str, headers: d
         if isinstance(answer, Awaitable):
             answer = await answer
         assert isinstance(answer, Response) and answer.status == status
-        assert not [one for one in gc.get_objects() if isinstance(one, Request)]
+        assert not [obj for obj in gc.get_objects() if isinstance(obj, Request)]
     finally:
         gc.enable()
         await store.close()

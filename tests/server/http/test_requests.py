@@ -21,7 +21,7 @@ from tests.server.raw_http import (
 )
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.model.work_slices import SliceQueue
+from pinnace.process.work_slices import SliceQueue
 from pinnace.server.http.response_queue import LARGE
 from pinnace.server.http.server import Request, Response
 
@@ -270,3 +270,18 @@ async def test_a_handler_that_fails_is_answered_with_a_status_without_details(ha
                 "code": 500,
             }
             assert reply.json["message"].startswith("Internal Server Error")
+
+
+async def test_the_log_of_a_failed_request_has_only_the_beginning_of_its_target(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(request: Request) -> Response:
+        raise ZeroDivisionError
+
+    async with serving(fail) as served:
+        client = await served.connect()
+        await client.send(b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 50_000))
+        reply = await client.reply()
+    assert reply.status == 500
+    assert len(reply.body) < 2_000
+    assert [len(record.getMessage()) < 2_000 for record in caplog.records if "failed" in record.getMessage()] == [True]

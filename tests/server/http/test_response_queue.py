@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from pinnace.server.http.response_queue import LARGE, SLICE, TURN, LargeResponseQueue, OutputQueue
-from pinnace.server.http.tls import RECORD
+from pinnace.server.http.tls_transport import RECORD
 
 
 class Bottomless:
@@ -63,7 +63,7 @@ async def test_small_writes_are_joined_and_filled_up_from_a_large_one() -> None:
     output = _output(transport)
     pieces = [b"head", b"begin", b"x" * LARGE, b"y" * (SLICE + LARGE), b"end", b"."]
     output.write_all(list(pieces))
-    assert [len(one) for one in transport.taken] == [RECORD, LARGE, SLICE, LARGE - RECORD + 9 + 4]
+    assert [len(record) for record in transport.taken] == [RECORD, LARGE, SLICE, LARGE - RECORD + 9 + 4]
     assert b"".join(transport.taken) == b"".join(pieces)
 
 
@@ -137,7 +137,7 @@ def test_a_large_answer_waits_while_the_client_reads_only_the_one_before() -> No
     output = transport.output
     output.hold(b"head", bytes(LARGE))
     assert output.release() == RECORD
-    assert [len(one) for one in transport.taken] == [RECORD]
+    assert [len(record) for record in transport.taken] == [RECORD]
     assert output.is_waiting
     assert output.buffered == LARGE + 4 - RECORD
     output.resume()
@@ -162,12 +162,12 @@ async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some
     sent: list[int] = []
 
     def look() -> None:
-        sent.append(sum(one.is_sent for one in waiting))
+        sent.append(sum(part.is_sent for part in waiting))
 
     loop.call_soon(look)
-    for one in waiting:
-        large_responses.hold(one)
-    assert not any(one.is_sent for one in waiting)
+    for part in waiting:
+        large_responses.hold(part.release)
+    assert not any(part.is_sent for part in waiting)
     for _ in range(4):
         await asyncio.sleep(0)
         look()
@@ -180,12 +180,12 @@ class Broken(Waiting):
 
 
 async def test_one_that_cannot_be_sent_holds_up_no_other() -> None:
-    loop, told = asyncio.get_running_loop(), []
-    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    loop, reported = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
     large_responses, good = LargeResponseQueue(loop), [Waiting(1), Waiting(1)]
-    for one in (good[0], Broken(1), good[1]):
-        large_responses.hold(one)
+    for part in (good[0], Broken(1), good[1]):
+        large_responses.hold(part.release)
     for _ in range(3):
         await asyncio.sleep(0)
-    assert [one.is_sent for one in good] == [True, True]
-    assert [str(error) for error in told] == ["no transport"]
+    assert [part.is_sent for part in good] == [True, True]
+    assert [str(error) for error in reported] == ["no transport"]

@@ -38,17 +38,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 async def drip(client: Client, begin: bytes, rest: Iterable[bytes]) -> tuple[int, bytes]:
     """Send byte by byte until the server has had enough; how many bytes that took, and what it said."""
     sent = 0
-    said = asyncio.create_task(client.reader.read(64))
+    reply = asyncio.create_task(client.reader.read(64))
     with contextlib.suppress(ConnectionError):
         await client.send(begin)
         for byte in rest:
-            if said.done():
+            if reply.done():
                 break
             await client.send(byte)
             sent += 1
             await asyncio.sleep(BETWEEN)  # The attack itself, nothing that is waited for.
     try:
-        return sent, await said
+        return sent, await reply
     except ConnectionError:
         return sent, b""
 
@@ -58,13 +58,13 @@ async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> N
 
     door = asyncio.Lock()  # Sixty handshakes at once take longer than the limits on a busy machine.
 
-    async def one(begin: bytes, rest: bytes) -> tuple[int, bytes]:
+    async def send_slowly(begin: bytes, rest: bytes) -> tuple[int, bytes]:
         async with door:
             client = await served.connect()
         return await drip(client, begin, (bytes([byte]) for byte in itertools.cycle(rest)))
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as attack:
-        dripping = [attack.create_task(one(begin, rest)) for begin, rest, _ in drips]
+        dripping = [attack.create_task(send_slowly(begin, rest)) for begin, rest, _ in drips]
         answered = unlucky = 0
         while not all(task.done() for task in dripping):
             try:
@@ -77,12 +77,12 @@ async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> N
     assert answered > 10 * unlucky
     outcomes: dict[bytes, list[tuple[int, bytes]]] = {}
     for task, (_, rest, expected) in zip(dripping, drips, strict=True):
-        sent, said = task.result()
-        assert not said or (expected and said.startswith(expected))
-        outcomes.setdefault(rest, []).append((sent, said))
+        sent, reply = task.result()
+        assert not reply or (expected and reply.startswith(expected))
+        outcomes.setdefault(rest, []).append((sent, reply))
     for _, rest, expected in drips:  # Most got an error, of those that began before the machine was suspended.
-        answers = [said for sent, said in outcomes[rest] if sent > 1]
-        as_expected = [said for said in answers if bool(said) == bool(expected)]
+        answers = [reply for sent, reply in outcomes[rest] if sent > 1]
+        as_expected = [reply for reply in answers if bool(reply) == bool(expected)]
         assert len(as_expected) > len(answers) / 2
     await until(lambda: served.server.connections == 0)
 
@@ -102,7 +102,7 @@ async def test_a_handshake_that_drips_is_cut_off(files: CertificateFiles) -> Non
         dripping = []
         for _ in range(EACH):
             reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
-            dripping.append(drip(Client(reader, writer), b"", (bytes([one]) for one in hello_record)))
+            dripping.append(drip(Client(reader, writer), b"", (bytes([byte]) for byte in hello_record)))
         async with asyncio.timeout(60):
             outcomes = await asyncio.gather(*dripping)
         assert max(sent for sent, _ in outcomes) < len(hello_record)

@@ -6,11 +6,9 @@ import asyncio
 from typing import Any
 
 from pinnace.server.http.connection import Connection, ServerContext
-from pinnace.server.http.header_cache import HeaderCache
-from pinnace.server.http.response_queue import LargeResponseQueue
-from pinnace.server.http.response_stream import WriteCoalescer
+from pinnace.server.http.request_parser import HeaderCache
+from pinnace.server.http.response_queue import LargeResponseQueue, StatusLines, WriteCoalescer
 from pinnace.server.http.server import Limits, Request, Response
-from pinnace.server.http.status_lines import StatusLines
 
 LIMITS = Limits()
 BODY = b"x" * 10_000_000
@@ -44,8 +42,8 @@ class Full(asyncio.Transport):
         self.is_cut = True
 
 
-async def asked() -> tuple[Full, Connection, float]:
-    """One that was asked for much, and when it was."""
+async def connection_with_answer() -> tuple[Full, Connection, float]:
+    """Return a connection with a long answer, and the time of its request."""
     loop, transport = asyncio.get_running_loop(), Full()
 
     def answer(request: Request) -> Response:
@@ -73,7 +71,7 @@ async def asked() -> tuple[Full, Connection, float]:
 
 
 async def test_a_client_that_reads_nothing_is_cut_off() -> None:
-    transport, connection, now = await asked()
+    transport, connection, now = await connection_with_answer()
     connection.check(now + LIMITS.stall_time - 1)
     assert not transport.is_cut
     connection.check(now + LIMITS.stall_time)
@@ -82,7 +80,7 @@ async def test_a_client_that_reads_nothing_is_cut_off() -> None:
 
 
 async def test_a_slow_reader_is_waited_for_and_cut_off_when_it_stops() -> None:
-    transport, connection, now = await asked()
+    transport, connection, now = await connection_with_answer()
     for _ in range(5):
         now += LIMITS.stall_time
         transport.waiting -= 1

@@ -26,7 +26,7 @@ from tests.server.raw_http import (
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.server.http.server import HttpServer, Limits, Request, Response
-from pinnace.server.http.tls import tls_context
+from pinnace.server.http.tls_transport import tls_context
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -193,7 +193,7 @@ async def test_the_last_answer_arrives_before_the_goodbye(files: CertificateFile
         await _until_alone(served.server)
 
 
-async def test_a_client_that_says_goodbye_is_let_go(files: CertificateFiles) -> None:
+async def test_a_client_that_says_goodbye_is_disconnected(files: CertificateFiles) -> None:
     async with serving(hello, server_tls=server_context(files), client_tls=client_context(files)) as served:
         client = await served.connect()
         await client.send(GET)

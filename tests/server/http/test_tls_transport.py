@@ -16,12 +16,13 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
+from tests.machine import do_without
 from tests.server.raw_http import client_context, event_loop_policy, files, pytestmark, server_context, until
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.server.http import listener
-from pinnace.server.http.listener import Listener
-from pinnace.server.http.tls import OPENSSL, TlsConnection
+from pinnace.server.http import server
+from pinnace.server.http.server import Listener
+from pinnace.server.http.tls_transport import OPENSSL, TlsConnection
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -109,9 +110,9 @@ async def listening(files: CertificateFiles, make: Callable[[], Heard] = Heard) 
         yield it
     finally:
         it.listener.close()
-        for one in it.known:
-            if one.transport:
-                one.transport.abort()
+        for connection in it.known:
+            if connection.transport:
+                connection.transport.abort()
         await asyncio.sleep(0)
 
 
@@ -193,8 +194,8 @@ async def test_an_error_of_one_connection_is_not_left_for_the_next(files: Certif
 async def test_a_client_that_leaves_during_the_handshake_is_forgotten(
     files: CertificateFiles, begun: bytes, lingers: bytes
 ) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     async with listening(files) as it:
         client = it.plain()
         client.sendall(begun)
@@ -203,11 +204,11 @@ async def test_a_client_that_leaves_during_the_handshake_is_forgotten(
         client.close()
         protocol = weakref.ref(it.known.pop())
         await until(lambda: protocol() is None)
-    assert not told
+    assert not reported
 
 
-@pytest.mark.parametrize("said", [b"well", b"well" * (100 << 10)], ids=["little", "much"])
-async def test_a_takeover_learns_of_a_reset_after_the_last_bytes(files: CertificateFiles, said: bytes) -> None:
+@pytest.mark.parametrize("payload", [b"well", b"well" * (100 << 10)], ids=["little", "much"])
+async def test_a_takeover_learns_of_a_reset_after_the_last_bytes(files: CertificateFiles, payload: bytes) -> None:
     async with listening(files) as it:
         client = await it.connect()
         protocol = it.known[-1]
@@ -215,8 +216,8 @@ async def test_a_takeover_learns_of_a_reset_after_the_last_bytes(files: Certific
         protocol.transport.pause_reading()
         client.setblocking(False)
         with contextlib.suppress(ssl.SSLWantWriteError):
-            for at in range(0, len(said), 100):
-                client.send(said[at : at + 100])
+            for at in range(0, len(payload), 100):
+                client.send(payload[at : at + 100])
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01" + b"\x00" * 7)
         client.close()
         protocol.transport.resume_reading()
@@ -266,9 +267,9 @@ async def test_a_reset_is_reported_once_reading_resumes(files: CertificateFiles)
 
 async def test_a_listener_that_is_closed_tells_the_last_of_its_clients_of_their_resets(files: CertificateFiles) -> None:
     async with listening(files) as it:
-        one, other = await it.connect(), await it.connect()
+        first, other = await it.connect(), await it.connect()
         it.listener.close()
-        for client in (one, other):
+        for client in (first, other):
             client.send(b"well")
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
             client.close()
@@ -281,14 +282,14 @@ class Failing(Heard):
 
 
 async def test_a_protocol_that_fails_loses_its_connection(files: CertificateFiles) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     async with listening(files, Failing) as it:
         client = await it.connect()
         await asyncio.to_thread(client.sendall, b"hello")
         await until(lambda: bool(it.known[-1].losses))
         assert it.known[-1].losses == [None]
-        assert [type(context["exception"]) for context in told] == [LookupError]
+        assert [type(context["exception"]) for context in reported] == [LookupError]
         client.close()
 
 
@@ -306,10 +307,10 @@ class Scarce(socket.socket):
 
     def __init__(self) -> None:
         super().__init__()
-        self.refusals = [True, True, False, True, False]
+        self.failures = [True, True, False, True, False]
 
     def accept(self) -> tuple[socket.socket, Any]:
-        if self.refusals and self.refusals.pop(0):
+        if self.failures and self.failures.pop(0):
             raise OSError(errno.EMFILE, "Too many open files")
         return super().accept()
 
@@ -317,7 +318,7 @@ class Scarce(socket.socket):
 async def test_a_lack_of_files_is_logged_when_it_begins_and_when_it_ends(
     files: CertificateFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "PAUSE", 0.001)
+    monkeypatch.setattr(server, "PAUSE", 0.001)
     bound = Scarce()
     bound.bind(("127.0.0.1", 0))
     bound.listen()
@@ -333,10 +334,10 @@ async def test_a_lack_of_files_is_logged_when_it_begins_and_when_it_ends(
         clients = [socket.create_connection(bound.getsockname()) for _ in range(2)]
         await until(lambda: len(known) == len(clients))
         it.close()
-    for one in clients:
-        one.close()
-    assert not bound.refusals
-    assert [record.levelname for record in caplog.records if record.name == listener.__name__] == ["ERROR", "WARNING"]
+    for client in clients:
+        client.close()
+    assert not bound.failures
+    assert [record.levelname for record in caplog.records if record.name == server.__name__] == ["ERROR", "WARNING"]
 
 
 class Updating:
@@ -345,7 +346,7 @@ class Updating:
     def __init__(self, client: socket.socket) -> None:
         library = ctypes.util.find_library("ssl")
         if library is None:
-            pytest.skip("there is no OpenSSL to be a client with")
+            do_without("libssl is missing; apt install libssl3")
         self._lib = ctypes.CDLL(library)
         for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
             getattr(self._lib, name).restype = ctypes.c_void_p

@@ -19,9 +19,9 @@ from tests.server.roles import from_the_wire
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, load_key
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
@@ -62,7 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 async def door(files: CertificateFiles) -> AsyncIterator[Door]:
     store, clock = MemoryStore(), ManualClock(NOW)
     plane = await build(Settings(), store, clock=clock, files=files)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     api = InProcess(plane)
     await api.made(ACCOUNTS, {"metadata": {"name": "robot"}})
     await api.made("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", ADMINS)
@@ -113,7 +113,7 @@ FORGED: dict[str, Callable[[Door], str]] = {
     "end is a text": lambda door: resigned(door, exp="9999999999"),
     "not yet valid": lambda door: resigned(door, nbf=AT + 61),
     "for others": lambda door: resigned(door, aud=["vault"]),
-    "for nobody": lambda door: resigned(door, aud=[]),
+    "for no audience": lambda door: resigned(door, aud=[]),
     "of another issuer": lambda door: resigned(door, iss="https://elsewhere.example"),
     "of a former account": lambda door: resigned(
         door, **{"kubernetes.io": door.claims["kubernetes.io"] | {"serviceaccount": {"name": "robot", "uid": "old"}}}

@@ -28,10 +28,10 @@ from tests.server.in_process import (
 
 from pinnace.model import errors
 from pinnace.model.objects import Kind
-from pinnace.server.http.messages import BadTarget
-from pinnace.server.request import body as bodies
-from pinnace.server.request.body import MAX_CONTAINERS
-from pinnace.server.request.yaml_body import read_yaml
+from pinnace.serving.messages import BadTarget
+from pinnace.serving.request import body as bodies
+from pinnace.serving.request.body import MAX_CONTAINERS
+from pinnace.serving.request.yaml_body import read_yaml
 
 DEEP = 100_000
 
@@ -125,7 +125,7 @@ PATHS: dict[str, tuple[str, str, int]] = {
     "a name that is no text": ("GET", f"{CONFIG_MAPS}/%FF", 404),
     "a namespace for what has none": ("GET", "/api/v1/namespaces/default/nodes", 404),
     "no namespace for what has one": ("GET", "/api/v1/configmaps/a", 404),
-    "a method nobody knows": ("BREW", CONFIG_MAPS, 405),
+    "an unknown method": ("BREW", CONFIG_MAPS, 405),
     "a creation of a name": ("POST", f"{CONFIG_MAPS}/a", 405),
     "a replacement of all": ("PUT", CONFIG_MAPS, 405),
     "a patch of all": ("PATCH", CONFIG_MAPS, 405),
@@ -153,9 +153,9 @@ async def test_a_path_that_leads_nowhere_is_refused(api: InProcess, method: str,
 OPTIONS: dict[str, tuple[str, str, int]] = {
     "a grace period that is no number": ("DELETE", f"{CONFIG_MAPS}/a?gracePeriodSeconds=x", 400),
     "a grace period beyond counting": ("DELETE", f"{CONFIG_MAPS}/a?gracePeriodSeconds={10**30}", 400),
-    "a policy that nobody knows": ("DELETE", f"{CONFIG_MAPS}/a?propagationPolicy=x", 422),
+    "an unknown policy": ("DELETE", f"{CONFIG_MAPS}/a?propagationPolicy=x", 422),
     "a selector that is none": ("DELETE", f"{CONFIG_MAPS}?labelSelector=%21%21", 400),
-    "a field that nobody knows": ("DELETE", f"{CONFIG_MAPS}?fieldSelector=a%3Db", 400),
+    "an unknown field": ("DELETE", f"{CONFIG_MAPS}?fieldSelector=a%3Db", 400),
     "a revision that is no number": ("GET", f"{CONFIG_MAPS}?resourceVersion=x", 400),
     "a revision beyond counting": ("GET", f"{CONFIG_MAPS}?resourceVersion={'9' * 5000}", 400),
     "a limit in other digits": ("GET", f"{CONFIG_MAPS}?limit=%D9%A3", 400),
@@ -402,8 +402,8 @@ def test_nothing_that_a_client_can_send_breaks_the_server(data: st.DataObject) -
                     continue
                 if reply.status >= 500:
                     is_json = reply.body.startswith(b"{")  # Which is YAML, too, but for what it may say raw.
-                    told = json.loads(reply.body) if is_json else read_yaml(reply.body).value
-                    assert told.get("reason", "") in SERVER_SAYS_SO_TOO, reply.body
+                    status = json.loads(reply.body) if is_json else read_yaml(reply.body).value
+                    assert status.get("reason", "") in SERVER_SAYS_SO_TOO, reply.body
 
     asyncio.run(play())
 

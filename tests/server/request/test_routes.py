@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess
 
-from pinnace.auth.users import User
 from pinnace.model.resources import Registry
-from pinnace.server.http.header_cache import RequestHead
-from pinnace.server.http.messages import Peer, Request
+from pinnace.model.users import User
 from pinnace.server.local import NoTransport
-from pinnace.server.request.call import Call, parse_call
-from pinnace.server.request.routes import Routes
+from pinnace.server.targets import Routes
+from pinnace.serving.messages import Peer, Request, RequestHead
+from pinnace.serving.request.call import Call, parse_call
 
 BOB = User("bob")
 
@@ -23,8 +22,8 @@ def request(target: str, method: str = "GET") -> Request:
     return Request(method, target, path, query, RequestHead({}), b"", Peer(NoTransport()))
 
 
-def usable_selectors(asked: Request, registry: Registry) -> Call:
-    call = parse_call(asked, asked.path.split("/")[1:], registry, BOB)
+def usable_selectors(wanted: Request, registry: Registry) -> Call:
+    call = parse_call(wanted, wanted.path.split("/")[1:], registry, BOB)
     assert call is not None
     return call
 
@@ -69,17 +68,17 @@ def test_a_call_that_is_remembered_is_the_same_as_the_one_that_was_understood(
 
 
 def test_nothing_is_remembered_of_what_was_served_before(registry: Registry) -> None:
-    routes, asked = Routes(registry), request(CONFIG_MAPS)
-    call = usable_selectors(asked, registry)
+    routes, wanted = Routes(registry), request(CONFIG_MAPS)
+    call = usable_selectors(wanted, registry)
     routes.learn(call)
     routes.learn(call)
-    assert routes.find(asked) is not None
+    assert routes.find(wanted) is not None
     other = replace(call.resource, singular="other")
     registry.add(other)
-    assert routes.find(asked) is None
-    assert routes.learn(usable_selectors(asked, registry))[0][1] is other
+    assert routes.find(wanted) is None
+    assert routes.learn(usable_selectors(wanted, registry))[0][1] is other
     registry.remove(other)
-    assert routes.find(asked) is None
+    assert routes.find(wanted) is None
 
 
 def test_another_method_or_query_is_another_target(registry: Registry) -> None:

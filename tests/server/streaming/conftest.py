@@ -14,7 +14,7 @@ import pytest
 from tests.clients.kubectl_command import kubectl_binary
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster import kubeconfig
+from pinnace.client import kubeconfig_files as kubeconfig
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.settings import Settings
@@ -73,7 +73,7 @@ async def made(plane: ControlPlane, path: str, obj: Object) -> Object:
 
 async def run_pod(plane: ControlPlane, name: str, *containers: str, node: str = "machine", ip: str = "") -> None:
     """A pod that is bound to a node, and said to run."""
-    spec = {"nodeName": node, "containers": [{"name": one, "image": "image"} for one in containers]}
+    spec = {"nodeName": node, "containers": [{"name": container, "image": "image"} for container in containers]}
     await made(plane, "/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
     status: Object = {"phase": "Running", **({"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {})}
     answer = await plane.local().request(

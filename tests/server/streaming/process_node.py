@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress, TerminalSize
+from pinnace.process.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
 
 PIECE = 64 * 1024
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import orjson
 
 from pinnace.cluster.cluster import RunningCluster
-from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
+from pinnace.process.byte_streams import Duplex
 from pinnace.server.streaming.spdy import SpdySession
 from pinnace.server.streaming.websocket import WebSocket
 
@@ -36,8 +36,8 @@ class Upgraded:
     async def message(self) -> str:
         """Return the body of an answer without an upgrade."""
         body = await self.reader.readexactly(int(self.headers["content-length"]))
-        told: Object = orjson.loads(body)
-        return str(told["message"])
+        status: Object = orjson.loads(body)
+        return str(status["message"])
 
     async def rest(self) -> bytes:
         """All that comes until the server closes."""
@@ -63,7 +63,7 @@ async def upgraded(
     if handshake:
         kind = handshake
     elif is_spdy:
-        kind = "Upgrade: SPDY/3.1\r\n" + "".join(f"X-Stream-Protocol-Version: {one}\r\n" for one in protocols)
+        kind = "Upgrade: SPDY/3.1\r\n" + "".join(f"X-Stream-Protocol-Version: {protocol}\r\n" for protocol in protocols)
     else:
         kind = f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n"
         kind += f"Sec-WebSocket-Protocol: {', '.join(protocols)}\r\n" if protocols else ""
@@ -79,8 +79,8 @@ async def upgraded(
 
 async def messages(socket: WebSocket) -> dict[int, bytes]:
     """All that a server says until it closes, by channel."""
-    said: dict[int, bytes] = {}
+    received: dict[int, bytes] = {}
     async with asyncio.timeout(SECONDS):
         while (message := await socket.receive()) is not None:
-            said[message[0]] = said.get(message[0], b"") + message[1:]
-    return said
+            received[message[0]] = received.get(message[0], b"") + message[1:]
+    return received

@@ -57,13 +57,13 @@ async def test_a_webhook_is_asked_about_a_connection_as_kubernetes_asks(
     async with webhook(tmp_path, allowed) as server:
         await configure(api, VALIDATING, hook(server.client_config, rules=[EVERYTHING]))
         await api.call(method, f"{PODS}/web/{target}")
-    [asked] = server.asked
+    [review] = server.asked
     subresource = target.partition("?")[0].partition("/")[0]
-    assert (asked["operation"], asked["subResource"], asked["name"]) == ("CONNECT", subresource, "web")
-    assert asked["kind"] == asked["requestKind"] == pod_kind(options["kind"])
-    assert asked["resource"] == {"group": "", "version": "v1", "resource": "pods"}
-    assert asked["object"] == {"apiVersion": "v1", **options}
-    assert (asked["oldObject"], asked["options"], asked["dryRun"]) == (None, None, False)
+    assert (review["operation"], review["subResource"], review["name"]) == ("CONNECT", subresource, "web")
+    assert review["kind"] == review["requestKind"] == pod_kind(options["kind"])
+    assert review["resource"] == {"group": "", "version": "v1", "resource": "pods"}
+    assert review["object"] == {"apiVersion": "v1", **options}
+    assert (review["oldObject"], review["options"], review["dryRun"]) == (None, None, False)
 
 
 async def test_a_webhook_refuses_a_command(api: InProcess, client: Client, tmp_path: Path) -> None:
@@ -122,31 +122,31 @@ BINDING = message("Binding", "v1", target={"name": "machine"})
 EVICTION = message("Eviction", "policy/v1")
 
 
-@pytest.mark.parametrize("said", [BINDING, EVICTION], ids=["binding", "eviction"])
-async def test_webhooks_see_pod_options_once_and_unchanged(api: InProcess, tmp_path: Path, said: Object) -> None:
+@pytest.mark.parametrize("message", [BINDING, EVICTION], ids=["binding", "eviction"])
+async def test_webhooks_see_pod_options_once_and_unchanged(api: InProcess, tmp_path: Path, message: Object) -> None:
     async with webhook(tmp_path, allowed) as server:
         await api.made(PODS, pod("b"))
         rule = {**EVERYTHING, "resources": ["pods", "pods/*", "poddisruptionbudgets/*"]}
         await configure(api, VALIDATING, hook(server.client_config, rules=[rule]))
-        reply = await api.post(f"{PODS}/b/{said['kind'].lower()}", said)
+        reply = await api.post(f"{PODS}/b/{message['kind'].lower()}", message)
         assert reply.status == 201, reply.body
-    [asked] = server.asked
-    group, _, version = said["apiVersion"].rpartition("/")
-    assert asked["kind"] == {"group": group, "version": version, "kind": said["kind"]}
-    assert (asked["operation"], asked["name"], asked["namespace"]) == ("CREATE", "b", "default")
-    assert asked["object"] == {**said, "metadata": {"name": "b", "namespace": "default"}}
-    assert asked["oldObject"] is None
-    assert asked["options"]["kind"] == "CreateOptions"
+    [review] = server.asked
+    group, _, version = message["apiVersion"].rpartition("/")
+    assert review["kind"] == {"group": group, "version": version, "kind": message["kind"]}
+    assert (review["operation"], review["name"], review["namespace"]) == ("CREATE", "b", "default")
+    assert review["object"] == {**message, "metadata": {"name": "b", "namespace": "default"}}
+    assert review["oldObject"] is None
+    assert review["options"]["kind"] == "CreateOptions"
 
 
-@pytest.mark.parametrize("said", [BINDING, EVICTION], ids=["binding", "eviction"])
+@pytest.mark.parametrize("message", [BINDING, EVICTION], ids=["binding", "eviction"])
 async def test_a_webhook_that_refuses_what_is_said_of_a_pod_leaves_the_pod_alone(
-    api: InProcess, tmp_path: Path, said: Object
+    api: InProcess, tmp_path: Path, message: Object
 ) -> None:
     async with webhook(tmp_path, denied) as server:
         made = await api.made(PODS, pod("b"))
         await configure(api, VALIDATING, hook(server.client_config, rules=[EVERYTHING]))
-        reply = await api.post(f"{PODS}/b/{said['kind'].lower()}", said)
+        reply = await api.post(f"{PODS}/b/{message['kind'].lower()}", message)
         assert (reply.status, reply.message) == (
             400,
             'admission webhook "check.example.com" denied the request without explanation',

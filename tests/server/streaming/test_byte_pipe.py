@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinnace.server.streaming.byte_pipe import BytePipe
+from pinnace.server.streaming.channels import BytePipe
 
 
 async def test_a_writer_waits_until_half_of_a_full_pipe_is_read() -> None:

@@ -9,11 +9,11 @@ import pytest
 from tests.server.in_process import PODS, InProcess, control_plane
 from tests.server.streaming.conftest import furnish, made, run_pod
 
-from pinnace.auth.users import User
-from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
+from pinnace.model.users import User
+from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.store.memory import MemoryStore
 
 NODES = "/api/v1/nodes"
@@ -27,8 +27,8 @@ UNREACHED = (
 )
 
 TABLE: list[tuple[str, str, int, str]] = [
-    ("GET", f"{PODS}/nobody/log", 404, 'pods "nobody" not found'),
-    ("POST", f"{PODS}/nobody/exec?command=ls&stdout=1", 404, 'pods "nobody" not found'),
+    ("GET", f"{PODS}/absent/log", 404, 'pods "absent" not found'),
+    ("POST", f"{PODS}/absent/exec?command=ls&stdout=1", 404, 'pods "absent" not found'),
     ("POST", f"{PODS}/waiting/exec?command=ls&stdout=1", 400, "pod waiting does not have a host assigned"),
     ("POST", f"{PODS}/waiting/portforward", 400, "pod waiting does not have a host assigned"),
     ("GET", f"{PODS}/two/log", 400, "a container name must be specified for pod two, choose one of: [first second]"),
@@ -59,7 +59,7 @@ TABLE: list[tuple[str, str, int, str]] = [
     ("GET", f"{PODS}/far/proxy/", 400, "address not allowed"),
     ("GET", f"{PODS}/a:b:c:d/proxy/x", 400, 'invalid pod request "a:b:c:d"'),
     ("GET", f"{PODS}/ftp:web:80/proxy/x", 400, 'invalid pod request "ftp:web:80"'),
-    ("GET", f"{PODS}/nobody:80/proxy/x", 404, 'pods "nobody" not found'),
+    ("GET", f"{PODS}/absent:80/proxy/x", 404, 'pods "absent" not found'),
     ("GET", f"{SERVICES}/none/proxy/x", 404, 'services "none" not found'),
     ("GET", f"{SERVICES}/a:b:c:d/proxy/x", 400, 'invalid service request "a:b:c:d"'),
     ("GET", f"{SERVICES}/kubernetes:1/proxy/x", 503, 'no service port 1 found for service "kubernetes"'),
@@ -105,7 +105,7 @@ async def test_a_pod_without_a_node_has_an_empty_log(api: InProcess) -> None:
 
 
 async def test_a_stream_is_counted_as_a_connection(api: InProcess) -> None:
-    await api.get(f"{PODS}/nobody/log")
+    await api.get(f"{PODS}/absent/log")
     await api.call("OPTIONS", f"{NODES}/machine/proxy/x")
     counted = (await api.get("/metrics")).body.decode()
     labels = 'scope="resource",subresource="log",verb="CONNECT",version="v1"'
@@ -116,9 +116,9 @@ async def test_a_stream_is_counted_as_a_connection(api: InProcess) -> None:
 
 
 async def test_an_unauthorized_user_is_refused_with_every_method(api: InProcess) -> None:
-    nobody = InProcess(api.plane, User("nobody"))
+    without_roles = InProcess(api.plane, User("jane"))
     for method in ("GET", "OPTIONS", "POST"):
-        assert (await nobody.call(method, f"{NODES}/machine/proxy/x")).status == 403
+        assert (await without_roles.call(method, f"{NODES}/machine/proxy/x")).status == 403
 
 
 async def test_the_log_of_a_container_that_is_named_is_shown(api: InProcess) -> None:
@@ -133,7 +133,7 @@ GET_ONLY = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "
 async def test_a_websocket_needs_more_than_read_access_since_1_35(minor: str, status: int) -> None:
     store = MemoryStore()
     plane = await build(Settings(kubernetes_version=minor), store)
-    await bootstrap(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
     await furnish(plane)
     group = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
     await made(plane, f"{group}/roles", {"metadata": {"name": "peek"}, "rules": [GET_ONLY]})

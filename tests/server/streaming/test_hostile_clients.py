@@ -11,7 +11,7 @@ from tests.server.streaming.process_node import ProcessNode
 from tests.server.streaming.raw_client import KEY, PODS, SECONDS, upgraded
 
 from pinnace.cluster.cluster import RunningCluster
-from pinnace.server.streaming import exec
+from pinnace.server.streaming import exec, websocket
 from pinnace.server.streaming import spdy_frames as frames
 
 ECHOING = f"{PODS}/web/exec?command=cat&stdin=1&stdout=1"
@@ -86,12 +86,12 @@ BAD_SESSIONS = {
 }
 
 
-@pytest.mark.parametrize("said", BAD_SESSIONS.values(), ids=BAD_SESSIONS)
+@pytest.mark.parametrize("reply", BAD_SESSIONS.values(), ids=BAD_SESSIONS)
 async def test_a_spdy_session_that_breaks_the_rules_is_closed(
-    cluster: RunningCluster, node: ProcessNode, said: bytes
+    cluster: RunningCluster, node: ProcessNode, reply: bytes
 ) -> None:
     async with upgraded(cluster, ECHOING, protocols=V4, is_spdy=True) as client:
-        client.writer.write(said)
+        client.writer.write(reply)
         await client.rest()
     assert node.calls == []
     await _is_well(cluster)
@@ -108,15 +108,15 @@ async def test_spdy_frames_that_mean_nothing_here_are_passed_over(cluster: Runni
         frames.control(frames.SETTINGS, 0, struct.pack(">III", 1, 4, 100)),
         frames.control(frames.WINDOW_UPDATE, 0, struct.pack(">II", 1, 1000)),
         frames.control(frames.HEADERS, 0, struct.pack(">I", 3) + packer.pack({"any": "thing"})),
-        frames.data(99, b"for nobody"),
+        frames.data(99, b"for no stream"),
         frames.rst_stream(77, 1),
         frames.ping(1),
     ]
     async with upgraded(cluster, ECHOING, protocols=V4, is_spdy=True) as client:
         client.writer.write(b"".join([*streams, *noise, frames.data(3, b"hello", flags=frames.FIN)]))
-        said = await asyncio.wait_for(client.reader.readuntil(b"Success"), SECONDS)
-    assert frames.ping(1) in said
-    assert frames.data(5, b"hello") in said
+        reply = await asyncio.wait_for(client.reader.readuntil(b"Success"), SECONDS)
+    assert frames.ping(1) in reply
+    assert frames.data(5, b"hello") in reply
 
 
 @pytest.mark.parametrize("is_spdy", [False, True], ids=["websocket", "spdy"])
@@ -124,7 +124,7 @@ async def test_a_client_that_vanishes_while_the_command_does_not_read_is_noticed
     cluster: RunningCluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch, is_spdy: bool
 ) -> None:
     """The server has stopped reading by then: it notices when it writes."""
-    monkeypatch.setattr(exec, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(websocket, "PING_SECONDS", 0.05)
     async with upgraded(cluster, SLEEPING, protocols=V4, is_spdy=is_spdy) as client:
         if is_spdy:
             packer = frames.HeaderPacker()
@@ -154,7 +154,7 @@ async def test_a_client_that_does_not_read_holds_up_its_own_command_alone(
     await node.until(lambda: sorted(node.ended) == ["cancelled", "cancelled"])
 
 
-async def test_a_client_that_never_opens_its_streams_is_let_go(
+async def test_a_client_that_never_opens_its_streams_is_disconnected(
     cluster: RunningCluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec, "STREAM_SECONDS", 0.05)

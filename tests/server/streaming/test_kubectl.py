@@ -144,8 +144,8 @@ async def test_a_server_that_stops_ends_its_commands(
     assert await process.stdout.readline() == b"begun\n"
     await cluster.server.stop(10.0)
     assert node.ended == ["cancelled"]
-    _, said = await asyncio.wait_for(process.communicate(), SECONDS)
-    assert (process.returncode, said) == (
+    _, output = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert (process.returncode, output) == (
         1,
         b"error: Internal error occurred: the server is stopping and has ended the command\n",
     )
@@ -208,10 +208,10 @@ async def test_many_connections_are_forwarded_at_once(kubectl: Kubectl, node: Pr
 
     async def ask(number: int, at: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", at)
-        said = b"%d " % number * 200_000
-        writer.write(said)
+        output = b"%d " % number * 200_000
+        writer.write(output)
         writer.write_eof()
-        assert await reader.read() == said.upper()
+        assert await reader.read() == output.upper()
         writer.close()
 
     async with server, forwarding(kubectl, port) as (_, [local]), asyncio.timeout(SECONDS):
@@ -225,9 +225,9 @@ async def test_a_port_without_a_listener_is_reported(kubectl: Kubectl) -> None:
         assert await asyncio.wait_for(reader.read(), SECONDS) == b""
         writer.close()
         assert process.stderr is not None
-        said = (await asyncio.wait_for(process.stderr.readline(), SECONDS)).decode()
-        assert "error forwarding port 1 to pod web" in said
-        assert "connection refused" in said
+        output = (await asyncio.wait_for(process.stderr.readline(), SECONDS)).decode()
+        assert "error forwarding port 1 to pod web" in output
+        assert "connection refused" in output
 
 
 async def test_connections_to_the_pod_are_closed_when_the_client_is_killed(kubectl: Kubectl) -> None:

@@ -43,7 +43,7 @@ class FakeKubelet:
         self.targets: list[str] = []
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
-        assert request.peer.certificate is not None, "a kubelet lets nobody in without a certificate"
+        assert request.peer.certificate is not None, "a kubelet refuses clients without a certificate"
         subject = x509.load_der_x509_certificate(request.peer.certificate).subject
         self.callers.append(str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value))
         self.targets.append(request.target)

@@ -32,17 +32,17 @@ STATUS = {
 async def test_newer_websockets_tell_the_exit_code(cluster: RunningCluster, protocol: str) -> None:
     async with upgraded(cluster, FAILING, protocols=[protocol]) as client:
         assert (client.status, client.headers["sec-websocket-protocol"]) == (101, protocol)
-        said = await messages(client.socket())
-    assert (said[1], said[2]) == (b"out\n", b"err\n")
-    assert orjson.loads(said[3]) == STATUS
+        received = await messages(client.socket())
+    assert (received[1], received[2]) == (b"out\n", b"err\n")
+    assert orjson.loads(received[3]) == STATUS
 
 
 @pytest.mark.parametrize("protocol", ["channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io", ""])
 async def test_older_websockets_tell_a_sentence(cluster: RunningCluster, protocol: str) -> None:
     async with upgraded(cluster, FAILING, protocols=[protocol] if protocol else []) as client:
         assert client.headers.get("sec-websocket-protocol", "") == protocol
-        said = await messages(client.socket())
-    assert said == {1: b"out\n", 2: b"err\n", 3: str(STATUS["message"]).encode()}
+        received = await messages(client.socket())
+    assert received == {1: b"out\n", 2: b"err\n", 3: str(STATUS["message"]).encode()}
 
 
 @pytest.mark.parametrize("protocol", ["base64.channel.k8s.io", "v4.base64.channel.k8s.io"])
@@ -65,8 +65,8 @@ async def test_the_first_protocol_of_the_client_that_is_spoken_is_chosen(cluster
 async def test_an_unknown_subprotocol_is_refused_with_the_known_ones(cluster: RunningCluster, is_spdy: bool) -> None:
     async with upgraded(cluster, ECHOING, protocols=["v9.channel.k8s.io"], is_spdy=is_spdy) as client:
         assert client.status == 403
-        said = await client.message()
-    assert "v9.channel.k8s.io" in said and "v4.channel.k8s.io" in said
+        received = await client.message()
+    assert "v9.channel.k8s.io" in received and "v4.channel.k8s.io" in received
 
 
 async def test_version_five_closes_the_input_alone(cluster: RunningCluster) -> None:
@@ -74,9 +74,9 @@ async def test_version_five_closes_the_input_alone(cluster: RunningCluster) -> N
         socket = client.socket()
         socket.send(b"\x00hello")
         socket.send(bytes((255, 0)))
-        said = await messages(socket)
-    assert said[1] == b"hello"
-    assert orjson.loads(said[3]) == {"metadata": {}, "status": "Success"}
+        received = await messages(socket)
+    assert received[1] == b"hello"
+    assert orjson.loads(received[3]) == {"metadata": {}, "status": "Success"}
 
 
 async def test_before_version_five_the_signal_to_close_is_only_a_channel(
@@ -115,9 +115,11 @@ async def test_every_version_of_spdy_tells_how_a_command_ended(cluster: RunningC
         async with asyncio.timeout(SECONDS):
             assert await _all(streams["stdout"]) == b"out\n"
             assert await _all(streams["stderr"]) == b"err\n"
-            said = await _all(streams["error"])
+            received = await _all(streams["error"])
         reading.cancel()
-    assert orjson.loads(said) == STATUS if protocol.startswith("v4") else said == str(STATUS["message"]).encode()
+    assert (
+        orjson.loads(received) == STATUS if protocol.startswith("v4") else received == str(STATUS["message"]).encode()
+    )
 
 
 async def test_a_stream_that_was_not_asked_for_is_refused(cluster: RunningCluster) -> None:
@@ -140,10 +142,10 @@ async def test_ports_may_be_named_beforehand_over_a_websocket(cluster: RunningCl
     async with server, upgraded(cluster, target, protocols=["v4.channel.k8s.io"]) as client:
         socket = client.socket()
         socket.send(b"\x00hello\n")
-        said = await messages(socket)
+        received = await messages(socket)
     named, other = struct.pack("<H", port), struct.pack("<H", 1)
-    assert (said[0], said[1], said[2]) == (named + b"echo hello\n", named, other)
-    assert said[3].startswith(other + b"error forwarding port 1 to pod web") and said[3].endswith(b"refused")
+    assert (received[0], received[1], received[2]) == (named + b"echo hello\n", named, other)
+    assert received[3].startswith(other + b"error forwarding port 1 to pod web") and received[3].endswith(b"refused")
 
 
 async def test_logs_may_be_followed_over_a_websocket(cluster: RunningCluster, node: ProcessNode) -> None:
@@ -157,8 +159,8 @@ async def test_logs_may_be_followed_over_a_websocket(cluster: RunningCluster, no
         await node.until(lambda: node.ended == ["log"])
     async with upgraded(cluster, f"{PODS}/web/log", protocols=["base64.binary.k8s.io"]) as client:
         socket = client.socket()
-        said = [await socket.receive(), await socket.receive(), await socket.receive()]
-    assert said == [base64.b64encode(b"one\n"), base64.b64encode(b"two\n"), None]
+        received = [await socket.receive(), await socket.receive(), await socket.receive()]
+    assert received == [base64.b64encode(b"one\n"), base64.b64encode(b"two\n"), None]
 
 
 async def test_a_token_may_come_as_a_protocol_since_browsers_set_no_headers(cluster: RunningCluster) -> None:

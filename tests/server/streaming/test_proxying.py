@@ -17,8 +17,6 @@ from tests.server.streaming.raw_client import upgraded
 
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.cluster.cluster import RunningCluster
-from pinnace.server.http.header_cache import RequestHead
-from pinnace.server.http.messages import Peer, header_block
 from pinnace.server.http.server import (
     Answer,
     HttpServer,
@@ -32,8 +30,9 @@ from pinnace.server.http.server import (
     tls_context,
 )
 from pinnace.server.local import NoTransport
-from pinnace.server.streaming.html_links import rewrite_links
+from pinnace.server.streaming.proxy import rewrite_links
 from pinnace.server.streaming.relay import forwarded_headers
+from pinnace.serving.messages import Peer, RequestHead, header_block
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -110,8 +109,8 @@ async def test_every_method_is_passed_to_a_pod(browser: aiohttp.ClientSession, m
         target = f"{PODS}/{POD}:{port}/proxy/a/b%2Fc/?x=1&y=%20"
         async with browser.request(method, target, data=b"body" if method != "GET" else None) as answer:
             body = await answer.text()
-    said = "" if method == "GET" else "body"
-    assert (answer.status, body) == (201 if method == "POST" else 200, f"{method} /a/b%2Fc/?x=1&y=%20 {said}")
+    sent_body = "" if method == "GET" else "body"
+    assert (answer.status, body) == (201 if method == "POST" else 200, f"{method} /a/b%2Fc/?x=1&y=%20 {sent_body}")
     assert answer.headers["X-Site"] == "yes"
 
 
@@ -186,9 +185,9 @@ async def test_upgrades_pass_through(cluster: RunningCluster) -> None:
 
 async def test_a_pod_that_does_not_listen_is_unavailable(browser: aiohttp.ClientSession) -> None:
     async with browser.get(f"{PODS}/{POD}:1/proxy/x") as answer:
-        told = await answer.json()
-    assert (answer.status, told["reason"]) == (503, "ServiceUnavailable")
-    assert told["message"].startswith("error trying to reach service: ")
+        status = await answer.json()
+    assert (answer.status, status["reason"]) == (503, "ServiceUnavailable")
+    assert status["message"].startswith("error trying to reach service: ")
 
 
 async def test_a_pod_that_breaks_off_is_unavailable(browser: aiohttp.ClientSession) -> None:

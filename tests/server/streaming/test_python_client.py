@@ -15,7 +15,7 @@ from kubernetes.stream import portforward, stream
 from tests.server.streaming.conftest import POD
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster import kubeconfig
+from pinnace.client import kubeconfig_files as kubeconfig
 from pinnace.cluster.cluster import RunningCluster
 
 pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -59,7 +59,7 @@ async def test_leaving_ends_the_command(core: Callable[[], CoreV1Api], node: Pro
 
 async def test_a_refusal_is_an_exception(core: Callable[[], CoreV1Api]) -> None:
     def refused() -> None:
-        stream(core().connect_get_namespaced_pod_exec, "nobody", "default", command=["true"], stdout=True)
+        stream(core().connect_get_namespaced_pod_exec, "absent", "default", command=["true"], stdout=True)
 
     with pytest.raises(ApiException, match="404"):
         await asyncio.to_thread(refused)
@@ -78,10 +78,10 @@ async def test_ports_are_forwarded(core: Callable[[], CoreV1Api]) -> None:
         socket = forward.socket(port)
         socket.settimeout(20)
         socket.sendall(b"python\n")
-        said = b""
+        output = b""
         while piece := socket.recv(1024):
-            said += piece
-        return said
+            output += piece
+        return output
 
     async with server:
         assert await asyncio.to_thread(ask) == b"hello python\n"

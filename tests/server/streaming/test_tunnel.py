@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pinnace.model.byte_streams import Duplex
+from pinnace.process.byte_streams import Duplex
 from pinnace.server.http.server import Answer, HttpServer, Request
 from pinnace.server.streaming.tunnel import UpstreamExchange
 
@@ -50,8 +50,9 @@ def answering(raw: bytes) -> Serve:
         (b"HTTP/1.1 200 OK\r\n\r\nabc", 200, b"abc"),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, b""),
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 1\r\n\r\nx", 302, b"x"),
     ],
-    ids=["length", "chunks", "until closed", "after continue", "no content"],
+    ids=["length", "chunks", "until closed", "after continue", "no content", "a redirect"],
 )
 async def test_an_answer_without_upgrade_is_read_whole(raw: bytes, status: int, body: bytes) -> None:
     async with upstream(answering(raw)) as connect:

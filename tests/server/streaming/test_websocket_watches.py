@@ -13,17 +13,19 @@ from tests.server.streaming.conftest import made
 from tests.server.streaming.raw_client import KEY, SECONDS, Upgraded, upgraded
 
 from pinnace.cluster.cluster import RunningCluster
+from pinnace.kinds.golang.field_numbers import decode_answer
 from pinnace.model.objects import Object
-from pinnace.server.cache import watch_cache
-from pinnace.server.read import watch as watches
-from pinnace.server.read import watch_sockets
+from pinnace.schema.golang.protobuf import read_event
+from pinnace.server.streaming import websocket
+from pinnace.serving.cache import watch_cache
+from pinnace.serving.read import watch as watches
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 WATCH = f"{CONFIG_MAPS}?watch=1&labelSelector=mine"
 HANDSHAKE = f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n"
 ORIGIN = "Origin: http://page.example\r\n"
 NORMAL_END = bytes((0x88, 2)) + struct.pack(">H", 1000)
-TEXT = 0x81
+TEXT, BINARY = 0x81, 0x82
 
 
 def labelled(name: str, **data: str) -> Object:
@@ -40,8 +42,8 @@ async def event(client: Upgraded) -> tuple[str, str]:
         assert (opcode, size < 126 or opcode == TEXT) == (TEXT, True)
         message = await client.reader.readexactly(size)
     assert message.endswith(b"\n")
-    told = orjson.loads(message)
-    return told["type"], told["object"]["metadata"].get("name", told["object"].get("reason", ""))
+    event = orjson.loads(message)
+    return event["type"], event["object"]["metadata"].get("name", event["object"].get("reason", ""))
 
 
 async def test_each_event_of_a_watch_is_a_message(cluster: RunningCluster) -> None:
@@ -54,6 +56,17 @@ async def test_each_event_of_a_watch_is_a_message(cluster: RunningCluster) -> No
         assert {await event(watch) for _ in range(5)} == {("ADDED", f"many-{number}") for number in range(5)}
         await cluster.plane.local().request("DELETE", f"{CONFIG_MAPS}/one")
         assert await event(watch) == ("DELETED", "one")
+
+
+async def test_an_event_in_protobuf_is_a_binary_message(cluster: RunningCluster) -> None:
+    await made(cluster.plane, CONFIG_MAPS, labelled("one", text="x" * 200))
+    accept = "Accept: application/vnd.kubernetes.protobuf\r\n"
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN + accept) as watch, asyncio.timeout(SECONDS):
+        assert await watch.reader.readexactly(2) == bytes((BINARY, 126))
+        (size,) = struct.unpack(">H", await watch.reader.readexactly(2))
+        # Without the length that stands before each event elsewhere.
+        added = read_event(b"0000" + await watch.reader.readexactly(size))
+    assert (added.type, decode_answer(added.body)["metadata"]["name"]) == ("ADDED", "one")
 
 
 async def test_a_watch_that_is_over_says_so(cluster: RunningCluster) -> None:
@@ -75,8 +88,8 @@ async def test_a_watch_from_a_compacted_revision_gets_an_error_and_ends(
 
 async def test_any_protocol_will_do_and_a_token_among_them_is_not_said_back(cluster: RunningCluster) -> None:
     token = base64.urlsafe_b64encode(cluster.access.token.encode()).decode().rstrip("=")
-    said = f"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}, my.own\r\n"
-    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN + said) as watch:
+    protocols = f"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}, my.own\r\n"
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN + protocols) as watch:
         assert (watch.status, watch.headers["sec-websocket-protocol"]) == (101, "my.own")
 
 
@@ -146,7 +159,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_forgotten(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MAX_BUFFERED", 256 * 1024)
-    monkeypatch.setattr(watch_sockets, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(websocket, "LINGER_SECONDS", 0.1)
     before = count_watchers(cluster)
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
         await until_watching(cluster, before + 1)

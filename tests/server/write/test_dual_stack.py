@@ -66,13 +66,13 @@ async def _answer(api: InProcess, step: dict[str, Any], last: list[str]) -> tupl
         return last, {"status": reply.status, "message": message}
     stored = reply.json["spec"]
     addresses = stored.get("clusterIPs", [])
-    asked = json.dumps(step["spec"]).split('"')
+    words = json.dumps(step["spec"]).split('"')
     return addresses, {
         "status": reply.status,
         "policy": stored.get("ipFamilyPolicy"),
         "families": stored.get("ipFamilies"),
         "first": stored.get("clusterIP") == (addresses[0] if addresses else None),
-        "addresses": [one if one in asked else family(one) for one in addresses],
+        "addresses": [known if known in words else family(known) for known in addresses],
     }
 
 
@@ -106,7 +106,7 @@ async def test_a_cluster_becomes_dual_stack_at_a_restart() -> None:
             kept = await dual.patch(f"{SERVICES}/before", {"spec": {"ports": [{"port": 81}]}})
             assert kept.json["spec"]["ipFamilies"] == ["IPv4"], "an update of something else adds no address"
             both = await dual.patch(f"{SERVICES}/before", {"spec": {"ipFamilyPolicy": "RequireDualStack"}})
-            assert [family(one) for one in both.json["spec"]["clusterIPs"]] == ["IPv4", "IPv6"]
+            assert [family(address) for address in both.json["spec"]["clusterIPs"]] == ["IPv4", "IPv6"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ async def test_services_made_at_once_get_addresses_and_ports_of_their_own(api: I
     assert {reply.status for reply in replies} == {201}
     addresses = [address(reply.json) for reply in replies]
     assert len(set(addresses)) == 60
-    assert all(ipaddress.ip_address(one) in RANGE for one in addresses)
+    assert all(ipaddress.ip_address(address) in RANGE for address in addresses)
     given = [port for reply in replies for port in ports(reply.json)]
     assert len(set(given)) == 120
     assert all(port in NODE_PORTS for port in given)

@@ -95,8 +95,8 @@ async def test_repeated_scaling_can_be_overwritten_by_apply(api: InProcess) -> N
 async def test_an_applied_scale_without_replicas_wants_none(api: InProcess) -> None:
     await api.made(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=3))
     await api.patch(f"{SCALE}?fieldManager=scaler&force=true", scale(5), APPLY)
-    shown = await api.patch(f"{SCALE}?fieldManager=scaler", {**scale(0), "spec": {}}, APPLY)
-    assert shown.json["spec"] == {}
+    patched = await api.patch(f"{SCALE}?fieldManager=scaler", {**scale(0), "spec": {}}, APPLY)
+    assert patched.json["spec"] == {}
     assert (await api.get(f"{DEPLOYMENTS}/web")).json["spec"]["replicas"] == 0
 
 

@@ -89,7 +89,7 @@ class PeerProxy(Proxy):
         sender = found[1].decode() if found is not None else ""
         if self._network.is_cut(self._at, sender):
             return None
-        self._senders = {one: by for one, by in self._senders.items() if not one.is_closing()}
+        self._senders = {sender: by for sender, by in self._senders.items() if not sender.is_closing()}
         self._senders[writer] = sender
         return beginning
 

@@ -16,6 +16,7 @@ class Proxy:
         self._flows.set()
         self._is_cut = False
         self._writers: set[asyncio.StreamWriter] = set()
+        self._half_closed: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -40,6 +41,13 @@ class Proxy:
         """Pass connections on again."""
         self._is_cut = False
 
+    def half_close(self) -> None:
+        """End each connection in one direction: both sides read the end, and may still write."""
+        for writer in self._writers:
+            if writer.can_write_eof() and not writer.is_closing():
+                self._half_closed.add(writer)
+                writer.write_eof()
+
     def hold(self) -> None:
         """Pass nothing on; the connections stay open."""
         self._flows.clear()
@@ -58,8 +66,8 @@ class Proxy:
             return
         sender.write(beginning)
         self._writers |= {writer, sender}
-        for source, sink, is_answer in ((reader, sender, False), (there, writer, True)):
-            task = asyncio.create_task(self._pass_on(source, sink, is_answer=is_answer))
+        for source, target, is_answer in ((reader, sender, False), (there, writer, True)):
+            task = asyncio.create_task(self._pass_on(source, target, is_answer=is_answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -70,21 +78,28 @@ class Proxy:
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.target)
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_answer: bool) -> None:
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_answer: bool) -> None:
         loop = asyncio.get_running_loop()
         try:
             while data := await source.read(65536):
                 await self._flows.wait()
+                if target in self._half_closed:
+                    continue
                 if is_answer and self.delay:
-                    loop.call_later(self.delay, sink.write, data)
+                    loop.call_later(self.delay, self._write, target, data)
                 else:
-                    sink.write(data)
-                    await sink.drain()
+                    target.write(data)
+                    await target.drain()
             # After all that was read: the other side gets the end of an answer.
-            loop.call_later(self.delay if is_answer else 0.0, sink.close)
+            loop.call_later(self.delay if is_answer else 0.0, target.close)
         except BaseException as error:
-            sink.transport.abort()
+            target.transport.abort()
             if not isinstance(error, OSError):
                 raise
         finally:
-            self._writers.discard(sink)
+            self._writers.discard(target)
+            self._half_closed.discard(target)
+
+    def _write(self, target: asyncio.StreamWriter, data: bytes) -> None:
+        if target not in self._half_closed:
+            target.write(data)

@@ -43,4 +43,4 @@ class TestEncryptedEtcdStore(TestEtcdStore):
     """The same, with every value encrypted."""
 
     async def open(self) -> Store:
-        return EncryptedStore(await super().open(), EncryptionKeys({"k1": bytes(range(32))}), prefixes=("",))
+        return EncryptedStore(await super().open(), EncryptionKeys({"k1": bytes(range(32))}, ("",)))

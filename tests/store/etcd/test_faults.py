@@ -40,8 +40,8 @@ def settings(port: int) -> EtcdSettings:
 
 
 @asynccontextmanager
-async def opened(port: int) -> AsyncIterator[EtcdStore]:
-    store = await EtcdStore.open(settings(port), prefix="/a/")
+async def opened(port: int, *, accept_data_loss: bool = False) -> AsyncIterator[EtcdStore]:
+    store = await EtcdStore.open(settings(port), prefix="/a/", accept_data_loss=accept_data_loss)
     try:
         yield store
     finally:
@@ -167,7 +167,7 @@ async def test_history_that_was_compacted_while_the_connection_was_cut_is_a_gap(
 async def test_after_a_restore_from_an_older_backup_revisions_go_on_above_all_that_were_seen(
     member: EtcdMember, tmp_path: Path
 ) -> None:
-    async with opened(member.port) as store:
+    async with opened(member.port, accept_data_loss=True) as store:
         old = await store.put("/a/1", b"old", expected=0)
         backup = tmp_path / "backup"
         member.control("snapshot", "save", str(backup))

@@ -13,8 +13,8 @@ import yaml
 
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import access_of
+from pinnace.client.kubeconfig_files import kubeconfig_of
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.cluster.settings import Settings
 from pinnace.testing.cluster import running_cluster
 from pinnace.testing.control.endpoint import ControlledCluster, running_with_control
@@ -82,7 +82,7 @@ async def test_a_fork_is_served_at_an_address_of_its_own(caller: Caller) -> None
             await second.call("POST", CONFIG_MAPS, config_map("in-the-second"))
         assert (await fork.send("GET", f"{CONFIG_MAPS}/in-the-second"))[0] == 404
     listed = await caller.call("GET", "/control/forks")
-    assert [one["name"] for one in listed["items"]] == ["first"]
+    assert [item["name"] for item in listed["items"]] == ["first"]
 
 
 async def test_a_deleted_fork_does_not_listen_any_more(caller: Caller) -> None:
@@ -190,7 +190,7 @@ async def test_history_has_each_version_with_its_writer(caller: Caller) -> None:
     await caller.call("PUT", f"{CONFIG_MAPS}/settings", changed)
     await caller.call("DELETE", f"{CONFIG_MAPS}/settings")
     found = await caller.call("GET", "/control/history?resource=configmaps&namespace=default&name=settings")
-    assert [(one["action"], one["verb"], one["user"], one["client"]) for one in found["items"]] == [
+    assert [(item["action"], item["verb"], item["user"], item["client"]) for item in found["items"]] == [
         ("created", "create", "admin", "caller"),
         ("updated", "update", "admin", "caller"),
         ("deleted", "delete", "admin", "caller"),

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 from tests.free_ports import free_port
 
-from pinnace.model.certificates import (
+from pinnace.process.certificates import (
     CertificateIssuer,
     alternative_names,
     ca_builder,

@@ -23,6 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.free_ports import free_port
+from tests.machine import need
 from tests.testing.envtest.suite import ApiServer, pem, private_pem
 from tests.waiting import until
 
@@ -76,7 +77,8 @@ class KubeApiTest:
             f"--server=https://127.0.0.1:{self.server.port}",
             "--request-timeout=30s",
         ]
-        environment = {**os.environ, "KUBECONFIG": str(self.directory / ".kubeconfig")}
+        path = f"{Path(need('kubectl')).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "KUBECONFIG": str(self.directory / ".kubeconfig")}
         command = [str(self.programs / "kubectl"), *flags, *args]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
 
@@ -112,6 +114,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_kube_api_test_starts_uses_and_kills_the_programs(programs: Path, tmp_path: Path) -> None:
+    need("kubectl")
     for name in ("data", "wal"):
         (tmp_path / name).mkdir()
     address = x509.IPAddress(ip_address("127.0.0.1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.free_ports import free_port
 from tests.testing.envtest.suite import ApiServer, api_server, etcd, has_flag, prepare_certificates
+from tests.waiting import until
 
 from pinnace.testing.envtest import launcher
 from pinnace.testing.envtest.folder import write_folder
@@ -169,6 +171,8 @@ def test_a_server_gives_up_when_no_etcd_listens(
         ("--service-account-signing-key-file=/dev/null", "/dev/null is not a usable signing key"),
         ("--tls-cert-file=/dev/null", "--tls-private-key-file"),
         ("--request-timeout=soon", "expected a duration"),
+        ("--feature-gates=Nonsense=true", "--feature-gates=Nonsense=true: unrecognized feature gate: Nonsense"),
+        ("--runtime-config=apps/v7=true", "group version apps/v7 that has not been registered"),
         ("--max-requests-inflight", "--max-requests-inflight needs a value"),
     ],
 )
@@ -183,10 +187,17 @@ def test_a_killed_server_leaves_its_port_and_the_data(folder: Path, certificates
     port = free_port()
     with etcd(folder, tmp_path, port):
         with pytest.raises(AssertionError), api_server(folder, certificates, port) as server:
-            server.call("POST", CONFIG_MAPS, SETTINGS)
+            status, _ = server.call("POST", CONFIG_MAPS, SETTINGS)
             server.process.kill()
+        assert status == 201
+        until(lambda: not _listens(server.port))  # Until then the pages of the killed one answer for the next.
         with api_server(folder, certificates, port, port=server.port) as again:
             assert again.call("GET", f"{CONFIG_MAPS}/settings")[0] == 200
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_the_command_prints_the_folder(tmp_path: Path) -> None:

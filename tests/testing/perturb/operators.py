@@ -244,8 +244,8 @@ def ports(*, correct: bool) -> Operator:
         if found.status.port:
             return
         taken = {
-            one["data"]["shop"]: int(one["data"]["port"])
-            for one in await ctx.client.list(CONFIG_MAP, labels="app=shop")
+            obj["data"]["shop"]: int(obj["data"]["port"])
+            for obj in await ctx.client.list(CONFIG_MAP, labels="app=shop")
         }
         port = taken.get(found.name) or 8000 + len(taken)
         claim = config_map(f"port-{port}", shop=found.name, port=str(port))

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.machine import need
 
-from pinnace.cli.scenario_steps import scenario_of
+from pinnace.cli.extensions.perturb import scenario_of
 from pinnace.cli.session import CommandError
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed, SearchResult
@@ -33,6 +34,7 @@ async def searched(way: str, *kinds: DisturbanceKind, deadline: float = 2.0) -> 
 
 
 async def test_a_crash_shows_the_bug_of_a_shell_script() -> None:
+    need("curl")
     result = await searched("buggy", "crash")
     assert not result.unstable
     assert result.smallest is not None, str(result)
@@ -42,6 +44,7 @@ async def test_a_crash_shows_the_bug_of_a_shell_script() -> None:
 
 
 async def test_the_correct_script_gives_no_report() -> None:
+    need("curl")
     result = await searched("correct", "crash", "overlap", deadline=30.0)
     assert result.findings == [], str(result)
     assert not result.unstable
@@ -52,7 +55,7 @@ async def test_the_correct_script_gives_no_report() -> None:
 async def test_the_correct_script_stands_every_disturbance() -> None:
     result = await search(scenario("correct", deadline=30.0))
     assert result.findings == [], str(result)
-    assert {one.kind for one in result.tried} == set(KINDS) - {"missed-state"}, "it does not watch"
+    assert {scenario.kind for scenario in result.tried} == set(KINDS) - {"missed-state"}, "it does not watch"
 
 
 async def test_a_finding_can_be_shown_again() -> None:
@@ -102,6 +105,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_takes_manifests_and_executables_as_steps(tmp_path: Path) -> None:
+    need("curl")
     (tmp_path / "shop.yaml").write_text(SHOP)
     step = tmp_path / "check.sh"
     step.write_text('#!/bin/sh\ngrep -q server "$KUBECONFIG" && touch "$0.seen"\n')

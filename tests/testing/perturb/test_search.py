@@ -52,7 +52,7 @@ async def test_users_who_have_to_wait_for_the_operator_do_not_make_a_missed_stat
 ) -> None:
     result = await search(scenario(name, correct=True), base=bare, kinds=["missed-state"])
     assert result.findings == [], str(result)
-    assert all(str(one) in str(result) for one in result.without_verdict)
+    assert all(str(scenario) in str(result) for scenario in result.without_verdict)
     assert bool(result.without_verdict) == ("without a verdict" in str(result))
 
 
@@ -117,7 +117,7 @@ def restless() -> Operator:
 async def test_a_scenario_that_does_not_settle_is_an_error_that_names_the_controller(
     bare: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.testing.perturb.run.PATIENCE", 0.5)
+    monkeypatch.setattr("pinnace.testing.cluster.PATIENCE", 0.5)
     with pytest.raises(ScenarioFailed, match=r"the cluster has not settled after 0\.5 s"):
         await search(Scenario(operator=restless, act=open_shop, name="restless"), base=bare)
     await bare.settle()  # Nothing of it goes on.
@@ -146,7 +146,7 @@ def hasty(*, correct: bool) -> Operator:
 async def test_a_disturbed_run_that_does_not_settle_is_a_finding(
     correct: bool, bare: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.testing.perturb.run.PATIENCE", 2.0)
+    monkeypatch.setattr("pinnace.testing.cluster.PATIENCE", 2.0)
     shaky = Scenario(operator=lambda: hasty(correct=correct), act=open_shop, name="hasty")
     found = await replay(shaky, "failed-write:1", base=bare)
     assert any("has not settled after" in line for line in found) is not correct

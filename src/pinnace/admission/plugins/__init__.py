@@ -1,1 +1,1 @@
-"""Kubernetes' built-in admission plug-ins, one file each."""
+"""Kubernetes' built-in admission plug-ins, a module for each idea."""

@@ -1,11 +1,13 @@
-"""Claims and ingresses that name no class get the one that is marked as default."""
+"""Sets the default class of claims and ingresses that name none."""
 
 from __future__ import annotations
 
-from pinnace.admission.chain import CREATE, Review
+from pinnace.admission.chain import CREATE
 from pinnace.admission.sources import Kept
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
+from pinnace.model.typed_objects import Ingress, PersistentVolumeClaim
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 _STORAGE = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _INGRESS = ("ingressclass.kubernetes.io/is-default-class",)
@@ -20,7 +22,7 @@ class DefaultStorageClass:
         self._classes = Kept(classes)
 
     def mutate(self, review: Review) -> None:
-        claim = review.changed
+        claim: PersistentVolumeClaim = review.changed
         spec = claim.setdefault("spec", {})
         if review.subresource or "storageClassName" in spec or _OLD_STORAGE_CLASS in _annotations(claim):
             return
@@ -35,7 +37,7 @@ class DefaultIngressClass:
         self._classes = Kept(classes)
 
     def mutate(self, review: Review) -> None:
-        ingress = review.changed
+        ingress: Ingress = review.changed
         spec = ingress.setdefault("spec", {})
         if review.subresource or "ingressClassName" in spec or _OLD_INGRESS_CLASS in _annotations(ingress):
             return
@@ -45,13 +47,13 @@ class DefaultIngressClass:
 
 def newest_marked(classes: list[Object], marks: tuple[str, ...]) -> Object | None:
     """Return the default class; of several, the newest, then the first by name."""
-    marked = [one for one in classes if any(_annotations(one).get(mark) == "true" for mark in marks)]
+    marked = [class_ for class_ in classes if any(_annotations(class_).get(mark) == "true" for mark in marks)]
     if not marked:
         return None
-    youngest = max(one["metadata"].get("creationTimestamp", "") for one in marked)
-    equal_ignoring_empty = [one for one in marked if one["metadata"].get("creationTimestamp", "") == youngest]
-    return min(equal_ignoring_empty, key=lambda one: str(one["metadata"]["name"]))
+    youngest = max(obj["metadata"].get("creationTimestamp", "") for obj in marked)
+    newest = [obj for obj in marked if obj["metadata"].get("creationTimestamp", "") == youngest]
+    return min(newest, key=lambda obj: str(obj["metadata"]["name"]))
 
 
-def _annotations(obj: Object) -> Object:
+def _annotations(obj: AnyObject) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pinnace.admission.chain import CREATE, WRITES, Review
+from pinnace.admission.chain import CREATE, WRITES
 from pinnace.admission.sources import KeptByNamespace
-from pinnace.kinds.pods.resource_amounts import sum_of
-from pinnace.model.objects import Object
+from pinnace.kinds.pods.resource_amounts import Side, sum_of
+from pinnace.model.objects import NOTHING, AnyObject
 from pinnace.model.quantity import Quantity, parse
+from pinnace.model.typed_objects import Container, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 _OF_PODS = ("cpu", "memory")
@@ -49,27 +51,27 @@ def _is_selected(review: Review) -> bool:
     return not review.subresource
 
 
-def _limits(limit_range: Object) -> list[Object]:
+def _limits(limit_range: AnyObject) -> list[LimitRangeItem]:
     return (limit_range.get("spec") or {}).get("limits") or []
 
 
-def _give_defaults(pod: Object, limits: list[Object]) -> None:
-    given: dict[str, dict[str, Any]] = {"limits": {}, "requests": {}}
+def _give_defaults(pod: Pod, limits: list[LimitRangeItem]) -> None:
+    given: dict[Side, dict[str, Any]] = {"limits": {}, "requests": {}}
     for limit in limits:
         if limit.get("type") == "Container":
             given["limits"] |= limit.get("default") or {}
             given["requests"] |= limit.get("defaultRequest") or {}
     spec = pod.get("spec") or {}
     said: list[str] = []
-    for field, what in (("containers", "container"), ("initContainers", "init container")):
+    for field in ("containers", "initContainers"):
         for container in spec.get(field) or ():
-            said += _give(container, given, what)
+            said += _give(container, given, "container" if field == "containers" else "init container")
     if said:
         annotations = pod["metadata"].get("annotations") or {}
         pod["metadata"]["annotations"] = {**annotations, ANNOTATION: f"LimitRanger plugin set: {'; '.join(said)}"}
 
 
-def _give(container: Object, given: dict[str, dict[str, Any]], what: str) -> Iterator[str]:
+def _give(container: Container, given: dict[Side, dict[str, Any]], what: str) -> Iterator[str]:
     resources = container.setdefault("resources", {})
     missing = {
         field: {name: amount for name, amount in defaults.items() if name not in (resources.get(field) or {})}
@@ -81,8 +83,8 @@ def _give(container: Object, given: dict[str, dict[str, Any]], what: str) -> Ite
             yield f"{', '.join(sorted(missing[field]))} {field[:-1]} for {what} {container.get('name', '')}"
 
 
-def _validate_pod(pod: Object, limits: list[Object]) -> Iterator[str]:
-    spec = pod.get("spec") or {}
+def _validate_pod(pod: Pod, limits: list[LimitRangeItem]) -> Iterator[str]:
+    spec = pod.get("spec") or NOTHING
     for limit in limits:
         kind = limit.get("type", "")
         if kind == "Container":
@@ -94,7 +96,7 @@ def _validate_pod(pod: Object, limits: list[Object]) -> Iterator[str]:
             yield from _errs(kind, limit, _of_pod(spec, "requests"), _of_pod(spec, "limits"))
 
 
-def _validate_claim(claim: Object, limits: list[Object]) -> Iterator[str]:
+def _validate_claim(claim: PersistentVolumeClaim, limits: list[LimitRangeItem]) -> Iterator[str]:
     requests = _amounts(((claim.get("spec") or {}).get("resources") or {}).get("requests"))
     for limit in limits:
         kind = limit.get("type", "")
@@ -109,7 +111,7 @@ def _validate_claim(claim: Object, limits: list[Object]) -> Iterator[str]:
                 yield f"maximum {name} usage per {kind} is {most}, but request is {requests[name]}"
 
 
-def _errs(kind: str, limit: Object, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _errs(kind: str, limit: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, least in sorted(_amounts(limit.get("min")).items()):
         yield from _too_little(kind, name, least, requests, limits)
     for name, most in sorted(_amounts(limit.get("max")).items()):
@@ -148,7 +150,7 @@ def _too_far_apart(kind: str, name: str, ratio: Quantity, requests: Amounts, lim
         yield f"{bound}, but provided ratio is {float(found.amount):f}"
 
 
-def _of_pod(spec: Object, what: str) -> Amounts:
+def _of_pod(spec: PodSpec, what: Side) -> Amounts:
     total = sum_of(spec, what)
     for name, amount in _amounts((spec.get("resources") or {}).get(what)).items():
         if name in _OF_PODS:

@@ -1,18 +1,19 @@
-"""Nothing is made in a namespace that is missing or going away, and the first namespaces stay."""
+"""Refuses new objects in a missing or terminating namespace, and the deletion of the first namespaces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pinnace.admission.chain import CREATE, DELETE, Review
+from pinnace.admission.chain import CREATE, DELETE
 from pinnace.model import errors
 from pinnace.model.field_errors import FieldError
+from pinnace.model.write_review import Review
 
 LASTING = frozenset(("default", "kube-system", "kube-public"))
 
 
 class NamespaceLifecycle:
-    """`phase_of` tells a namespace's phase (Active, Terminating), or None if there is no such namespace."""
+    """`phase_of` returns a namespace's phase (Active, Terminating), or None if there is no such namespace."""
 
     interests = (("*", "*", CREATE), ("", "namespaces", DELETE))
 
@@ -35,7 +36,7 @@ class NamespaceLifecycle:
 
 
 def _is_review(review: Review) -> bool:
-    """Questions about access leave nothing behind in the namespace they ask about."""
+    """Return whether the object is a review of access, which is never stored."""
     return review.resource.group == "authorization.k8s.io"
 
 

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Protocol
-
-from pinnace.admission.chain import WRITES, Review
-from pinnace.admission.sources import Permissions
-from pinnace.model.objects import Kind, Object
-from pinnace.model.resources import Resource
-from pinnace.model.work_slices import SliceQueue
+from pinnace.admission.chain import WRITES
+from pinnace.admission.permissions import Permissions
+from pinnace.model.objects import Kind
+from pinnace.model.resources import Registry
+from pinnace.model.typed_objects import OwnerReference
+from pinnace.model.write_review import Review
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.process.work_slices import SliceQueue
 
 _AT_ONCE = 100
-"""So many owners are checked in a slice."""
-
-
-class Kinds(Protocol):
-    """The resources that are served."""
-
-    def of_kind(self, kind: Kind) -> Resource | None: ...
+"""The number of owners that are checked in a slice."""
 
 
 class OwnerReferencesPermissionEnforcement:
     interests = (("*", "*", WRITES),)
 
-    def __init__(self, permissions: Permissions, kinds: Kinds) -> None:
+    def __init__(self, permissions: Permissions, kinds: Registry) -> None:
         self._permissions = permissions
         self._kinds = kinds
 
-    def validate(self, review: Review) -> Awaitable[None] | None:
+    def validate(self, review: Review) -> NowOrLater[None]:
         owners = review.changed["metadata"].get("ownerReferences") or []
         before = review.old["metadata"].get("ownerReferences") or [] if review.old is not None else []
         if owners == before or (review.resource.plural == "pods" and review.subresource == "status"):
             return None
         return self._check(review, owners, before)
 
-    async def _check(self, review: Review, owners: list[Object], before: list[Object]) -> None:
+    async def _check(self, review: Review, owners: list[OwnerReference], before: list[OwnerReference]) -> None:
         resource, user = review.resource, review.user
         if review.old is not None and await self._permissions.forbidden_error(
             user,
@@ -57,7 +51,7 @@ class OwnerReferencesPermissionEnforcement:
                 await SliceQueue.of_loop().wait()
             await self._check_blocking(review, owner)
 
-    async def _check_blocking(self, review: Review, owner: Object) -> None:
+    async def _check_blocking(self, review: Review, owner: OwnerReference) -> None:
         kind = Kind.parse(owner.get("apiVersion", ""), owner.get("kind", ""))
         found = self._kinds.of_kind(kind)
         if found is None:
@@ -81,6 +75,6 @@ class OwnerReferencesPermissionEnforcement:
             )
 
 
-def _find_newly_blocking(owners: list[Object], before: list[Object]) -> list[Object]:
-    blocked = {one.get("uid") for one in before if one.get("blockOwnerDeletion")}
-    return [one for one in owners if one.get("blockOwnerDeletion") and one.get("uid") not in blocked]
+def _find_newly_blocking(owners: list[OwnerReference], before: list[OwnerReference]) -> list[OwnerReference]:
+    blocked = {owner.get("uid") for owner in before if owner.get("blockOwnerDeletion")}
+    return [owner for owner in owners if owner.get("blockOwnerDeletion") and owner.get("uid") not in blocked]

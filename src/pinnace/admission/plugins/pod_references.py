@@ -1,10 +1,12 @@
-"""Which objects of the API a pod cannot run without."""
+"""Finds the objects of the API that a pod refers to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, cast
 
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Container, EphemeralContainer, Pod, PodSpec, VolumeProjection
 
 MIRROR = "kubernetes.io/config.mirror"
 _VOLUMES = {
@@ -36,23 +38,27 @@ _SECRETS_OF_VOLUMES = (
 )
 
 
-def is_mirror(pod: Object) -> bool:
-    """Whether it stands for a pod that a node runs from a file."""
+_KeyRef = Literal["configMapKeyRef", "secretKeyRef"]
+_WholeRef = Literal["configMapRef", "secretRef"]
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Return whether this is a mirror pod: a node runs it from a file, and only reports it."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 
-def containers_of(spec: Object) -> Iterator[Object]:
-    """Of all three sorts, in the order in which Kubernetes looks at them."""
+def containers_of(spec: PodSpec) -> Iterator[Container | EphemeralContainer]:
+    """Yield the containers of all three lists, in the order of Kubernetes."""
     for field in ("initContainers", "containers", "ephemeralContainers"):
         yield from spec.get(field) or ()
 
 
-def projections_of(spec: Object) -> Iterator[Object]:
+def projections_of(spec: PodSpec) -> Iterator[VolumeProjection]:
     for volume in spec.get("volumes") or ():
         yield from (volume.get("projected") or {}).get("sources") or ()
 
 
-def secrets_of(spec: Object) -> Iterator[str]:
+def secrets_of(spec: PodSpec) -> Iterator[str]:
     """Yield the names of all secrets that a pod refers to."""
     for secret in spec.get("imagePullSecrets") or ():
         yield secret.get("name", "")
@@ -61,7 +67,7 @@ def secrets_of(spec: Object) -> Iterator[str]:
         if "secret" in volume:
             yield volume["secret"].get("secretName", "")
         for source, field in _SECRETS_OF_VOLUMES:
-            named = (volume.get(source) or {}).get(field)
+            named = (cast("Object", volume).get(source) or {}).get(field)
             if named:
                 yield named if isinstance(named, str) else named.get("name", "")
     for projection in projections_of(spec):
@@ -69,7 +75,7 @@ def secrets_of(spec: Object) -> Iterator[str]:
             yield projection["secret"].get("name", "")
 
 
-def config_maps_of(spec: Object) -> Iterator[str]:
+def config_maps_of(spec: PodSpec) -> Iterator[str]:
     yield from _of_containers(spec, "configMapKeyRef", "configMapRef")
     for volume in spec.get("volumes") or ():
         if "configMap" in volume:
@@ -79,7 +85,7 @@ def config_maps_of(spec: Object) -> Iterator[str]:
             yield projection["configMap"].get("name", "")
 
 
-def reference_of(spec: Object) -> str:
+def reference_of(spec: PodSpec) -> str:
     """Return the first kind of object that the pod needs from the API; empty if it needs none."""
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
@@ -100,11 +106,11 @@ def reference_of(spec: Object) -> str:
     return ""
 
 
-def _of_containers(spec: Object, key_ref: str, whole_ref: str) -> Iterator[str]:
+def _of_containers(spec: PodSpec, key_ref: _KeyRef, whole_ref: _WholeRef) -> Iterator[str]:
     for container in containers_of(spec):
         for variable in container.get("env") or ():
             if named := (variable.get("valueFrom") or {}).get(key_ref):
                 yield named.get("name", "")
         for source in container.get("envFrom") or ():
-            if named := source.get(whole_ref):
-                yield named.get("name", "")
+            if whole := source.get(whole_ref):
+                yield whole.get("name", "")

@@ -1,21 +1,24 @@
-"""Holds pods to the security level that their namespace's labels ask for: enforced, warned about, written down."""
+"""Applies the Pod Security levels of a namespace's labels to its pods: enforce, warn and audit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
-from pinnace.admission.chain import CREATE, UPDATE, WRITES, Review
+from pinnace.admission.chain import CREATE, UPDATE, WRITES
 from pinnace.admission.plugins.pod_security_standards import NEWEST, checks_of
 from pinnace.model import errors
 from pinnace.model.field_errors import FieldError, invalid
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
+from pinnace.model.typed_objects import Pod
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 from pinnace.schema.golang.numbers import parse_int
 
 PREFIX = "pod-security.kubernetes.io/"
-_STRICTNESS = {"privileged": 0, "baseline": 1, "restricted": 2}
+STRICTNESS = {"privileged": 0, "baseline": 1, "restricted": 2}
 _MODES = ("enforce", "audit", "warn")
 _IGNORED = frozenset(("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"))
 _MOST_PODS = 3000
@@ -23,7 +26,7 @@ _version = re.compile(r"v1\.(0|[1-9][0-9]*)").fullmatch
 
 
 class Level(NamedTuple):
-    """How strict, by the standard of which minor (None: the newest)."""
+    """A level, and the minor version of the standard; None for the newest."""
 
     name: str = "privileged"
     minor: int | None = None
@@ -38,8 +41,13 @@ class NamespacePolicy(NamedTuple):
     warn: Level = Level()
 
 
-class NamespacedPods(Protocol):
-    def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]: ...
+@dataclass(frozen=True, slots=True)
+class Exemptions:
+    """Users, namespaces and runtime classes whose pods are not checked."""
+
+    usernames: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    runtime_classes: frozenset[str] = frozenset()
 
 
 class PodSecurity:
@@ -51,7 +59,15 @@ class PodSecurity:
         *(("batch", plural, WRITES) for plural in ("jobs", "cronjobs")),
     )
 
-    def __init__(self, namespaces: WatchedObjects, pods: NamespacedPods) -> None:
+    def __init__(
+        self,
+        namespaces: WatchedObjects,
+        pods: WatchedObjects,
+        defaults: NamespacePolicy = NamespacePolicy(),  # noqa: B008 - a tuple
+        exemptions: Exemptions = Exemptions(),
+    ) -> None:
+        self._defaults = defaults
+        self._exemptions = exemptions
         self._namespaces = namespaces
         self._pods = pods
         self._policies: dict[str, NamespacePolicy | None] = {}
@@ -68,17 +84,31 @@ class PodSecurity:
         if review.resource.plural == "pods":
             if review.subresource in _IGNORED or not _is_new(review):
                 return
-            self._check_pod(review, policy)
+            if not self._is_exempt(review, review.changed):
+                self._check_pod(review, policy)
         elif not review.subresource:
             template = _template_of(review.changed)
-            if template is not None:
-                _tell(review, policy, template)
+            if template is not None and not self._is_exempt(review, template):
+                _warn_and_audit(review, policy, template)
+
+    def _is_exempt(self, review: Review, pod: Object) -> bool:
+        exempt = self._exemptions
+        by = ""
+        if review.namespace in exempt.namespaces:
+            by = "namespace"
+        elif review.user.name in exempt.usernames:
+            by = "user"
+        elif (pod.get("spec") or NOTHING).get("runtimeClassName") in exempt.runtime_classes:
+            by = "runtimeClass"
+        if by:
+            review.audit["pod-security.kubernetes.io/exempt"] = by
+        return bool(by)
 
     def _policy_of(self, namespace: str) -> NamespacePolicy | None:
         """Return the policy of a namespace; None if it does not restrict pods."""
         if namespace not in self._policies:
             found = self._namespaces.get(namespace)
-            policy, errs = policy_of((found or {"metadata": {}})["metadata"].get("labels") or {})
+            policy, errs = policy_of((found or {"metadata": {}})["metadata"].get("labels") or {}, self._defaults)
             is_open = not errs and all(level.name == "privileged" for level in policy)
             self._policies[namespace] = None if is_open else policy
         return self._policies[namespace]
@@ -88,24 +118,31 @@ class PodSecurity:
 
     def _check_pod(self, review: Review, policy: NamespacePolicy) -> None:
         review.audit["pod-security.kubernetes.io/enforce-policy"] = str(policy.enforce)
-        _, told = violations(review.changed, policy.enforce)
-        if told:
-            raise review.forbidden(f'violates PodSecurity "{policy.enforce}": {told}')
-        _tell(review, policy, review.changed)
+        _, details = violations(review.changed, policy.enforce)
+        if details:
+            raise review.forbidden(f'violates PodSecurity "{policy.enforce}": {details}')
+        _warn_and_audit(review, policy, review.changed)
 
     def _check_namespace(self, review: Review) -> None:
-        policy, errs = policy_of(review.changed["metadata"].get("labels") or {})
+        labels = review.changed["metadata"].get("labels") or {}
+        policy, errs = policy_of(labels, self._defaults)
+        is_exempt = review.name in self._exemptions.namespaces
         if review.operation in CREATE:
             if errs:
                 raise errors.Invalid(errs, group="", kind="Namespace", name=review.name)
+            if is_exempt:
+                review.warnings.extend(_exemption_warning(review.name, policy, labels))
             return
-        before, old_errors = policy_of((review.old or {"metadata": {}})["metadata"].get("labels") or {})
+        before, old_errors = policy_of((review.old or {"metadata": {}})["metadata"].get("labels") or {}, self._defaults)
         if errs and errs != old_errors:
             raise errors.Invalid(errs, group="", kind="Namespace", name=review.name)
         is_weaker = policy.enforce.minor == before.enforce.minor and (
-            _STRICTNESS[policy.enforce.name] <= _STRICTNESS[before.enforce.name]
+            STRICTNESS[policy.enforce.name] <= STRICTNESS[before.enforce.name]
         )
         if policy.enforce == before.enforce or policy.enforce.name == "privileged" or is_weaker:
+            return
+        if is_exempt:
+            review.warnings.extend(_exemption_warning(review.name, policy, labels))
             return
         review.warnings.extend(self._find_violating(review.name, policy.enforce))
 
@@ -117,37 +154,59 @@ class PodSecurity:
             reasons, _ = violations(pod, level)
             if reasons:
                 found.setdefault(reasons, []).append(pod["metadata"]["name"])
-        told = []
+        warnings = []
         if len(pods) > _MOST_PODS:
-            told.append(
+            warnings.append(
                 f"new PodSecurity enforce level only checked against the first {_MOST_PODS} "
                 f"of {len(pods)} existing pods"
             )
         if found:
-            told.append(f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{level}"')
-        return told + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in found.items())
+            warnings.append(
+                f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{level}"'
+            )
+        return warnings + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in found.items())
 
 
-def policy_of(labels: Mapping[str, str]) -> tuple[NamespacePolicy, list[FieldError]]:
-    """Return the policy in the labels of a namespace, and the labels that are invalid."""
+def _exemption_warning(namespace: str, policy: NamespacePolicy, labels: Mapping[str, str]) -> list[str]:
+    """Return the warning that the labels of a namespace do not act, if it has some that restrict pods."""
+    levels = [
+        f"{mode}={level}"
+        for mode, level in zip(_MODES, policy, strict=True)
+        if level.name != "privileged" and f"{PREFIX}{mode}" in labels
+    ]
+    if not levels:
+        return []
+    return [
+        f'namespace "{namespace}" is exempt from Pod Security, and the policy ({", ".join(levels)}) will be ignored'
+    ]
+
+
+def policy_of(
+    labels: Mapping[str, str],
+    defaults: NamespacePolicy = NamespacePolicy(),  # noqa: B008 - a tuple
+) -> tuple[NamespacePolicy, list[FieldError]]:
+    """Return the policy in the labels of a namespace, over the defaults, and the labels that are invalid."""
     errs: list[FieldError] = []
     levels: dict[str, Level] = {}
     for mode in _MODES:
-        name, minor = "privileged", None
+        name, minor = getattr(defaults, mode)
         if (said := labels.get(f"{PREFIX}{mode}")) is not None:
             name = said
-            if said not in _STRICTNESS:
+            if said not in STRICTNESS:
                 name = "restricted" if mode == "enforce" else "privileged"
                 why = "must be one of privileged, baseline, restricted"
                 errs.append(invalid(f"metadata.labels[{PREFIX}{mode}]", said, why))
-        if (said := labels.get(f"{PREFIX}{mode}-version")) is not None and said != "latest":
-            if found := _version(said):
+        if (said := labels.get(f"{PREFIX}{mode}-version")) is not None:
+            minor = None
+            if said == "latest":
+                pass
+            elif found := _version(said):
                 minor = parse_int(found[1])
             else:
                 errs.append(invalid(f"metadata.labels[{PREFIX}{mode}-version]", said, 'must be "latest" or "v1.x"'))
         levels[mode] = Level(name, minor)
     enforced = labels.get(f"{PREFIX}enforce")
-    if f"{PREFIX}warn" not in labels and _STRICTNESS.get(enforced or "", 0) > 0:
+    if f"{PREFIX}warn" not in labels and STRICTNESS.get(enforced or "", 0) > STRICTNESS[levels["warn"].name]:
         # A workload whose pods would be refused is admitted with a warning.
         has_version = f"{PREFIX}warn-version" in labels
         minor = levels["warn"].minor if has_version else levels["enforce"].minor
@@ -160,12 +219,15 @@ def violations(pod: Object, level: Level) -> tuple[str, str]:
     if level.name == "privileged":
         return "", ""
     minor = NEWEST if level.minor is None else min(level.minor, NEWEST)
-    annotations, spec = (pod.get("metadata") or {}).get("annotations") or {}, pod.get("spec") or {}
-    found = [one for check in checks_of(level.name, minor) if (one := check(annotations, spec, minor)) is not None]
-    return ", ".join(reason for reason, _ in found), ", ".join(f"{reason} ({detail})" for reason, detail in found)
+    annotations, spec = (pod.get("metadata") or {}).get("annotations") or {}, pod.get("spec") or NOTHING
+    breaches = [
+        breach for check in checks_of(level.name, minor) if (breach := check(annotations, spec, minor)) is not None
+    ]
+    details = ", ".join(f"{reason} ({detail})" for reason, detail in breaches)
+    return ", ".join(reason for reason, _ in breaches), details
 
 
-def _tell(review: Review, policy: NamespacePolicy, pod: Object) -> None:
+def _warn_and_audit(review: Review, policy: NamespacePolicy, pod: Object) -> None:
     _, audited = violations(pod, policy.audit)
     if audited:
         review.audit["pod-security.kubernetes.io/audit-violations"] = (
@@ -184,14 +246,14 @@ def _first_of(names: list[str]) -> str:
 
 
 def _is_new(review: Review) -> bool:
-    """Only a pod whose containers have changed is checked again."""
+    """Return whether a pod is new or its containers have changed: others are not checked again."""
     if review.operation not in UPDATE or review.old is None:
         return True
-    return _images(review.changed) - _images(review.old) != set()
+    return _images(review.changed) - _images(cast("Pod", review.old)) != set()
 
 
-def _images(pod: Object) -> set[tuple[str, str, str]]:
-    spec = pod.get("spec") or {}
+def _images(pod: Pod) -> set[tuple[str, str, str]]:
+    spec = pod.get("spec") or NOTHING
     return {
         (field, container.get("name", ""), container.get("image", ""))
         for field in ("containers", "initContainers", "ephemeralContainers")

@@ -6,15 +6,28 @@ detail of what it found, or None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pinnace.admission.plugins.pod_references import containers_of
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
+from pinnace.model.typed_objects import (
+    Capabilities,
+    Container,
+    EphemeralContainer,
+    LifecycleHandler,
+    PodSpec,
+    Probe,
+    SecurityContext,
+    SELinuxOptions,
+)
 
 Found = tuple[str, str] | None
-CheckPod = Callable[[Object, Object, int], Found]
+Annotations = Mapping[str, str]
+AnyContainer = Container | EphemeralContainer
+Part = PodSpec | Container | EphemeralContainer
+CheckPod = Callable[[Annotations, PodSpec, int], Found]
 
 NEWEST = 35
 """The last minor that has changed a check."""
@@ -54,7 +67,7 @@ _SYSCTLS = {
     "net.ipv4.tcp_rmem": 32,
     "net.ipv4.tcp_wmem": 32,
 }
-"""The safe ones, each with the minor that found it safe."""
+"""The safe sysctls, each with the first minor version that allows it."""
 
 _SELINUX_TYPES = frozenset(("", "container_t", "container_init_t", "container_kvm_t"))
 _VOLUMES = frozenset(
@@ -114,18 +127,19 @@ def checks_of(level: str, minor: int) -> tuple[CheckPod, ...]:
     return tuple(check.look for check in known if check.is_restricted or check.name not in replaced)
 
 
-def _context(one: Object) -> Object:
-    return one.get("securityContext") or {}
+def _context(part: Part) -> SecurityContext:
+    """Return the security context of a container, or that of the pod, whose other fields containers do not have."""
+    return cast("SecurityContext", part.get("securityContext") or {})
 
 
-def _names(spec: Object, is_bad: Callable[[Object], bool]) -> list[str]:
+def _names(spec: PodSpec, is_bad: Callable[[AnyContainer], bool]) -> list[str]:
     return [container.get("name", "") for container in containers_of(spec) if is_bad(container)]
 
 
-def _offenders(spec: Object, found: Callable[[Object], set[str]]) -> tuple[list[str], list[str]]:
+def _offenders(spec: PodSpec, found: Callable[[AnyContainer], set[str]]) -> tuple[list[str], list[str]]:
     """Return the containers with findings, and all their findings."""
-    names = _names(spec, lambda one: bool(found(one)))
-    return names, sorted(set().union(*(found(one) for one in containers_of(spec))))
+    names = _names(spec, lambda container: bool(found(container)))
+    return names, sorted(set().union(*(found(container) for container in containers_of(spec))))
 
 
 def _plural(word: str, count: int, more: str = "") -> str:
@@ -145,23 +159,23 @@ def _setters(is_pod: bool, names: list[str]) -> str:
     return " and ".join([*(["pod"] if is_pod else []), *([_containers(names)] if names else [])])
 
 
-def _is_windows(spec: Object) -> bool:
+def _is_windows(spec: PodSpec) -> bool:
     return (spec.get("os") or {}).get("name") == "windows"
 
 
-def _is_relaxed(spec: Object, minor: int) -> bool:
+def _is_relaxed(spec: PodSpec, minor: int) -> bool:
     """Whether the pod has a user namespace of its own, in which root has no power outside."""
     return minor >= 35 and spec.get("hostUsers") is False
 
 
-def _app_armor(annotations: Object, spec: Object, minor: int) -> Found:
-    def is_bad(one: Object) -> bool:
-        profile = _context(one).get("appArmorProfile")
+def _app_armor(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    def is_bad(part: Part) -> bool:
+        profile = _context(part).get("appArmorProfile")
         return profile is not None and profile.get("type") not in _PROFILES
 
     names = _names(spec, is_bad)
     setters = [_setters(is_bad(spec), names)] if names or is_bad(spec) else []
-    values = sorted({_context(one)["appArmorProfile"].get("type", "") for one in _all(spec) if is_bad(one)})
+    values = sorted({_context(part)["appArmorProfile"].get("type", "") for part in _all(spec) if is_bad(part)})
     noted = sorted(
         f'{key}="{value}"'
         for key, value in annotations.items()
@@ -176,15 +190,15 @@ def _app_armor(annotations: Object, spec: Object, minor: int) -> Found:
     return reason, f"{' and '.join(setters)} must not set AppArmor profile type to {_quote(values)}"
 
 
-def _all(spec: Object) -> Iterator[Object]:
+def _all(spec: PodSpec) -> Iterator[Part]:
     yield spec
     yield from containers_of(spec)
 
 
-def _capabilities_baseline(annotations: Object, spec: Object, minor: int) -> Found:
-    def added(one: Object) -> set[str]:
+def _capabilities_baseline(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    def added(part: Part) -> set[str]:
         return {
-            name for name in (_context(one).get("capabilities") or {}).get("add") or () if name not in _CAPABILITIES
+            name for name in (_context(part).get("capabilities") or {}).get("add") or () if name not in _CAPABILITIES
         }
 
     names, bad = _offenders(spec, added)
@@ -194,18 +208,18 @@ def _capabilities_baseline(annotations: Object, spec: Object, minor: int) -> Fou
     return "non-default capabilities", detail
 
 
-def _capabilities_restricted(annotations: Object, spec: Object, minor: int) -> Found:
+def _capabilities_restricted(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if minor >= 25 and _is_windows(spec):
         return None
 
-    def capabilities(one: Object) -> Object:
-        return _context(one).get("capabilities") or {}
+    def capabilities(part: Part) -> Capabilities:
+        return _context(part).get("capabilities") or {}
 
-    def added(one: Object) -> set[str]:
-        return {name for name in capabilities(one).get("add") or () if name != "NET_BIND_SERVICE"}
+    def added(part: Part) -> set[str]:
+        return {name for name in capabilities(part).get("add") or () if name != "NET_BIND_SERVICE"}
 
     details = []
-    if keeping := _names(spec, lambda one: "ALL" not in (capabilities(one).get("drop") or ())):
+    if keeping := _names(spec, lambda container: "ALL" not in (capabilities(container).get("drop") or ())):
         details.append(f'{_containers(keeping)} must set securityContext.capabilities.drop=["ALL"]')
     adding, bad = _offenders(spec, added)
     if adding:
@@ -213,19 +227,19 @@ def _capabilities_restricted(annotations: Object, spec: Object, minor: int) -> F
     return ("unrestricted capabilities", "; ".join(details)) if details else None
 
 
-def _host_namespaces(annotations: Object, spec: Object, minor: int) -> Found:
+def _host_namespaces(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     shared = [f"{name}=true" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
     return ("host namespaces", ", ".join(shared)) if shared else None
 
 
-def _host_paths(annotations: Object, spec: Object, minor: int) -> Found:
+def _host_paths(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     names = [volume.get("name", "") for volume in spec.get("volumes") or () if volume.get("hostPath") is not None]
     return ("hostPath volumes", f"{_plural('volume', len(names))} {_quote(names)}") if names else None
 
 
-def _host_ports(annotations: Object, spec: Object, minor: int) -> Found:
-    def ports(one: Object) -> set[str]:
-        return {str(port["hostPort"]) for port in one.get("ports") or () if port.get("hostPort")}
+def _host_ports(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    def ports(part: AnyContainer) -> set[str]:
+        return {str(port["hostPort"]) for port in part.get("ports") or () if port.get("hostPort")}
 
     names, taken = _offenders(spec, ports)
     if not names:
@@ -234,12 +248,13 @@ def _host_ports(annotations: Object, spec: Object, minor: int) -> Found:
     return "hostPort", f"{_containers(names)} {verb} {noun} {', '.join(taken)}"
 
 
-def _host_probes(annotations: Object, spec: Object, minor: int) -> Found:
-    def hosts(one: Object) -> set[str]:
-        life = one.get("lifecycle") or {}
-        asked = [one.get(name) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
+def _host_probes(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    def hosts(part: AnyContainer) -> set[str]:
+        life = part.get("lifecycle") or {}
+        asked: list[Probe | LifecycleHandler | None]
+        asked = [part.get(name) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
         asked += [life.get("postStart"), life.get("preStop")]
-        handlers = [(each or {}).get(how) or {} for each in asked for how in ("httpGet", "tcpSocket")]
+        handlers = [(each or NOTHING).get(how) or NOTHING for each in asked for how in ("httpGet", "tcpSocket")]
         return {handler["host"] for handler in handlers if handler.get("host")}
 
     names, found = _offenders(spec, hosts)
@@ -250,55 +265,57 @@ def _host_probes(annotations: Object, spec: Object, minor: int) -> Found:
     return "probe or lifecycle host", f"{_containers(names)} {verb} {noun} {_quote(found)}"
 
 
-def _privileged(annotations: Object, spec: Object, minor: int) -> Found:
-    names = _names(spec, lambda one: bool(_context(one).get("privileged")))
+def _privileged(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    names = _names(spec, lambda container: bool(_context(container).get("privileged")))
     return ("privileged", f"{_containers(names)} must not set securityContext.privileged=true") if names else None
 
 
-def _proc_mount(annotations: Object, spec: Object, minor: int) -> Found:
+def _proc_mount(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     return None if _is_relaxed(spec, minor) else _strict_proc_mount(annotations, spec, minor)
 
 
-def _strict_proc_mount(annotations: Object, spec: Object, minor: int) -> Found:
-    def is_bad(one: Object) -> bool:
-        return _context(one).get("procMount") not in (None, "Default")
+def _strict_proc_mount(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    def is_bad(part: Part) -> bool:
+        return _context(part).get("procMount") not in (None, "Default")
 
     names = _names(spec, is_bad)
     if not names:
         return None
-    types = sorted({_context(one)["procMount"] for one in containers_of(spec) if is_bad(one)})
+    types = sorted({_context(container)["procMount"] for container in containers_of(spec) if is_bad(container)})
     return "procMount", f"{_containers(names)} must not set securityContext.procMount to {_quote(types)}"
 
 
-def _selinux(annotations: Object, spec: Object, minor: int) -> Found:
+def _selinux(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     allowed = _SELINUX_TYPES | ({"container_engine_t"} if minor >= 31 else set())
 
-    def options(one: Object) -> Object:
-        return _context(one).get("seLinuxOptions") or {}
+    def options(part: Part) -> SELinuxOptions:
+        return _context(part).get("seLinuxOptions") or {}
 
-    def is_bad(one: Object) -> bool:
-        found = options(one)
+    def is_bad(part: Part) -> bool:
+        found = options(part)
         return found.get("type", "") not in allowed or bool(found.get("user")) or bool(found.get("role"))
 
     names = _names(spec, is_bad)
     if not names and not is_bad(spec):
         return None
-    types = sorted({options(one).get("type", "") for one in _all(spec)} - allowed)
+    types = sorted({options(part).get("type", "") for part in _all(spec)} - allowed)
     bad = [f"{_plural('type', len(types))} {_quote(types)}"] if types else []
-    bad += [f"{what} may not be set" for what in ("user", "role") if any(options(one).get(what) for one in _all(spec))]
+    bad += [
+        f"{what} may not be set" for what in ("user", "role") if any(options(part).get(what) for part in _all(spec))
+    ]
     setters = _setters(is_bad(spec), names)
     return "seLinuxOptions", f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(bad)}"
 
 
-def _seccomp_baseline(annotations: Object, spec: Object, minor: int) -> Found:
+def _seccomp_baseline(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if minor < 19:
         return _seccomp_annotations(annotations, spec)
     bad = _bad_seccomp(spec)
     return ("seccompProfile", bad) if bad else None
 
 
-def _seccomp_annotations(annotations: Object, spec: Object) -> Found:
-    keys = [_SECCOMP_POD, *(f"{_SECCOMP_CONTAINER}{one.get('name', '')}" for one in containers_of(spec))]
+def _seccomp_annotations(annotations: Annotations, spec: PodSpec) -> Found:
+    keys = [_SECCOMP_POD, *(f"{_SECCOMP_CONTAINER}{container.get('name', '')}" for container in containers_of(spec))]
     bad = sorted(
         f'{key}="{annotations[key]}"'
         for key in set(keys) & annotations.keys()
@@ -308,44 +325,44 @@ def _seccomp_annotations(annotations: Object, spec: Object) -> Found:
     return ("seccompProfile", f"forbidden {_plural('annotation', len(bad))} {', '.join(bad)}") if bad else None
 
 
-def _seccomp(one: Object) -> Any:
-    return _context(one).get("seccompProfile")
+def _seccomp(part: Part) -> Any:
+    return _context(part).get("seccompProfile")
 
 
-def _bad_seccomp(spec: Object) -> str:
-    def is_bad(one: Object) -> bool:
-        return _seccomp(one) is not None and _seccomp(one).get("type") not in _PROFILES
+def _bad_seccomp(spec: PodSpec) -> str:
+    def is_bad(part: Part) -> bool:
+        return _seccomp(part) is not None and _seccomp(part).get("type") not in _PROFILES
 
     names = _names(spec, is_bad)
     if not names and not is_bad(spec):
         return ""
-    values = sorted({_seccomp(one).get("type", "") for one in _all(spec) if is_bad(one)})
+    values = sorted({_seccomp(part).get("type", "") for part in _all(spec) if is_bad(part)})
     return f"{_setters(is_bad(spec), names)} must not set securityContext.seccompProfile.type to {_quote(values)}"
 
 
-def _seccomp_restricted(annotations: Object, spec: Object, minor: int) -> Found:
+def _seccomp_restricted(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if minor >= 25 and _is_windows(spec):
         return None
     if bad := _bad_seccomp(spec):
         return "seccompProfile", bad
     if _seccomp(spec) is not None:
         return None
-    names = _names(spec, lambda one: _seccomp(one) is None)
+    names = _names(spec, lambda part: _seccomp(part) is None)
     if not names:
         return None
     wanted = 'must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
     return "seccompProfile", f"pod or {_containers(names)} {wanted}"
 
 
-def _sysctls(annotations: Object, spec: Object, minor: int) -> Found:
-    set_ones = (one.get("name", "") for one in _context(spec).get("sysctls") or ())
-    bad = [name for name in set_ones if _SYSCTLS.get(name, minor + 1) > minor]
+def _sysctls(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    names = (sysctl.get("name", "") for sysctl in (spec.get("securityContext") or {}).get("sysctls") or ())
+    bad = [name for name in names if _SYSCTLS.get(name, minor + 1) > minor]
     return ("forbidden sysctls", ", ".join(bad)) if bad else None
 
 
-def _windows_host_process(annotations: Object, spec: Object, minor: int) -> Found:
-    def is_bad(one: Object) -> bool:
-        return bool((_context(one).get("windowsOptions") or {}).get("hostProcess"))
+def _windows_host_process(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
+    def is_bad(part: Part) -> bool:
+        return bool((_context(part).get("windowsOptions") or {}).get("hostProcess"))
 
     names = _names(spec, is_bad)
     if not names and not is_bad(spec):
@@ -356,17 +373,17 @@ def _windows_host_process(annotations: Object, spec: Object, minor: int) -> Foun
     )
 
 
-def _privilege_escalation(annotations: Object, spec: Object, minor: int) -> Found:
+def _privilege_escalation(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if minor >= 25 and _is_windows(spec):
         return None
-    names = _names(spec, lambda one: _context(one).get("allowPrivilegeEscalation") is not False)
+    names = _names(spec, lambda container: _context(container).get("allowPrivilegeEscalation") is not False)
     if not names:
         return None
     detail = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
     return "allowPrivilegeEscalation != false", detail
 
 
-def _volumes(annotations: Object, spec: Object, minor: int) -> Found:
+def _volumes(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     bad = [volume for volume in spec.get("volumes") or () if not _VOLUMES & volume.keys()]
     if not bad:
         return None
@@ -376,25 +393,25 @@ def _volumes(annotations: Object, spec: Object, minor: int) -> Found:
     return "restricted volume types", f"{volumes} {verb} {noun} {_quote(types)}"
 
 
-def _non_root(annotations: Object, spec: Object, minor: int) -> Found:
+def _non_root(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if _is_relaxed(spec, minor):
         return None
     said = _context(spec).get("runAsNonRoot")
-    denying = _names(spec, lambda one: _context(one).get("runAsNonRoot") is False)
+    denying = _names(spec, lambda part: _context(part).get("runAsNonRoot") is False)
     if denying or said is False:
         setters = _setters(said is False, denying)
         return "runAsNonRoot != true", f"{setters} must not set securityContext.runAsNonRoot=false"
-    silent = _names(spec, lambda one: _context(one).get("runAsNonRoot") is None) if not said else []
+    silent = _names(spec, lambda part: _context(part).get("runAsNonRoot") is None) if not said else []
     if not silent:
         return None
     return "runAsNonRoot != true", f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"
 
 
-def _root_user(annotations: Object, spec: Object, minor: int) -> Found:
+def _root_user(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if _is_relaxed(spec, minor):
         return None
     is_pod = _context(spec).get("runAsUser") == 0
-    names = _names(spec, lambda one: _context(one).get("runAsUser") == 0)
+    names = _names(spec, lambda part: _context(part).get("runAsUser") == 0)
     return ("runAsUser=0", f"{_setters(is_pod, names)} must not set runAsUser=0") if names or is_pod else None
 
 

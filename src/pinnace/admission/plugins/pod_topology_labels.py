@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pinnace.admission.chain import CREATE, Review
-from pinnace.model.objects import Object
+from pinnace.admission.chain import CREATE
+from pinnace.model.objects import NOTHING
+from pinnace.model.typed_objects import ObjectReference
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 _LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
@@ -49,6 +51,6 @@ def _node_of(review: Review) -> str:
     if not review.subresource:
         node = (obj.get("spec") or {}).get("nodeName")
     elif review.subresource == "binding":
-        target: Object = obj.get("target") or {}
+        target: ObjectReference = obj.get("target") or NOTHING
         node = target.get("name") if target.get("kind") == "Node" else ""
     return node if isinstance(node, str) else ""

@@ -1,11 +1,13 @@
-"""Pods get the number behind the name of their priority class, and there is one default class at most."""
+"""Sets the priority of pods from their priority class, and allows one default class."""
 
 from __future__ import annotations
 
-from pinnace.admission.chain import CREATE, WRITES, Review
+from pinnace.admission.chain import CREATE, WRITES
 from pinnace.admission.sources import Kept
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import PodSpec
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 GROUP = "scheduling.k8s.io"
 
@@ -20,7 +22,7 @@ class Priority:
     def mutate(self, review: Review) -> None:
         if review.subresource or review.resource.plural != "pods":
             return
-        spec = review.changed.setdefault("spec", {})
+        spec: PodSpec = review.changed.setdefault("spec", {})
         if review.operation == "UPDATE":
             before = (review.old or {}).get("spec") or {}
             for name in ("priority", "preemptionPolicy"):
@@ -39,7 +41,7 @@ class Priority:
         if review.operation == "CREATE" or name != review.name:
             raise review.forbidden(f"PriorityClass {name} is already marked as default. Only one default can exist")
 
-    def _prioritize(self, review: Review, spec: Object) -> None:
+    def _prioritize(self, review: Review, spec: PodSpec) -> None:
         name = spec.get("priorityClassName")
         found = self._classes.get(name) if name else self._default()
         if name and found is None:
@@ -66,5 +68,5 @@ class Priority:
 
     def _default(self) -> Object | None:
         """Return the default priority class; the lowest if a race has created two."""
-        marked = (one for one in self._all.all() if one.get("globalDefault"))
-        return min(marked, key=lambda one: int(one.get("value", 0)), default=None)
+        marked = (obj for obj in self._all.all() if obj.get("globalDefault"))
+        return min(marked, key=lambda obj: int(obj.get("value", 0)), default=None)

@@ -1,4 +1,4 @@
-"""No namespace uses more than its quotas allow, however many write at once.
+"""Refuses writes by which a namespace would use more than its quotas allow, also when many write at once.
 
 Each quota has an account: the usage of every counted object, and the sum. A write is charged before it is stored, in
 one step with the check; when it is stored, or has failed, the object is read and counted again as it then is. So the
@@ -10,11 +10,11 @@ that it has admitted; the controller does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple
 
-from pinnace.admission.chain import WRITES, Review
+from pinnace.admission.chain import WRITES, AdmissionPlugin
 from pinnace.kinds.core.quota_account import NONE, QuotaAccount, open_account, places_of
 from pinnace.kinds.core.quota_usage import (
     CLAIMS,
@@ -29,31 +29,36 @@ from pinnace.kinds.core.quota_usage import (
     unsaid,
     usage_of,
 )
-from pinnace.model.clock import Clock
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.quantity import Quantity, parse
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
+from pinnace.process.clock import Clock
 
 
-class Counted(Protocol):
-    """The objects of one kind that quotas count."""
+class LimitedResource(NamedTuple):
+    """Usage of a kind that needs a quota: that of names which contain one of these texts."""
 
-    def get(self, key: str) -> Object | None: ...
-
-    def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]: ...
-
-    def on_change(self, changed: Callable[[str], None]) -> None: ...
+    place: Place
+    contains: tuple[str, ...]
 
 
-class ResourceQuota:
+class ResourceQuota(AdmissionPlugin):
     interests = (("*", "*", WRITES),)
 
-    def __init__(self, quotas: WatchedObjects, counted: Callable[[Place], Counted | None], clock: Clock) -> None:
+    def __init__(
+        self,
+        quotas: WatchedObjects,
+        counted: Callable[[Place], WatchedObjects | None],
+        clock: Clock,
+        limited: Sequence[LimitedResource] = (),
+    ) -> None:
+        self._limited = limited
         self._quotas = quotas
         self._counted = counted
         self._clock = clock
         self._accounts: dict[str, dict[str, QuotaAccount]] = {}
-        self._followed: dict[Place, Counted] = {}
+        self._followed: dict[Place, WatchedObjects] = {}
         self._raised: set[tuple[Place, str]] = set()
         """Objects whose admitted write uses more and is not stored yet."""
         self._on_raise: list[Callable[[str], None]] = []
@@ -63,11 +68,9 @@ class ResourceQuota:
         quotas.on_change(self._quota_changed)
 
     def is_idle(self) -> bool:
-        """As `Configured.is_idle`."""
-        return not self._accounts
+        return not self._accounts and not self._limited
 
     def on_configured(self, changed: Callable[[], None]) -> None:
-        """As `Configured.on_configured`."""
         self._listeners.append(changed)
 
     def on_raise(self, raised: Callable[[str], None]) -> None:
@@ -88,13 +91,15 @@ class ResourceQuota:
 
     def validate(self, review: Review) -> None:
         accounts = self._accounts.get(review.namespace)
-        if accounts is None:
+        if accounts is None and not self._limited:
             return
         place = (review.resource.group, review.resource.plural)
-        if place in IGNORED or not _is_checked(place, review):
+        if not review.namespace or place in IGNORED or not _is_checked(place, review):
             return
         obj, key = review.changed, f"{review.namespace}/{review.name}"
         usage = usage_of(place, obj, self._clock.now())
+        accounts = accounts or {}
+        self._require_quotas(review, place, usage, accounts.values())
         charges = []
         for quota, account in accounts.items():
             if place in account.places:
@@ -109,9 +114,25 @@ class ResourceQuota:
                 self._raised.add((place, key))
         review.call_afterwards(partial(self._recount, place, key))
 
+    def _require_quotas(self, review: Review, place: Place, usage: Amounts, accounts: Iterable[QuotaAccount]) -> None:
+        """Raise Forbidden if a limited resource is used and no quota counts it."""
+        texts = [text for limited in self._limited if limited.place == place for text in limited.contains]
+        if not texts:
+            return
+        more = dict(usage)
+        if review.operation == "UPDATE" and review.old is not None:
+            before = usage_of(place, review.old, self._clock.now())
+            more = {name: amount - before.get(name, NONE) for name, amount in usage.items()}
+        needed = {name for name, amount in more.items() if amount > NONE and any(text in name for text in texts)}
+        for account in accounts:
+            if place in account.places:
+                needed -= account.usage(place, review.changed, usage).keys()
+        if needed:
+            raise review.forbidden(f"insufficient quota to consume: {','.join(sorted(needed))}")
+
     def _open(self, key: str, quota: Object) -> None:
         namespace = key.partition("/")[0]
-        spec = quota.get("spec") or {}
+        spec = quota.get("spec") or NOTHING
         sources = {place: source for place in places_of(spec) if (source := self._follow(place)) is not None}
         account = open_account(spec, sources)
         now = self._clock.now()
@@ -120,7 +141,7 @@ class ResourceQuota:
                 account.count(place, counted, obj, now)
         self._accounts.setdefault(namespace, {})[key] = account
 
-    def _follow(self, place: Place) -> Counted | None:
+    def _follow(self, place: Place) -> WatchedObjects | None:
         source = self._followed.get(place)
         if source is None:
             source = self._counted(place)
@@ -189,7 +210,7 @@ def _check(review: Review, quota: str, account: QuotaAccount, share: Amounts) ->
     before = account.shares.get((place, f"{review.namespace}/{review.name}"), {})
     if place == PODS:
         limited = [name for name in account.hard if counted_by(name) == PODS]
-        why = unsaid(review.changed.get("spec") or {}, limited)
+        why = unsaid(review.changed.get("spec") or NOTHING, limited)
         if why:
             raise review.forbidden(f"failed quota: {name_of_quota}: {why}")
     asked = {name: amount - before.get(name, NONE) for name, amount in share.items()}

@@ -1,11 +1,13 @@
-"""A pod pays what its runtime class costs, and goes where that class can run."""
+"""Sets the overhead and the placement of pods from their runtime class."""
 
 from __future__ import annotations
 
-from pinnace.admission.chain import CREATE, Review
-from pinnace.model.objects import Object
+from pinnace.admission.chain import CREATE
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.quantity import parse
+from pinnace.model.typed_objects import PodSpec, Scheduling, Toleration
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 _OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
@@ -19,7 +21,7 @@ class RuntimeClass:
     def mutate(self, review: Review) -> None:
         if review.subresource:
             return
-        spec = review.changed.get("spec") or {}
+        spec = review.changed.get("spec") or NOTHING
         found = self._class_of(review, spec)
         if found is None:
             return
@@ -35,7 +37,7 @@ class RuntimeClass:
     def validate(self, review: Review) -> None:
         if review.subresource:
             return
-        spec = review.changed.get("spec") or {}
+        spec = review.changed.get("spec") or NOTHING
         overhead = (self._class_of(review, spec) or {}).get("overhead")
         if overhead is not None:
             if not _same_amounts(overhead.get("podFixed") or {}, spec.get("overhead") or {}):
@@ -43,7 +45,7 @@ class RuntimeClass:
         elif spec.get("overhead") is not None:
             raise review.forbidden("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 
-    def _class_of(self, review: Review, spec: Object) -> Object | None:
+    def _class_of(self, review: Review, spec: PodSpec) -> Object | None:
         name = spec.get("runtimeClassName")
         if name is None:
             return None
@@ -53,11 +55,11 @@ class RuntimeClass:
         return found
 
 
-def _same_amounts(one: Object, other: Object) -> bool:
-    return one.keys() == other.keys() and all(parse(one[name]) == parse(other[name]) for name in one)
+def _same_amounts(amounts: dict[str, str], others: dict[str, str]) -> bool:
+    return amounts.keys() == others.keys() and all(parse(amounts[name]) == parse(others[name]) for name in amounts)
 
 
-def _schedule(review: Review, spec: Object, scheduling: Object) -> None:
+def _schedule(review: Review, spec: PodSpec, scheduling: Scheduling) -> None:
     selector = dict(spec.get("nodeSelector") or {})
     for key, value in (scheduling.get("nodeSelector") or {}).items():
         if selector.get(key, value) != value:
@@ -73,19 +75,19 @@ def _schedule(review: Review, spec: Object, scheduling: Object) -> None:
         spec["tolerations"] = merged
 
 
-def merge_tolerations(tolerations: list[Object]) -> list[Object]:
-    """Without those that another one implies; of equals the first stays."""
-    merged: list[Object] = []
-    for index, one in enumerate(tolerations):
-        if any(_implies(kept, one) for kept in merged):
+def merge_tolerations(tolerations: list[Toleration]) -> list[Toleration]:
+    """Return the tolerations that no other one implies; of equal ones, the first."""
+    merged: list[Toleration] = []
+    for index, toleration in enumerate(tolerations):
+        if any(_implies(kept, toleration) for kept in merged):
             continue
-        if any(later != one and _implies(later, one) for later in tolerations[index + 1 :]):
+        if any(later != toleration and _implies(later, toleration) for later in tolerations[index + 1 :]):
             continue
-        merged.append(one)
+        merged.append(toleration)
     return merged
 
 
-def _implies(wide: Object, narrow: Object) -> bool:
+def _implies(wide: Toleration, narrow: Toleration) -> bool:
     if wide == narrow:
         return True
     operator = wide.get("operator") or "Equal"

@@ -1,16 +1,21 @@
-"""Every pod runs as a service account, and finds that account's token at a place that all clients know."""
+"""Sets the service account of pods, and mounts its token where clients expect it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Literal, cast
 
-from pinnace.admission.chain import CREATE, WRITES, Review
+from pinnace.admission.chain import CREATE, WRITES
 from pinnace.admission.plugins.pod_references import is_mirror, projections_of, secrets_of
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
+from pinnace.model.typed_objects import DownwardAPIVolumeFile, Pod, PodSpec, ProjectedVolumeSource
+from pinnace.model.typed_objects import ServiceAccount as ServiceAccountKind
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
+from pinnace.process.eager_coroutines import NowOrLater
 
 DEFAULT = "default"
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -20,7 +25,13 @@ WAIT_SECONDS = 1.5
 ENFORCES_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-_SORTS = (("initContainers", "init container"), ("containers", "container"))
+_SINGULAR = {
+    "initContainers": "init container",
+    "containers": "container",
+    "ephemeralContainers": "ephemeral container",
+}
+_Sorts = tuple[Literal["initContainers", "containers", "ephemeralContainers"], ...]
+_SORTS: _Sorts = ("initContainers", "containers")
 
 
 class ServiceAccount:
@@ -29,25 +40,25 @@ class ServiceAccount:
     def __init__(self, accounts: WatchedObjects) -> None:
         self._accounts = accounts
         self._awaited: dict[str, asyncio.Future[None]] = {}
-        accounts.on_change(self._came)
+        accounts.on_change(self._account_changed)
 
-    def mutate(self, review: Review) -> Awaitable[None] | None:
+    def mutate(self, review: Review) -> NowOrLater[None]:
         if review.subresource or review.operation not in CREATE:
             return None
-        pod = review.changed
+        pod: Pod = review.changed
         if is_mirror(pod):
             _check_mirror(review, pod)
             return None
-        spec = pod.setdefault("spec", {})
+        spec: PodSpec = review.changed.setdefault("spec", {})
         if not spec.get("serviceAccountName"):
             spec["serviceAccountName"] = spec["serviceAccount"] = DEFAULT
         name = spec["serviceAccountName"]
         if name == DEFAULT and self._accounts.get(f"{review.namespace}/{name}") is None:
             return self._mutate_later(review, spec)
-        self._equip(review, spec)
+        self._complete(review, spec)
         return None
 
-    async def _mutate_later(self, review: Review, spec: Object) -> None:
+    async def _mutate_later(self, review: Review, spec: PodSpec) -> None:
         """Wait for the default account of a namespace that was just created, then mutate."""
         key = f"{review.namespace}/{DEFAULT}"
         coming = self._awaited.get(key)
@@ -56,26 +67,26 @@ class ServiceAccount:
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
                 await asyncio.shield(coming)
-        self._equip(review, spec)
+        self._complete(review, spec)
 
-    def _came(self, key: str) -> None:
+    def _account_changed(self, key: str) -> None:
         coming = self._awaited.pop(key, None)
         if coming is not None:
             coming.set_result(None)
 
-    def _equip(self, review: Review, spec: Object) -> None:
+    def _complete(self, review: Review, spec: PodSpec) -> None:
         account = self._account_of(review, spec)
         if _mounts_token(account, spec):
             _mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
-            spec["imagePullSecrets"] = [{"name": one.get("name", "")} for one in account["imagePullSecrets"]]
+            spec["imagePullSecrets"] = [{"name": secret.get("name", "")} for secret in account["imagePullSecrets"]]
 
     def validate(self, review: Review) -> None:
-        pod = review.changed
-        spec = pod.get("spec") or {}
+        pod: Pod = review.changed
+        spec = pod.get("spec") or NOTHING
         if review.operation == "UPDATE":
             if review.subresource == "ephemeralcontainers":
-                self._check_secrets(review, spec, (("ephemeralContainers", "ephemeral container"),))
+                self._check_secrets(review, spec, ("ephemeralContainers",))
             return
         if review.subresource:
             return
@@ -84,7 +95,7 @@ class ServiceAccount:
             return
         self._check_secrets(review, spec, _SORTS)
 
-    def _check_secrets(self, review: Review, spec: Object, sorts: tuple[tuple[str, str], ...]) -> None:
+    def _check_secrets(self, review: Review, spec: PodSpec, sorts: _Sorts) -> None:
         if not spec.get("serviceAccountName"):
             raise review.forbidden(f"no service account specified for pod {review.namespace}/{review.name}")
         account = self._account_of(review, spec)
@@ -93,17 +104,17 @@ class ServiceAccount:
             for why in _forbidden_secrets(account, spec, sorts):
                 raise review.forbidden(why)
 
-    def _account_of(self, review: Review, spec: Object) -> Object:
+    def _account_of(self, review: Review, spec: PodSpec) -> ServiceAccountKind:
         name = spec["serviceAccountName"]
         account = self._accounts.get(f"{review.namespace}/{name}")
         if account is None:
             raise review.forbidden(
                 f'error looking up service account {review.namespace}/{name}: serviceaccount "{name}" not found'
             )
-        return account
+        return cast("ServiceAccountKind", account)
 
 
-def _check_mirror(review: Review, pod: Object) -> None:
+def _check_mirror(review: Review, pod: Pod) -> None:
     """Refuse API objects in a mirror pod: its kubelet only reports it."""
     spec = pod.get("spec") or {}
     if spec.get("serviceAccountName"):
@@ -114,20 +125,20 @@ def _check_mirror(review: Review, pod: Object) -> None:
         raise review.forbidden("a mirror pod may not use ServiceAccountToken volume projections")
 
 
-def _mounts_token(account: Object, spec: Object) -> bool:
-    for one in (spec, account):
-        if (said := one.get("automountServiceAccountToken")) is not None:
-            return bool(said)
+def _mounts_token(account: ServiceAccountKind, spec: PodSpec) -> bool:
+    for owner in (spec, account):
+        if (mounts := owner.get("automountServiceAccountToken")) is not None:
+            return bool(mounts)
     return True
 
 
-def _mount_token(spec: Object) -> None:
+def _mount_token(spec: PodSpec) -> None:
     volumes = spec.get("volumes") or []
-    name = next((one["name"] for one in volumes if one.get("name", "").startswith(f"{VOLUME}-")), "")
+    name = next((volume["name"] for volume in volumes if volume.get("name", "").startswith(f"{VOLUME}-")), "")
     has_volume = bool(name)
     name = name or f"{VOLUME}-{''.join(random.choices(_LETTERS, k=5))}"
     mounted = False
-    for field, _ in _SORTS:
+    for field in _SORTS:
         for container in spec.get(field) or ():
             mounts = container.get("volumeMounts") or []
             if not any(mount.get("mountPath") == MOUNT_PATH for mount in mounts):
@@ -137,9 +148,12 @@ def _mount_token(spec: Object) -> None:
         spec["volumes"] = [*volumes, {"name": name, "projected": token_projection()}]
 
 
-def token_projection() -> Object:
+def token_projection() -> ProjectedVolumeSource:
     """Return the projected volume: a renewed token, the CA certificate and the namespace."""
-    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    namespace: DownwardAPIVolumeFile = {
+        "path": "namespace",
+        "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
+    }
     return {
         "sources": [
             {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
@@ -150,8 +164,8 @@ def token_projection() -> Object:
     }
 
 
-def _forbidden_secrets(account: Object, spec: Object, sorts: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    allowed = {one.get("name") for one in account.get("secrets") or ()}
+def _forbidden_secrets(account: ServiceAccountKind, spec: PodSpec, sorts: _Sorts) -> Iterator[str]:
+    allowed = {entry.get("name") for entry in account.get("secrets") or ()}
     name = account["metadata"]["name"]
     because = f"is not allowed because service account {name} does not reference that"
     is_whole_pod = sorts is _SORTS
@@ -159,9 +173,9 @@ def _forbidden_secrets(account: Object, spec: Object, sorts: tuple[tuple[str, st
         secret = (volume.get("secret") or {}).get("secretName")
         if "secret" in volume and secret not in allowed:
             yield f'volume with secret.secretName="{secret}" {because} secret'
-    for field, sort in sorts:
+    for field in sorts:
         for container in spec.get(field) or ():
-            who = f"{sort} {container.get('name', '')}"
+            who = f"{_SINGULAR[field]} {container.get('name', '')}"
             for variable in container.get("env") or ():
                 ref = (variable.get("valueFrom") or {}).get("secretKeyRef")
                 if ref is not None and ref.get("name") not in allowed:
@@ -170,10 +184,10 @@ def _forbidden_secrets(account: Object, spec: Object, sorts: tuple[tuple[str, st
                         f'secret.secretName="{ref.get("name", "")}" {because} secret'
                     )
             for source in container.get("envFrom") or ():
-                ref = source.get("secretRef")
-                if ref is not None and ref.get("name") not in allowed:
-                    yield f'{who} with envFrom referencing secret.secretName="{ref.get("name", "")}" {because} secret'
-    pulls = {one.get("name") for one in account.get("imagePullSecrets") or ()}
-    for index, ref in enumerate((spec.get("imagePullSecrets") or ()) if is_whole_pod else ()):
-        if ref.get("name") not in pulls:
-            yield f'imagePullSecrets[{index}].name="{ref.get("name", "")}" {because} imagePullSecret'
+                whole = source.get("secretRef")
+                if whole is not None and whole.get("name") not in allowed:
+                    yield f'{who} with envFrom referencing secret.secretName="{whole.get("name", "")}" {because} secret'
+    pulls = {entry.get("name") for entry in account.get("imagePullSecrets") or ()}
+    for index, secret_ref in enumerate((spec.get("imagePullSecrets") or ()) if is_whole_pod else ()):
+        if secret_ref.get("name") not in pulls:
+            yield f'imagePullSecrets[{index}].name="{secret_ref.get("name", "")}" {because} imagePullSecret'

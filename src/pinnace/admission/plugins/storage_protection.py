@@ -1,12 +1,13 @@
-"""Volumes and claims are not lost while they are in use: each is born with a finalizer that says so."""
+"""Protects volumes and claims that are in use with a finalizer, and checks whether a claim may grow."""
 
 from __future__ import annotations
 
-from pinnace.admission.chain import CREATE, UPDATE, Review
+from pinnace.admission.chain import CREATE, UPDATE
 from pinnace.kinds.volumes.claims import storage_class_of
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
 from pinnace.model.quantity import ZERO, Quantity, parse
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 _FINALIZERS = {
     "persistentvolumes": "kubernetes.io/pv-protection",
@@ -59,6 +60,6 @@ class PersistentVolumeClaimResize:
         return found is not None and bool(found.get("allowVolumeExpansion"))
 
 
-def _size(claim: Object) -> Quantity:
+def _size(claim: AnyObject) -> Quantity:
     asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
     return parse(asked) if asked is not None else ZERO

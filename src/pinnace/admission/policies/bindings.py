@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pinnace.admission.chain import Review
 from pinnace.admission.expressions import (
     Condition,
     Oracles,
@@ -14,12 +13,26 @@ from pinnace.admission.expressions import (
     read_conditions,
     try_compile,
 )
-from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_namespace, is_question, shown_in
+from pinnace.admission.rules import (
+    AnyRule,
+    Equivalents,
+    Matcher,
+    MatchTable,
+    Scope,
+    convert_for_review,
+    is_namespace,
+    is_question,
+    is_static,
+    static_first,
+    to_version,
+)
 from pinnace.admission.webhooks.reviews import request_of
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource
 from pinnace.model.selectors import from_object
+from pinnace.model.typed_objects import NamedRuleWithOperations, ParamKind, ParamRef
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 from pinnace.schema.cel.errors import CompileError
 from pinnace.schema.cel.types import DYN
 
@@ -38,16 +51,34 @@ class PolicyNotConfigured(NotConfigured):
     """No binding could use it."""
 
 
-class Parameters(Protocol):
-    """The objects of a kind that policies are parameterized with."""
+class Parameters:
+    """The objects of a kind that policies are parameterized with, in the version that a policy names."""
 
-    @property
-    def namespaced(self) -> bool: ...
+    def __init__(self, objects: WatchedObjects, resource: Resource) -> None:
+        self._objects = objects
+        self._resource = resource
+        self.namespaced = resource.namespaced
 
-    def get(self, key: str) -> Object | None: ...
+    def get(self, key: str) -> Object | None:
+        obj = self._objects.get(key)
+        return self._in_version(obj) if obj is not None else None
 
-    def in_namespace(self, namespace: str) -> Iterable[tuple[str, Object]]:
-        """Return the objects of one namespace, or all if it is empty."""
+    def in_namespace(self, namespace: str) -> Iterator[Object]:
+        """Yield the objects of one namespace, or all if it is empty."""
+        return (self._in_version(obj) for _, obj in self._objects.in_namespace(namespace))
+
+    def _in_version(self, obj: Object) -> Object:
+        custom = self._resource.custom
+        if custom is None:
+            return to_version(obj, self._resource)
+        if obj.get("apiVersion") == self._resource.kind.api_version:
+            return obj
+        converted = custom.to_served([obj])
+        if isinstance(converted, list):
+            return converted[0]
+        if isinstance(converted, Coroutine):
+            converted.close()
+        return obj  # Only a webhook could convert it; the stored version is better than none.
 
 
 ParametersOf = Callable[[str, str], Parameters | None]
@@ -59,7 +90,7 @@ class Binding:
     name: str
     matcher: Matcher | None
     actions: tuple[str, ...]
-    reference: Mapping[str, Any] | None
+    reference: ParamRef | None
 
     @classmethod
     def read(cls, obj: Object) -> Binding:
@@ -85,6 +116,7 @@ class Policy:
     types: Mapping[str, Variable]
     fails_closed: bool
     bindings: tuple[Binding, ...]
+    is_static: bool
 
     @classmethod
     def read(cls, obj: Object, found: Iterable[Object]) -> Policy:
@@ -105,17 +137,18 @@ class Policy:
             variables=programs,
             types=types,
             fails_closed=spec.get("failurePolicy", "Fail") != "Ignore",
-            bindings=tuple(Binding.read(one) for one in found),
+            bindings=tuple(Binding.read(binding) for binding in found),
+            is_static=is_static(obj),
         )
 
     @property
-    def parameter_kind(self) -> Mapping[str, Any] | None:
-        kind: Mapping[str, Any] | None = self.spec.get("paramKind")
+    def parameter_kind(self) -> ParamKind | None:
+        kind: ParamKind | None = self.spec.get("paramKind")
         return kind
 
 
-class PolicyTable(Generic[Compiled]):
-    """The policies that are bound, by what they are about. Compiled when first needed, again when one has changed."""
+class PolicyTable(MatchTable[tuple[Policy, Compiled]]):
+    """The policies that are bound, each with its compiled expressions."""
 
     def __init__(
         self,
@@ -125,45 +158,19 @@ class PolicyTable(Generic[Compiled]):
         equivalents: Equivalents,
         revision: Callable[[], int],
     ) -> None:
+        super().__init__(policies, bound, equivalents=equivalents, revision=revision)
         self._policies = policies
         self._bound = bound
         self._compile = compile_policy
-        self._equivalents = equivalents
-        self._revision = revision
-        self._all: list[tuple[Policy, Compiled]] | None = None
-        self._known: dict[tuple[str, str, str, str, str], list[tuple[Policy, Compiled, Resource]]] = {}
-        self._known_at = -1
-        self._listeners: list[Callable[[], None]] = []
-        policies.on_change(self._forget)
-        bound.on_change(self._forget)
-
-    def is_empty(self) -> bool:
-        """Whether no policy is bound."""
-        return not (self._all if self._all is not None else self._read())
-
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Call back at every change of a policy or a binding."""
-        self._listeners.append(changed)
 
     def of(self, review: Review) -> list[tuple[Policy, Compiled, Resource]]:
         """Return the policies whose constraints match this write, each with the version that it wants the object in."""
-        everything = self._all if self._all is not None else self._read()
-        if not everything:
-            return []
-        if self._known_at != self._revision():
-            self._known.clear()
-            self._known_at = self._revision()
-        resource = review.resource
-        place = (resource.group, resource.version, resource.plural, review.subresource, review.operation)
-        found = self._known.get(place)
-        if found is None:
-            scope = Scope(resource, review.subresource, review.operation)
-            found = self._known[place] = list(self._select(everything, scope))
-        if any(policy.matcher.names_matter for policy, _, _ in found):
-            scope = Scope(resource, review.subresource, review.operation)
-            named = (one for one in found if self.matches(one[0].matcher, scope, review.name))
-            return list(named)
-        return found
+        scope = Scope(review.resource, review.subresource, review.operation)
+        return [
+            (policy, compiled, target)
+            for (policy, compiled), target in self.matching(*scope)
+            if not policy.matcher.names_matter or self.matches(policy.matcher, scope, review.name)
+        ]
 
     def matches(self, matcher: Matcher, scope: Scope, name: str) -> bool:
         return matcher.target(scope, self._equivalents, name=name) is not None
@@ -177,51 +184,44 @@ class PolicyTable(Generic[Compiled]):
         if matcher.rules and not self.matches(matcher, scope, review.name):
             return False
         if matcher.exclusions and not matcher.rules:
-            everything = ({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*", "*/*"]},)
+            everything: Sequence[AnyRule] = (
+                {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*", "*/*"]},
+            )
             wide = Matcher(everything, matcher.exclusions, matcher.namespaces, matcher.objects, True)
             if not self.matches(wide, scope, review.name):
                 return False
         return matcher.selects(review, namespaces)
 
-    def _select(
-        self, everything: list[tuple[Policy, Compiled]], scope: Scope
-    ) -> Iterator[tuple[Policy, Compiled, Resource]]:
-        if is_exempt(scope.resource) or is_question(scope.resource):
-            return
-        for policy, program in everything:
-            matcher = policy.matcher
-            wide = Matcher(
-                _drop_resource_names(matcher.rules), (), matcher.namespaces, matcher.objects, matcher.takes_equivalents
-            )
-            target = (wide if matcher.names_matter else matcher).target(scope, self._equivalents)
-            if target is not None:
-                yield policy, program, target
+    def _skips(self, resource: Resource) -> bool:
+        return is_question(resource)
 
-    def _read(self) -> list[tuple[Policy, Compiled]]:
-        by_policy: dict[str, list[Object]] = {}
-        for _, binding in sorted(self._bound.items(), key=_first):
-            by_policy.setdefault((binding.get("spec") or {}).get("policyName", ""), []).append(binding)
-        read = (
-            Policy.read(obj, by_policy[key])
-            for key, obj in sorted(self._policies.items(), key=_first)
-            if key in by_policy
-        )
-        self._all = [(policy, self._compile(policy)) for policy in read]
-        return self._all
+    def _is_static(self, entry: tuple[Policy, Compiled]) -> bool:
+        return entry[0].is_static
 
-    def _forget(self, key: str) -> None:
-        self._all = None
-        self._known.clear()
-        for changed in self._listeners:
-            changed()
+    def _matcher_of(self, entry: tuple[Policy, Compiled]) -> Matcher:
+        """Return the matcher of a policy without the names of objects, which `of` compares."""
+        matcher = entry[0].matcher
+        if not matcher.names_matter:
+            return matcher
+        rules = _drop_resource_names(matcher.rules)
+        return Matcher(rules, (), matcher.namespaces, matcher.objects, matcher.takes_equivalents)
+
+    def _read(self) -> Iterator[tuple[Policy, Compiled]]:
+        by_policy: dict[tuple[bool, str], list[Object]] = {}
+        for _, binding in sorted(self._bound.items(), key=static_first):
+            name = (binding.get("spec") or {}).get("policyName", "")
+            by_policy.setdefault((is_static(binding), name), []).append(binding)
+        for key, obj in sorted(self._policies.items(), key=static_first):
+            if bindings := by_policy.get((is_static(obj), key)):
+                policy = Policy.read(obj, bindings)
+                yield policy, self._compile(policy)
 
 
-def _first(item: tuple[str, Object]) -> str:
-    return item[0]
-
-
-def _drop_resource_names(rules: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    return tuple({name: value for name, value in rule.items() if name != "resourceNames"} for rule in rules)
+def _drop_resource_names(rules: Iterable[AnyRule]) -> list[AnyRule]:
+    dropped = [cast("NamedRuleWithOperations", {**rule}) for rule in rules]
+    for rule in dropped:
+        rule.pop("resourceNames", None)
+    return [*dropped]
 
 
 def parameters_of(policy: Policy, binding: Binding, review: Review, kinds: ParametersOf) -> list[Object | None]:
@@ -245,12 +245,12 @@ def parameters_of(policy: Policy, binding: Binding, review: Review, kinds: Param
     found: list[Object | None]
     if reference.get("name"):
         name = reference["name"]
-        one = source.get(f"{namespace}/{name}" if source.namespaced else name)
-        found = [one] if one is not None else []
+        param = source.get(f"{namespace}/{name}" if source.namespaced else name)
+        found = [param] if param is not None else []
     else:
         selector = from_object(reference.get("selector"))
         found = [
-            one for _, one in source.in_namespace(namespace) if selector.matches(one["metadata"].get("labels") or {})
+            param for param in source.in_namespace(namespace) if selector.matches(param["metadata"].get("labels") or {})
         ]
     if not found and reference.get("parameterNotFoundAction") == "Deny":
         raise NotConfigured("no params found for policy binding with `Deny` parameterNotFoundAction")
@@ -268,8 +268,8 @@ class Situation:
 
     @classmethod
     async def of(cls, review: Review, target: Resource, namespaces: WatchedObjects) -> Situation:
-        new = await shown_in(review.new, review.resource, target)
-        old = await shown_in(review.old, review.resource, target)
+        new = await convert_for_review(review.new, review.resource, target)
+        old = await convert_for_review(review.old, review.resource, target)
         request = request_of(review, target, new, old, uid=new_uid())
         namespace = None
         if review.namespace and not is_namespace(review.resource):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pinnace.admission.cel_executor import CelExecutor
-from pinnace.admission.chain import Review
+from pinnace.admission.chain import AdmissionPlugin
 from pinnace.admission.expressions import Budget, ConditionFailed, Oracles, all_hold, try_compile
 from pinnace.admission.policies.bindings import (
     Binding,
@@ -18,12 +18,14 @@ from pinnace.admission.policies.bindings import (
     Situation,
     parameters_of,
 )
-from pinnace.admission.rules import copied, is_message, put_back
+from pinnace.admission.rules import is_message, put_back
 from pinnace.model import errors
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, deep_copy
 from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
+from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.schema.cel.errors import CelError, CompileError
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.merge.merge import merge
@@ -54,14 +56,14 @@ class Mutations:
 
 def compile_mutations(policy: Policy) -> Mutations:
     steps = []
-    for one in policy.spec.get("mutations") or ():
-        is_json_patch = one.get("patchType") == "JSONPatch"
-        expression = (one.get("jsonPatch" if is_json_patch else "applyConfiguration") or {}).get("expression", "")
+    for mutation in policy.spec.get("mutations") or ():
+        is_json_patch = mutation.get("patchType") == "JSONPatch"
+        expression = (mutation.get("jsonPatch" if is_json_patch else "applyConfiguration") or {}).get("expression", "")
         steps.append(Mutation(is_json_patch, expression, try_compile(expression, policy.types)))
     return Mutations(tuple(steps), policy.spec.get("reinvocationPolicy") == "IfNeeded")
 
 
-class MutatingPolicies:
+class MutatingPolicies(AdmissionPlugin):
     """One after the other, each sees what those before it have made of the object."""
 
     def __init__(
@@ -81,14 +83,12 @@ class MutatingPolicies:
         self._executor = executor
 
     def is_idle(self) -> bool:
-        """As `Configured.is_idle`."""
         return self._table.is_empty()
 
     def on_configured(self, changed: Callable[[], None]) -> None:
-        """As `Configured.on_configured`."""
         self._table.on_change(changed)
 
-    def mutate(self, review: Review) -> Awaitable[None] | None:
+    def mutate(self, review: Review) -> NowOrLater[None]:
         meant = self._table.of(review)
         return self._mutate(review, meant) if meant and review.new is not None else None
 
@@ -147,7 +147,9 @@ class MutatingPolicies:
             variables = situation.variables(oracles, param)
             return all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, inline_budget=inline_budget)
 
-        return await self._executor.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
+        return await self._executor.evaluate(
+            situation.review, f"mutating/{policy.name}", policy, holding, self._oracles
+        )
 
     async def _value(self, policy: Policy, step: Mutation, situation: Situation, param: Object | None) -> Any:
         """Return the value of a mutation's expression. Raise NotMutated."""
@@ -160,14 +162,16 @@ class MutatingPolicies:
             return Budget(variables, policy.variables, inline_budget=inline_budget).evaluate(program)
 
         try:
-            return await self._executor.evaluate(f"mutating/{policy.name}", policy, evaluated, self._oracles)
+            return await self._executor.evaluate(
+                situation.review, f"mutating/{policy.name}", policy, evaluated, self._oracles
+            )
         except CelError as err:
             raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {err}") from None
 
     def _step(self, step: Mutation, shown: Object, target: Resource, value: Any) -> Object:
         """Return the object after one mutation. Raise NotMutated."""
         try:
-            changed = copied(_apply_patch(shown, value) if step.is_json_patch else _merge(shown, value, target))
+            changed = deep_copy(_apply_patch(shown, value) if step.is_json_patch else _merge(shown, value, target))
             if is_message(shown, target):
                 return changed
             self._read(target, changed)
@@ -201,7 +205,7 @@ class Unmutated(errors.ApiError):
 
 
 def _apply_patch(shown: Object, operations: Any) -> Object:
-    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise NotMutated("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
     patched = json_and_merge.json_patch(shown, operations)
     if not isinstance(patched, dict):

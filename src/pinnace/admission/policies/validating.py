@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from pinnace.admission.cel_executor import CelExecutor
-from pinnace.admission.chain import Review
+from pinnace.admission.chain import AdmissionPlugin
 from pinnace.admission.expressions import OUT_OF_BUDGET, Budget, ConditionFailed, Oracles, all_hold, try_compile
 from pinnace.admission.metrics import AdmissionMetrics
 from pinnace.admission.policies.bindings import (
@@ -28,6 +28,8 @@ from pinnace.model.errors import qualified
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
+from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.schema.cel.errors import CelError, CompileError
 
 if TYPE_CHECKING:
@@ -104,24 +106,26 @@ class _OutOfBudget(Exception):
 def compile_validations(policy: Policy) -> Validations:
     checks = tuple(
         Validation(
-            expression=one["expression"],
-            program=try_compile(one["expression"], policy.types),
-            message=one.get("message", ""),
-            message_program=try_compile(one["messageExpression"], policy.types)
-            if one.get("messageExpression")
+            expression=validation["expression"],
+            program=try_compile(validation["expression"], policy.types),
+            message=validation.get("message", ""),
+            message_program=try_compile(validation["messageExpression"], policy.types)
+            if validation.get("messageExpression")
             else None,
-            reason=one.get("reason") or "Invalid",
+            reason=validation.get("reason") or "Invalid",
         )
-        for one in policy.spec.get("validations") or ()
+        for validation in policy.spec.get("validations") or ()
     )
     annotations = tuple(
-        Annotation(one["key"], one["valueExpression"], try_compile(one["valueExpression"], policy.types))
-        for one in policy.spec.get("auditAnnotations") or ()
+        Annotation(
+            annotation["key"], annotation["valueExpression"], try_compile(annotation["valueExpression"], policy.types)
+        )
+        for annotation in policy.spec.get("auditAnnotations") or ()
     )
     return Validations(checks, annotations)
 
 
-class ValidatingPolicies:
+class ValidatingPolicies(AdmissionPlugin):
     def __init__(
         self,
         table: PolicyTable[Validations],
@@ -139,14 +143,12 @@ class ValidatingPolicies:
         self._executor = executor
 
     def is_idle(self) -> bool:
-        """As `Configured.is_idle`."""
         return self._table.is_empty()
 
     def on_configured(self, changed: Callable[[], None]) -> None:
-        """As `Configured.on_configured`."""
         self._table.on_change(changed)
 
-    def validate(self, review: Review) -> Awaitable[None] | None:
+    def validate(self, review: Review) -> NowOrLater[None]:
         meant = self._table.of(review)
         return self._validate(review, meant) if meant else None
 
@@ -186,7 +188,9 @@ class ValidatingPolicies:
                 return _evaluate_policy(policy, validations, situation.variables(oracles, param), inline_budget)
 
             began = time.perf_counter()
-            judgement = await self._executor.evaluate(f"validating/{policy.name}", policy, judged, self._oracles)
+            judgement = await self._executor.evaluate(
+                review, f"validating/{policy.name}", policy, judged, self._oracles
+            )
             seconds = (time.perf_counter() - began) / max(1, len(validations.checks))
             for failure in judgement.failures:
                 if failure.is_of_annotation or "Deny" in binding.actions:
@@ -232,8 +236,11 @@ def _evaluate_policy(
         annotations = list(_annotations(policy, validations, variables, inline_budget))
     except _OutOfBudget:
         return Judgement((Failure(0, OUT_OF_BUDGET),) if policy.fails_closed else ())
-    of_annotations = (one for one in annotations if isinstance(one, Failure))
-    return Judgement((*failures, *of_annotations), tuple(one for one in annotations if not isinstance(one, Failure)))
+    of_annotations = (annotation for annotation in annotations if isinstance(annotation, Failure))
+    return Judgement(
+        (*failures, *of_annotations),
+        tuple(annotation for annotation in annotations if not isinstance(annotation, Failure)),
+    )
 
 
 def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[Failure]:

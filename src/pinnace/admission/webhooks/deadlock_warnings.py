@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pinnace.admission.chain import WRITES, Review
+from pinnace.admission.chain import WRITES
 from pinnace.admission.rules import GROUP, Matcher, Scope
-from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.model.typed_objects import MutatingWebhook, ValidatingWebhook
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.write_review import Review
 
 _NEEDED = ("pods", "services", "endpointslices")
 
@@ -25,7 +26,7 @@ class SelfBlockingWebhooks:
         for index, hook in enumerate(review.changed.get("webhooks") or ()):
             review.warnings.extend(self._warnings(hook, f"webhooks[{index}]"))
 
-    def _warnings(self, hook: Object, path: str) -> Iterator[str]:
+    def _warnings(self, hook: MutatingWebhook | ValidatingWebhook, path: str) -> Iterator[str]:
         service: Any = (hook.get("clientConfig") or {}).get("service")
         if service is None or hook.get("failurePolicy", "Fail") == "Ignore" or hook.get("matchConditions"):
             return
@@ -45,4 +46,4 @@ class SelfBlockingWebhooks:
 
     def _is_blocked(self, matcher: Matcher, plural: str) -> bool:
         resource = self._find("discovery.k8s.io" if plural == "endpointslices" else "", plural)
-        return resource is not None and matcher.target(Scope(resource, "", "CREATE"), lambda one: ()) is not None
+        return resource is not None and matcher.target(Scope(resource, "", "CREATE"), lambda resource_: ()) is not None

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from pinnace.admission.cel_executor import CelExecutor
-from pinnace.admission.chain import PATCH_NOTE, Review
+from pinnace.admission.chain import PATCH_NOTE, AdmissionPlugin
 from pinnace.admission.expressions import (
     Condition,
     ConditionFailed,
@@ -24,7 +24,17 @@ from pinnace.admission.expressions import (
     read_conditions,
 )
 from pinnace.admission.metrics import ADMIT, VALIDATING, AdmissionMetrics
-from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
+from pinnace.admission.rules import (
+    Equivalents,
+    Match,
+    Matcher,
+    MatchTable,
+    convert_for_review,
+    is_message,
+    is_static,
+    put_back,
+    static_first,
+)
 from pinnace.admission.webhooks.reviews import (
     GROUP,
     Denied,
@@ -39,8 +49,11 @@ from pinnace.model import errors
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
+from pinnace.model.typed_objects import MutatingWebhook, ValidatingWebhook
 from pinnace.model.watched_objects import WatchedObjects
 from pinnace.model.webhooks import UnusableWebhook, WebhookCallError, WebhookClient, WebhookEndpoint
+from pinnace.model.write_review import Review
+from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.schema.golang.decode import DecodeError
 
 MUTATION_NOTE = "mutation.webhook.admission.k8s.io/"
@@ -63,92 +76,58 @@ class Hook:
     uid: str
     matcher: Matcher
     conditions: tuple[Condition, ...]
-    endpoint: WebhookEndpoint
+    client_config: Mapping[str, Any]
     fails_closed: bool
     seconds: int
     has_side_effects: bool
     is_reinvoked: bool
     review_version: str
+    is_static: bool
 
     @classmethod
-    def read(cls, configuration: Object, said: Mapping[str, Any], index: int, place: int) -> Hook:
+    def read(cls, configuration: Object, said: MutatingWebhook | ValidatingWebhook, index: int, place: int) -> Hook:
         offered = said.get("admissionReviewVersions") or ()
+        source = "manifest/" if is_static(configuration) else ""
         return cls(
             name=said.get("name", ""),
             configuration=configuration["metadata"]["name"],
             place=place,
-            uid=f"{configuration['metadata']['name']}/{said.get('name', '')}/{index}",
+            uid=f"{source}{configuration['metadata']['name']}/{said.get('name', '')}/{index}",
             matcher=Matcher.read(said),
             conditions=read_conditions(said.get("matchConditions")),
-            endpoint=WebhookEndpoint.read(said.get("clientConfig") or {}),
+            client_config=said.get("clientConfig") or {},
             fails_closed=said.get("failurePolicy", "Fail") != "Ignore",
             seconds=int(said.get("timeoutSeconds") or 10),
             has_side_effects=said.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS,
-            is_reinvoked=said.get("reinvocationPolicy") == "IfNeeded",
-            review_version=next((one for one in offered if one in ("v1", "v1beta1")), "v1"),
+            is_reinvoked=cast("MutatingWebhook", said).get("reinvocationPolicy") == "IfNeeded",
+            review_version=next((version for version in offered if version in ("v1", "v1beta1")), "v1"),
+            is_static=is_static(configuration),
         )
 
 
-class HookTable:
-    """The webhooks of all configurations of one kind, by what they are to be asked about."""
+class HookTable(MatchTable[Hook]):
+    """The webhooks of all configurations of one kind."""
 
     def __init__(self, configurations: WatchedObjects, equivalents: Equivalents, revision: Callable[[], int]) -> None:
+        super().__init__(configurations, equivalents=equivalents, revision=revision)
         self._configurations = configurations
-        self._equivalents = equivalents
-        self._revision = revision
-        self._hooks: tuple[Hook, ...] | None = None
-        self._known: dict[tuple[str, str, str, str, str], tuple[tuple[Hook, Resource], ...]] = {}
-        self._known_at = -1
-        self._listeners: list[Callable[[], None]] = []
-        configurations.on_change(self._forget)
 
-    def is_empty(self) -> bool:
-        return not (self._hooks if self._hooks is not None else self._read())
-
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Call back at every change of a configuration."""
-        self._listeners.append(changed)
-
-    def of(self, resource: Resource, subresource: str, operation: str) -> tuple[tuple[Hook, Resource], ...]:
-        """Return the webhooks whose rules match this write, each with the version in which it wants the object."""
-        hooks = self._hooks if self._hooks is not None else self._read()
-        if not hooks:
-            return ()
-        if self._known_at != self._revision():  # Kinds come and go, and with them versions that are equivalent.
-            self._known.clear()
-            self._known_at = self._revision()
-        place = (resource.group, resource.version, resource.plural, subresource, operation)
-        found = self._known.get(place)
-        if found is None:
-            scope = Scope(resource, subresource, operation)
-            found = self._known[place] = tuple(self._select(hooks, scope))
-        return found
-
-    def _select(self, hooks: Iterable[Hook], scope: Scope) -> Iterable[tuple[Hook, Resource]]:
-        if is_exempt(scope.resource):
-            return
-        for hook in hooks:
-            target = hook.matcher.target(scope, self._equivalents)
-            if target is not None:
-                yield hook, target
-
-    def _read(self) -> tuple[Hook, ...]:
+    def _read(self) -> Iterator[Hook]:
         hooks = (
-            (configuration, said, index)
-            for _, configuration in sorted(self._configurations.items())
-            for index, said in enumerate(configuration.get("webhooks") or ())
+            (configuration, hook, index)
+            for _, configuration in sorted(self._configurations.items(), key=static_first)
+            for index, hook in enumerate(configuration.get("webhooks") or ())
         )
-        self._hooks = tuple(Hook.read(*hook, place) for place, hook in enumerate(hooks))
-        return self._hooks
+        return (Hook.read(*hook, place) for place, hook in enumerate(hooks))
 
-    def _forget(self, key: str) -> None:
-        self._hooks = None
-        self._known.clear()
-        for changed in self._listeners:
-            changed()
+    def _matcher_of(self, entry: Hook) -> Matcher:
+        return entry.matcher
+
+    def _is_static(self, entry: Hook) -> bool:
+        return entry.is_static
 
 
-class _Webhooks:
+class _Webhooks(AdmissionPlugin):
     """Shared by mutating and validating webhooks: selection, request and response."""
 
     _type = ADMIT
@@ -170,23 +149,20 @@ class _Webhooks:
         self._metrics = metrics
 
     def is_idle(self) -> bool:
-        """As `Configured.is_idle`."""
         return self._table.is_empty()
 
     def on_configured(self, changed: Callable[[], None]) -> None:
-        """As `Configured.on_configured`."""
         self._table.on_change(changed)
 
-    def asks_about(self, resource: Resource) -> bool:
-        """Whether a question of this kind is of interest, though nothing comes of it that is stored."""
-        return bool(self._table.of(resource, "", "CREATE"))
+    def reviews_unstored(self, resource: Resource) -> bool:
+        return bool(self._table.matching(resource, "", "CREATE"))
 
     async def _question(self, review: Review, hook: Hook, target: Resource) -> Object | None:
         """Return the review to send; None if this webhook is not called."""
         if not hook.matcher.selects(review, self._namespaces):
             return None
-        new = await shown_in(review.new, review.resource, target)
-        old = await shown_in(review.old, review.resource, target)
+        new = await convert_for_review(review.new, review.resource, target)
+        old = await convert_for_review(review.old, review.resource, target)
         request = request_of(review, target, new, old, uid=new_uid())
         return request if not hook.conditions or await self._is_selected(review, hook, request) else None
 
@@ -198,7 +174,7 @@ class _Webhooks:
             return all_hold(hook.conditions, variables, fails_closed=hook.fails_closed, inline_budget=inline_budget)
 
         try:
-            return await self._executor.evaluate(f"webhook/{hook.place}", hook, holding, self._oracles)
+            return await self._executor.evaluate(review, f"webhook/{hook.place}", hook, holding, self._oracles)
         except ConditionFailed as err:
             raise review.forbidden(str(err)) from None
 
@@ -213,7 +189,9 @@ class _Webhooks:
         began = time.perf_counter()
         try:
             try:
-                said = await self._client.post(hook.endpoint, body, seconds=hook.seconds, agent=USER_AGENT)
+                said = await self._client.post(
+                    WebhookEndpoint.read(hook.client_config), body, seconds=hook.seconds, agent=USER_AGENT
+                )
             except UnusableWebhook as error:
                 raise InvalidAnswer(f"could not get REST client: {error}") from None
             except WebhookCallError as error:
@@ -266,11 +244,11 @@ class MutatingWebhooks(_Webhooks):
         super().__init__(table, client, namespaces, oracles, executor, metrics)
         self._read = read
 
-    def mutate(self, review: Review) -> Awaitable[None] | None:
-        meant = self._table.of(review.resource, review.subresource, review.operation)
+    def mutate(self, review: Review) -> NowOrLater[None]:
+        meant = self._table.matching(review.resource, review.subresource, review.operation)
         return self._mutate(review, meant) if meant else None
 
-    async def _mutate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
+    async def _mutate(self, review: Review, meant: list[Match[Hook]]) -> None:
         reinvocation = review.reinvocation
         if reinvocation.is_second and reinvocation.last_seen != _encode_sorted(review.new):
             reinvocation.require_previous()  # A built-in gate has changed what the webhooks had left.
@@ -329,11 +307,11 @@ class ValidatingWebhooks(_Webhooks):
 
     _type = VALIDATING
 
-    def validate(self, review: Review) -> Awaitable[None] | None:
-        meant = self._table.of(review.resource, review.subresource, review.operation)
+    def validate(self, review: Review) -> NowOrLater[None]:
+        meant = self._table.matching(review.resource, review.subresource, review.operation)
         return self._validate(review, meant) if meant else None
 
-    async def _validate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
+    async def _validate(self, review: Review, meant: list[Match[Hook]]) -> None:
         asked: list[Awaitable[WebhookAnswer | None]] = []
         for hook, target in meant:
             request = await self._question(review, hook, target)

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from pinnace.admission.chain import Review
 from pinnace.admission.rules import request_namespace
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
-from pinnace.model.webhook_types import ADMISSION_RESPONSE, UnreadableValue, check_review, go_word
+from pinnace.model.webhooks import ADMISSION_RESPONSE, UnreadableValue, check_review, go_word
+from pinnace.model.write_review import Review
 from pinnace.schema.golang.json_errors import error_for
 
 GROUP = "admission.k8s.io"
@@ -139,7 +139,9 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
         allowed=response.get("allowed") is True,
         result=response.get("status") or {},
         patch=_operations(patch, patch_type) if patch and may_patch and response.get("allowed") is True else None,
-        warnings=tuple(one for one in response.get("warnings") or () if one and not _CONTROL.search(one)),
+        warnings=tuple(
+            warning for warning in response.get("warnings") or () if warning and not _CONTROL.search(warning)
+        ),
         audit=response.get("auditAnnotations") or {},
     )
 

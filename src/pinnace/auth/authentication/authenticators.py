@@ -2,22 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import csv
+import hashlib
+import io
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
-from pinnace.auth.authentication.tokens import BadToken, Bearer, Tokens
-from pinnace.auth.users import ANONYMOUS, User, authenticated
 from pinnace.model import errors
-from pinnace.model.clock import Clock, SystemClock
+from pinnace.model.users import ANONYMOUS, User, authenticated
+from pinnace.process.clock import Clock, SystemClock
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.schema.text_cache import cache_short_texts
+
+
+class BadToken(Exception):
+    """This token is not to be trusted. The message says why and never quotes it."""
+
+
+class TokenFileError(Exception):
+    """The file of tokens cannot be used. The message names the line and never quotes it."""
+
+
+class Bearer(NamedTuple):
+    """The user of a token, and the requested audiences that it is valid for."""
+
+    user: User
+    audiences: tuple[str, ...] = ()
+
+
+class Tokens(Protocol):
+    def find(self, token: str, audiences: Sequence[str] = ()) -> NowOrLater[Bearer | None]:
+        """Return the user of the token; None if it has another form. Raise BadToken if it may not be used.
+
+        Without `audiences`, it must be good for this API.
+        """
+
+
+class StaticTokens:
+    """Tokens known in advance, found by their hashes, so that the time of a lookup reveals nothing.
+
+    They are for this API, whose audiences are `own_audiences`.
+    """
+
+    def __init__(self, tokens: Mapping[str, User], *, own_audiences: Sequence[str] = ()) -> None:
+        own = tuple(own_audiences)
+        self._users = {token_hash(token): Bearer(authenticated(user), own) for token, user in tokens.items()}
+
+    def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
+        found = self._users.get(token_hash(token))
+        return Bearer(found.user) if found is not None and audiences else found
+
+
+class AnyOf:
+    """Asks each issuer in turn until one knows the token. `own_audiences` are those of this API."""
+
+    def __init__(self, issuers: Sequence[Tokens], *, own_audiences: Sequence[str]) -> None:
+        self.issuers = tuple(issuers)
+        self._own = tuple(own_audiences)
+
+    def find(self, token: str, audiences: Sequence[str] = ()) -> NowOrLater[Bearer | None]:
+        errs: list[str] = []
+        issuers = self.issuers
+        for index, issuer in enumerate(issuers):
+            try:
+                found = issuer.find(token, audiences)
+            except BadToken as error:
+                errs.append(str(error))
+                continue
+            if isinstance(found, Bearer):
+                return found if found.audiences else self._good_for(found, audiences)
+            if found is not None:
+                return self._rest(token, audiences, found, issuers[index + 1 :], errs)
+        if errs:
+            raise BadToken(f"[invalid bearer token, {', '.join(errs)}]")
+        return None
+
+    async def _rest(
+        self,
+        token: str,
+        audiences: Sequence[str],
+        pending: Awaitable[Bearer | None],
+        others: Sequence[Tokens],
+        errs: list[str],
+    ) -> Bearer | None:
+        try:
+            bearer = await pending
+            if bearer is not None:
+                return self._good_for(bearer, audiences)
+        except BadToken as error:
+            errs.append(str(error))
+        for issuer in others:
+            try:
+                found = issuer.find(token, audiences)
+                bearer = found if found is None or isinstance(found, Bearer) else await found
+            except BadToken as error:
+                errs.append(str(error))
+                continue
+            if bearer is not None:
+                return self._good_for(bearer, audiences)
+        if errs:
+            raise BadToken(f"[invalid bearer token, {', '.join(errs)}]")
+        return None
+
+    def _good_for(self, bearer: Bearer, audiences: Sequence[str]) -> Bearer | None:
+        """Authenticators without audiences are good for this API's own."""
+        if bearer.audiences:
+            return bearer
+        good_for = tuple(audience for audience in audiences if audience in self._own) if audiences else self._own
+        return Bearer(bearer.user, good_for) if good_for else None
+
+
+def read_token_file(path: Path) -> dict[str, User]:
+    """Return the users of a file, one per line: token, name, uid, groups as one quoted list. Raise TokenFileError."""
+    users: dict[str, User] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TokenFileError(f"the token file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TokenFileError(f"the token file {path} cannot be read: it is not UTF-8") from None
+    for number, row in enumerate(csv.reader(io.StringIO(text), skipinitialspace=True), start=1):
+        if not row or row[0].startswith("#"):
+            continue
+        if len(row) < 3 or not row[0] or not row[1]:
+            raise TokenFileError(f'{path}, line {number}: expected token,user,uid[,"group1,group2"]')
+        groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
+        users[row[0]] = User(row[1], groups, row[2])
+    return users
+
+
+@cache_short_texts(1024, longest=4096)
+def token_hash(token: str) -> bytes:
+    """Return the hash under which a token is cached; cheap, since every request needs it."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
 
 _REMEMBERED = 1024
-_CREDENTIAL = "authentication.kubernetes.io/credential-id"
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """The OID of a user's uid in the subject of a certificate."""
 _NO_TIME = (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
@@ -30,7 +159,7 @@ class Credentials(Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """The client certificate that TLS has verified, as DER: all of it but the time, which is for us to look at."""
+        """The client certificate as DER. TLS has verified it, except for its time."""
 
     @property
     def chain(self) -> Sequence[bytes]:
@@ -44,12 +173,16 @@ class Credentials(Protocol):
         """The bearer token."""
 
     @property
+    def path(self) -> str:
+        """The path of the request."""
+
+    @property
     def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """Every header whose name begins with x-remote-, in lower case, in order."""
+        """The headers whose names begin with x-remote-, in lower case and in order."""
 
 
 class Authenticator(Protocol):
-    def authenticate(self, credentials: Credentials) -> User | Awaitable[User | None] | None:
+    def authenticate(self, credentials: Credentials) -> NowOrLater[User | None]:
         """Return the user, or None if this authenticator does not apply. Raise Unauthorized for a bad credential."""
 
 
@@ -87,7 +220,7 @@ class CertificateAuthenticator:
         return user
 
     def _learn(self, certificate: x509.Certificate, credentials: Credentials) -> tuple[User | None, datetime, datetime]:
-        """Whose it is, and from when until when."""
+        """Return the user of a certificate, and the first and last moment at which it is valid."""
         if self._issuers is not None and not _is_vouched_for(certificate, credentials, self._issuers):
             return None, *_NO_TIME
         return self._user(certificate), *_valid_times(certificate, credentials)
@@ -97,15 +230,15 @@ class CertificateAuthenticator:
         if not name:
             return None
         organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-        extra = {_CREDENTIAL: (f"X509SHA256={certificate.fingerprint(hashes.SHA256()).hex()}",)}
-        groups = tuple(str(one.value) for one in organizations)
+        extra = {CREDENTIAL_ID: (f"X509SHA256={certificate.fingerprint(hashes.SHA256()).hex()}",)}
+        groups = tuple(str(organization.value) for organization in organizations)
         return authenticated(User(name, groups, _uid(certificate), extra))
 
 
 class ProxyAuthenticator:
-    """Believes the X-Remote- headers of proxies whose certificate `ca` (PEM) signed and whose name is allowed.
+    """Trusts the X-Remote- headers of proxies whose certificate `ca` (PEM) signed and whose name is allowed.
 
-    From anybody else these headers mean nothing.
+    Without such a certificate, these headers are ignored.
     """
 
     def __init__(self, ca: bytes, *, allowed_names: Sequence[str] = (), clock: Clock | None = None) -> None:
@@ -125,7 +258,7 @@ class ProxyAuthenticator:
         return _remote_user(credentials.remote_headers)
 
     def _learn(self, certificate: x509.Certificate, credentials: Credentials) -> tuple[bool, datetime, datetime]:
-        """Whether it is a proxy's, and from when until when."""
+        """Return whether a certificate is a proxy's, and the first and last moment at which it is valid."""
         return self._is_proxy(certificate, credentials), *_valid_times(certificate, credentials)
 
     def _is_proxy(self, certificate: x509.Certificate, credentials: Credentials) -> bool:
@@ -140,7 +273,7 @@ class BearerAuthenticator:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    def authenticate(self, credentials: Credentials) -> User | Awaitable[User | None] | None:
+    def authenticate(self, credentials: Credentials) -> NowOrLater[User | None]:
         token = credentials.token
         if token is None:
             return None
@@ -155,19 +288,33 @@ class BearerAuthenticator:
         return _await_user(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Anonymous:
+    """Whether requests without credentials are served: all, or those of some paths alone."""
+
+    is_enabled: bool = True
+    paths: frozenset[str] | None = None
+
+    def allows(self, path: str) -> bool:
+        return self.is_enabled and (self.paths is None or path in self.paths)
+
+
 class FirstOf:
-    """Asks each in turn; a request without credentials is anonymous.
+    """Asks each authenticator in turn. A request without credentials is anonymous; `anonymous` may forbid that.
 
     The first valid credential authenticates the request; invalid ones beside it are ignored.
     """
 
-    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+    def __init__(self, authenticators: Sequence[Authenticator], anonymous: Anonymous = Anonymous()) -> None:
+        self.anonymous = anonymous
         self._authenticators = tuple(authenticators)
         of_certificates = (CertificateAuthenticator, ProxyAuthenticator)
-        self._without_certificate = tuple(one for one in authenticators if not isinstance(one, of_certificates))
+        self._without_certificate = tuple(
+            authenticator for authenticator in authenticators if not isinstance(authenticator, of_certificates)
+        )
 
-    def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
-        is_refused = False  # An error that is kept keeps its call, and so itself and what was shown: no small thing.
+    def authenticate(self, credentials: Credentials) -> NowOrLater[User]:
+        is_refused = False  # Only a flag: a stored exception would keep its frames, and the credentials, alive.
         asked = self._without_certificate if credentials.certificate is None else self._authenticators
         for index, authenticator in enumerate(asked):
             try:
@@ -179,7 +326,7 @@ class FirstOf:
                 return user
             if user is not None:
                 return self._rest(credentials, user, asked[index + 1 :], is_refused=is_refused)
-        if is_refused:
+        if is_refused or not self.anonymous.allows(credentials.path):
             raise errors.Unauthorized()
         return ANONYMOUS
 
@@ -191,7 +338,7 @@ class FirstOf:
         *,
         is_refused: bool,
     ) -> User:
-        found: User | Awaitable[User | None] | None = pending
+        found: NowOrLater[User | None] = pending
         for authenticator in (*others, None):
             try:
                 user = found if found is None or isinstance(found, User) else await found
@@ -200,7 +347,7 @@ class FirstOf:
                 found = authenticator.authenticate(credentials) if authenticator is not None else None
             except errors.Unauthorized:
                 is_refused, found = True, None
-        if is_refused:
+        if is_refused or not self.anonymous.allows(credentials.path):
             raise errors.Unauthorized()
         return ANONYMOUS
 
@@ -208,7 +355,7 @@ class FirstOf:
 def _is_vouched_for(
     certificate: x509.Certificate, credentials: Credentials, issuers: Sequence[x509.Certificate]
 ) -> bool:
-    """Whether one of the issuers signed the certificate, or stands at the end of the chain that TLS has verified."""
+    """Return whether an issuer signed the certificate, or is the end of the chain that TLS has verified."""
     if _is_issued_by(certificate, issuers):
         return True
     chain = credentials.chain
@@ -218,9 +365,9 @@ def _is_vouched_for(
 
 
 def _valid_times(certificate: x509.Certificate, credentials: Credentials) -> tuple[datetime, datetime]:
-    """From when until when the certificate and all who stand behind it are valid."""
+    """Return the first and the last moment at which the certificate and its whole chain are valid."""
     chain = [certificate, *map(_certificate, credentials.chain)]
-    return max(one.not_valid_before_utc for one in chain), min(one.not_valid_after_utc for one in chain)
+    return max(link.not_valid_before_utc for link in chain), min(link.not_valid_after_utc for link in chain)
 
 
 def _is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
@@ -269,7 +416,7 @@ def _certificate(der: bytes) -> x509.Certificate:
 
 
 def _uid(certificate: x509.Certificate) -> str:
-    uids = [str(one.value) for one in certificate.subject.get_attributes_for_oid(_UID)]
+    uids = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(_UID)]
     if len(uids) > 1 or "" in uids:
         raise errors.Unauthorized()
     return uids[0] if uids else ""

@@ -8,11 +8,11 @@ from base64 import b64decode
 from collections.abc import Sequence
 from datetime import datetime
 
-from pinnace.auth.authentication.tokens import Bearer
-from pinnace.auth.users import User, authenticated
-from pinnace.model.clock import Clock
+from pinnace.auth.authentication.authenticators import Bearer
 from pinnace.model.objects import Object
+from pinnace.model.users import User, authenticated
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.process.clock import Clock
 
 NAMESPACE = "kube-system"
 TYPE = "bootstrap.kubernetes.io/token"

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
 from pinnace.auth.authorization.nodes import GROUP as NODES
-from pinnace.auth.users import (
+from pinnace.model import errors, names
+from pinnace.model.authorization import Action, Authorizer, Decision, forbidden_error
+from pinnace.model.users import (
     ANONYMOUS,
     MASTERS,
     UNAUTHENTICATED,
@@ -23,7 +24,6 @@ from pinnace.auth.users import (
     service_account_groups,
     split_service_account,
 )
-from pinnace.model import errors, names
 
 PREFIX = b"impersonate-"
 _EXTRA = b"impersonate-extra-"
@@ -72,7 +72,7 @@ class Impersonator:
         first: errors.Forbidden | None = None
         ways = list(ways_to(wanted, asker, action, constrained=self._constrain))
         last = self._last.get(asker.name)
-        for way in sorted(ways, key=lambda one: one.name != last):
+        for way in sorted(ways, key=lambda candidate: candidate.name != last):
             error = await self._refusal(way)
             if error is None:
                 if last != way.name:
@@ -85,7 +85,7 @@ class Impersonator:
         try:
             raise first
         finally:
-            del first, error  # An error keeps its call: if that kept it, both would stay, and who was asked for.
+            del first, error  # An exception keeps this frame: a name in the frame would keep both alive.
 
     async def _refusal(self, way: Way) -> errors.Forbidden | None:
         for step in way.steps:
@@ -164,8 +164,8 @@ def _constrain(
 def _other_steps(wanted: User, verb: str, *, group: str) -> Iterator[Step]:
     if wanted.uid:
         yield Step(Action(verb, group=_AUTHENTICATION, resource="uids", name=wanted.uid))
-    for one in wanted.groups:
-        yield Step(Action(verb, group=group, resource="groups", name=one))
+    for group_ in wanted.groups:
+        yield Step(Action(verb, group=group, resource="groups", name=group_))
     for key, values in wanted.extra.items():
         for value in values:
             yield Step(Action(verb, group=_AUTHENTICATION, resource="userextras", subresource=key, name=value))

@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
-from cryptography.exceptions import InvalidSignature
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from pinnace.auth.authentication.tokens import BadToken
+from pinnace.auth.authentication.authenticators import BadToken
+from pinnace.auth.certificates.authority import CertificateError
 
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -124,7 +128,7 @@ def audiences_of(claims: Claims) -> tuple[str, ...]:
     given = claims.get("aud")
     if isinstance(given, str):
         return (given,)
-    return tuple(one for one in given if isinstance(one, str)) if isinstance(given, list) else ()
+    return tuple(audience for audience in given if isinstance(audience, str)) if isinstance(given, list) else ()
 
 
 def to_jwk(key: PublicKey) -> Claims:
@@ -219,3 +223,46 @@ def _bytes_of(number: int) -> bytes:
 
 def _number(text: str) -> int:
     return int.from_bytes(_decode(text), "big")
+
+
+_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----.*?-----END \1-----", re.DOTALL)
+_EXPECTED = "expected an RSA key, or an EC key on the curve P-256, P-384 or P-521, as PEM"
+
+
+def load_signing_key(path: Path) -> SigningKey:
+    """Read the private key that signs tokens. Raise CertificateError."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        if isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            algorithm_of(key.public_key())
+            return key
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CertificateError(f"{path} is not a usable signing key ({error}); {_EXPECTED}") from error
+    raise CertificateError(f"{path} is not a usable signing key; {_EXPECTED}")
+
+
+def load_public_keys(path: Path) -> list[PublicKey]:
+    """Read keys that verify tokens: public keys, certificates, or private keys. Raise CertificateError."""
+    try:
+        data = path.read_bytes()
+        found = [_public_key(match.group(1), match.group(0)) for match in _BLOCK.finditer(data)]
+        for key in found:
+            algorithm_of(key)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CertificateError(f"{path} has no usable public key ({error}); {_EXPECTED}, or a certificate") from error
+    if not found:
+        raise CertificateError(f"{path} has no usable public key; {_EXPECTED}, or a certificate")
+    return found
+
+
+def _public_key(label: bytes, block: bytes) -> PublicKey:
+    key: object
+    if label == b"CERTIFICATE":
+        key = x509.load_pem_x509_certificate(block).public_key()
+    elif label.endswith(b"PRIVATE KEY"):
+        key = serialization.load_pem_private_key(block, password=None).public_key()
+    else:
+        key = serialization.load_pem_public_key(block)
+    if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        raise ValueError(f"{label.decode()} holds another kind of key")
+    return key

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinnace.auth.authentication import jwt
-from pinnace.auth.authentication.tokens import BadToken, Bearer
+from pinnace.auth.authentication.authenticators import CREDENTIAL_ID, BadToken, Bearer
 from pinnace.auth.remote import Remote, RemoteError
-from pinnace.auth.users import User, authenticated
-from pinnace.model.clock import Clock
-from pinnace.model.tls import client_tls
+from pinnace.model.users import User, authenticated
+from pinnace.process.clock import Clock
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.process.tls import client_tls
+from pinnace.schema.cel.errors import CelError
+
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Program
 
 log = logging.getLogger(__name__)
 
@@ -24,48 +28,99 @@ FETCH_AGAIN_AFTER = timedelta(seconds=10)
 """A token with a key that is not known makes the keys be fetched anew, but not more often than this."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimMapping:
+    """How claims become a name, groups or a value: a claim with a prefix, or an expression; neither gives nothing."""
+
+    claim: str = ""
+    prefix: str = ""
+    expression: str = ""
+    program: Program | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRule:
+    """An expression that must be true."""
+
+    expression: str
+    message: str
+    program: Program | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
-    """A trusted issuer, and how its claims map to a user. The names are those of kube-apiserver's flags."""
+class TrustedIssuer:
+    """A trusted issuer, and how its claims map to a user. The names are those of AuthenticationConfiguration."""
 
-    issuer_url: str
-    client_id: str
-    username_claim: str = "sub"
-    username_prefix: str = ""
-    """Empty: the issuer and `#`, except for the claim email. `-`: no prefix."""
-    groups_claim: str = ""
-    groups_prefix: str = ""
+    url: str
+    audiences: tuple[str, ...]
+    """A token must be for one of them."""
+    discovery_url: str = ""
+    """The address of the discovery document; below `url` if empty."""
+    authorities: str = ""
+    """Certificates (PEM) that vouch for the issuer's servers; the system's if empty."""
+    algorithms: tuple[str, ...] = ("RS256",)
+    username: ClaimMapping = ClaimMapping("sub")
+    groups: ClaimMapping = ClaimMapping()
+    uid: ClaimMapping = ClaimMapping()
+    extra: tuple[tuple[str, ClaimMapping], ...] = ()
     required_claims: Mapping[str, str] = field(default_factory=dict)
-    ca_file: Path | None = None
-    signing_algorithms: tuple[str, ...] = ("RS256",)
+    claim_rules: tuple[ClaimRule, ...] = ()
+    user_rules: tuple[ClaimRule, ...] = ()
 
-    def __post_init__(self) -> None:
-        if not self.issuer_url.startswith("https://"):
-            raise ValueError(f"the OIDC issuer {self.issuer_url} must be an https URL")
-        if not self.client_id:
-            raise ValueError("an OIDC issuer needs a client id: tokens for other clients must not be good here")
-        unknown = set(self.signing_algorithms) - set(ALGORITHMS)
-        if unknown:
-            raise ValueError(
-                f"unknown signing algorithms: {', '.join(sorted(unknown))}; known: {', '.join(ALGORITHMS)}"
-            )
+    @property
+    def has_expressions(self) -> bool:
+        """Whether an expression reads the claims."""
+        mappings = (self.username, self.groups, self.uid, *(mapping for _, mapping in self.extra))
+        return bool(self.claim_rules) or any(mapping.program is not None for mapping in mappings)
+
+
+def issuer_of_flags(
+    url: str,
+    client_id: str,
+    *,
+    username: ClaimMapping = ClaimMapping("sub"),
+    groups: ClaimMapping = ClaimMapping(),
+    required_claims: Mapping[str, str] | None = None,
+    authorities: str = "",
+    algorithms: tuple[str, ...] = ("RS256",),
+) -> TrustedIssuer:
+    """Return the issuer of the flags --oidc-…, whose defaults are these. Raise ValueError.
+
+    Without a prefix the names of users begin with the issuer and `#`, except for the claim email; `-` is no prefix.
+    """
+    if not url.startswith("https://"):
+        raise ValueError(f"the OIDC issuer {url} must be an https URL")
+    if not client_id:
+        raise ValueError("an OIDC issuer needs a client id: tokens for other clients must not be good here")
+    if unknown := set(algorithms) - set(ALGORITHMS):
+        raise ValueError(f"unknown signing algorithms: {', '.join(sorted(unknown))}; known: {', '.join(ALGORITHMS)}")
+    default = "" if username.claim == "email" else f"{url}#"
+    prefix = {"": default, "-": ""}.get(username.prefix, username.prefix)
+    return TrustedIssuer(
+        url=url,
+        audiences=(client_id,),
+        authorities=authorities,
+        algorithms=algorithms,
+        username=replace(username, prefix=prefix),
+        groups=groups,
+        required_claims=required_claims or {},
+    )
 
 
 class OidcTokens:
-    def __init__(self, provider: Provider, clock: Clock) -> None:
-        self._provider = provider
+    def __init__(self, issuer: TrustedIssuer, clock: Clock) -> None:
+        self._issuer = issuer
         self._clock = clock
-        self._algorithms = frozenset(provider.signing_algorithms)
-        self._remote = Remote(
-            provider.issuer_url.rstrip("/") + "/.well-known/openid-configuration", client_tls(ca_file=provider.ca_file)
-        )
+        self._algorithms = frozenset(issuer.algorithms)
+        discovery = issuer.discovery_url or issuer.url.rstrip("/") + "/.well-known/openid-configuration"
+        self._remote = Remote(discovery, client_tls(ca=issuer.authorities) if issuer.authorities else client_tls())
         self._keys: dict[str, jwt.PublicKey] = {}
         self._fetched: datetime | None = None
         self._fetching = asyncio.Lock()
 
-    def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
+    def find(self, token: str, audiences: Sequence[str] = ()) -> NowOrLater[Bearer | None]:
         parsed = jwt.read(token)
-        if parsed is None or parsed.claims.get("iss") != self._provider.issuer_url:
+        if parsed is None or parsed.claims.get("iss") != self._issuer.url:
             return None
         if parsed.header.get("kid") in self._keys:
             return self._bearer(parsed)
@@ -86,11 +141,11 @@ class OidcTokens:
         try:
             self._keys = await self._fetch()
         except RemoteError as error:
-            log.warning("the keys of %s could not be fetched: %s", self._provider.issuer_url, error)
+            log.warning("the keys of %s could not be fetched: %s", self._issuer.url, error)
 
     async def _fetch(self) -> dict[str, jwt.PublicKey]:
         found = await self._remote.get()
-        if not isinstance(found, dict) or found.get("issuer") != self._provider.issuer_url:
+        if not isinstance(found, dict) or found.get("issuer") != self._issuer.url:
             raise RemoteError("it says that it is another issuer")
         where = found.get("jwks_uri")
         if not isinstance(where, str) or not where.startswith("https://"):
@@ -107,31 +162,123 @@ class OidcTokens:
         return keys
 
     def _bearer(self, parsed: jwt.Token) -> Bearer:
-        provider, claims = self._provider, parsed.claims
+        issuer, claims = self._issuer, parsed.claims
         jwt.verify(parsed, self._keys, algorithms=self._algorithms)
         jwt.check_times(claims, self._clock.now(), grace_seconds=0)  # As Kubernetes: only its own tokens get more.
-        if provider.client_id not in jwt.audiences_of(claims):
+        if not set(issuer.audiences).intersection(jwt.audiences_of(claims)):
             raise BadToken("oidc: the token is for another client")
-        for name, expected in provider.required_claims.items():
-            if claims.get(name) != expected:
-                raise BadToken(f"oidc: required claim {name} is not as required")
-        return Bearer(authenticated(User(self._name(claims), self._groups(claims))))
+        try:
+            return Bearer(authenticated(_user_of(issuer, claims)))
+        except RecursionError:
+            raise BadToken("oidc: the claims are nested too deeply") from None
 
-    def _name(self, claims: jwt.Claims) -> str:
-        provider = self._provider
-        name = claims.get(provider.username_claim)
-        if not isinstance(name, str) or not name:
-            raise BadToken(f'oidc: the claim "{provider.username_claim}" names no user')
-        if provider.username_claim == "email":
-            if claims.get("email_verified", True) is not True:
-                raise BadToken("oidc: email not verified")
-            prefix = "" if provider.username_prefix == "-" else provider.username_prefix
-        else:
-            prefix = {"": f"{provider.issuer_url}#", "-": ""}.get(provider.username_prefix, provider.username_prefix)
-        return prefix + name
 
-    def _groups(self, claims: jwt.Claims) -> tuple[str, ...]:
-        provider = self._provider
-        given: Any = claims.get(provider.groups_claim) if provider.groups_claim else None
-        groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-        return tuple(provider.groups_prefix + group for group in groups if isinstance(group, str))
+def _user_of(issuer: TrustedIssuer, claims: jwt.Claims) -> User:
+    """Return the user of claims that were verified. Raise BadToken."""
+    values = _with_floats(claims) if issuer.has_expressions else {}
+    name = _name(issuer.username, claims, values)
+    groups = _groups(issuer.groups, claims, values)
+    uid = _uid(issuer.uid, claims, values)
+    user = User(name, groups, uid, dict(_extra(issuer, claims, values)))
+    for claim, expected in issuer.required_claims.items():
+        if claim not in claims:
+            raise BadToken(f"oidc: required claim {claim} not present in ID token")
+        if claims[claim] != expected:
+            raise BadToken(f"oidc: required claim {claim} value does not match")
+    _check_rules(issuer.claim_rules, {"claims": values}, "claim validation expression")
+    _check_rules(issuer.user_rules, {"user": user_value(user)}, "user info validation rule")
+    return user
+
+
+def _name(mapping: ClaimMapping, claims: jwt.Claims, values: Mapping[str, Any]) -> str:
+    if mapping.program is not None:
+        name = _evaluate(mapping, values, "username claim expression")
+        if not isinstance(name, str):
+            raise BadToken("oidc: error evaluating username claim expression: it must return a string")
+        if not name:
+            raise BadToken("oidc: empty username via CEL expression is not allowed")
+        return name
+    name = claims.get(mapping.claim)
+    if not isinstance(name, str) or not name:
+        raise BadToken(f'oidc: the claim "{mapping.claim}" names no user')
+    if mapping.claim == "email" and claims.get("email_verified", True) is not True:
+        raise BadToken("oidc: email not verified")
+    return mapping.prefix + name
+
+
+def _groups(mapping: ClaimMapping, claims: jwt.Claims, values: Mapping[str, Any]) -> tuple[str, ...]:
+    if mapping.program is not None:
+        return _texts(_evaluate(mapping, values, "group claim expression"), "group claim expression")
+    groups = claims.get(mapping.claim) if mapping.claim else None
+    if groups is None:
+        return ()
+    given = [groups] if isinstance(groups, str) else groups
+    if not isinstance(given, list) or not all(isinstance(group, str) for group in given):
+        raise BadToken(f'oidc: the claim "{mapping.claim}" is neither a string nor a list of strings')
+    return tuple(mapping.prefix + group for group in given)
+
+
+def _uid(mapping: ClaimMapping, claims: jwt.Claims, values: Mapping[str, Any]) -> str:
+    if mapping.program is None and not mapping.claim:
+        return ""
+    uid = _evaluate(mapping, values, "uid claim expression") if mapping.program else claims.get(mapping.claim)
+    if not isinstance(uid, str):
+        raise BadToken("oidc: the uid is not a string")
+    return uid
+
+
+def _extra(
+    issuer: TrustedIssuer, claims: jwt.Claims, values: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(identity := claims.get("jti"), str) and identity:
+        yield CREDENTIAL_ID, (f"JTI={identity}",)
+    for key, mapping in issuer.extra:
+        if texts := _texts(_evaluate(mapping, values, "extra claim expression"), "extra claim expression"):
+            yield key, texts
+
+
+def _texts(value: Any, what: str) -> tuple[str, ...]:
+    """Return a string or a list of strings, without empty ones; null is none."""
+    given = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise BadToken(f"oidc: error evaluating {what}: expression must return a string or a list of strings")
+    return tuple(text for text in given if text)
+
+
+def _check_rules(rules: Sequence[ClaimRule], variables: Mapping[str, Any], what: str) -> None:
+    for rule in rules:
+        assert rule.program is not None, "an issuer with errors is not used"
+        try:
+            is_met = rule.program.evaluate(**variables)
+        except CelError as error:
+            raise BadToken(f"oidc: error evaluating {what}: expression '{rule.expression}': {error}") from None
+        if is_met is not True:
+            failed = f"validation expression '{rule.expression}' failed: {rule.message}"
+            raise BadToken(f"oidc: error evaluating {what}: {failed}")
+
+
+def _evaluate(mapping: ClaimMapping, values: Mapping[str, Any], what: str) -> Any:
+    assert mapping.program is not None, "an issuer with errors is not used"
+    try:
+        return mapping.program.evaluate(claims=values)
+    except CelError as error:
+        raise BadToken(f"oidc: error evaluating {what}: expression '{mapping.expression}': {error}") from None
+
+
+def user_value(user: User) -> dict[str, Any]:
+    """Return the value of a user for expressions."""
+    return {
+        "username": user.name,
+        "uid": user.uid,
+        "groups": list(user.groups),
+        "extra": {key: list(values) for key, values in user.extra.items()},
+    }
+
+
+def _with_floats(value: Any) -> Any:
+    """Return JSON whose numbers are doubles, as they are in Go: claims have no type."""
+    if isinstance(value, dict):
+        return {key: _with_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,23 +1,25 @@
-"""Tokens of service accounts: made on request, bound to what they are for, and void once that is gone."""
+"""Tokens of service accounts: made on request, bound to an object, and invalid once that object is gone."""
 
 from __future__ import annotations
 
 import hmac
 import uuid
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from pinnace.auth.authentication import jwt
-from pinnace.auth.authentication.tokens import BadToken, Bearer, token_hash
-from pinnace.auth.users import User, authenticated, service_account_groups, service_account_name
+from pinnace.auth.authentication.authenticators import BadToken, Bearer, token_hash
 from pinnace.model import errors, field_errors
-from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
+from pinnace.model.typed_objects import BoundObjectReference
+from pinnace.model.users import User, authenticated, service_account_groups, service_account_name
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.process.clock import Clock, to_rfc3339
+from pinnace.process.eager_coroutines import NowOrLater
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEGACY_ISSUER = "kubernetes/serviceaccount"
@@ -34,11 +36,12 @@ _EXTRA = "authentication.kubernetes.io/"
 _LEGACY = "kubernetes.io/serviceaccount/"
 _ALGORITHMS = frozenset(("ES256", "ES384", "ES512", "RS256"))
 _REMEMBERED = 4096
+_LAST_MOMENT = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """All that tokens can be bound to, as it is now."""
+    """The current objects that tokens can be bound to."""
 
     service_accounts: WatchedObjects
     pods: WatchedObjects
@@ -108,6 +111,10 @@ class TokenIssuer:
         spec = dict(request.get("spec") or {})
         spec["audiences"] = spec.get("audiences") or list(self.audiences)
         seconds = spec["expirationSeconds"] = _lifetime(spec.get("expirationSeconds"))
+        if spec.get("attestations"):
+            why = "attestations may only be specified with a webhook bound object reference"
+            err = field_errors.invalid("spec.attestations", spec["attestations"], why)
+            raise errors.Invalid([err], group="authentication.k8s.io", kind="TokenRequest", name="")
         bound = self._bound(namespace, name, spec.get("boundObjectRef"))
         spec.setdefault("boundObjectRef", None)
         token = self._token(account, bound, spec["audiences"], seconds, now)
@@ -142,7 +149,7 @@ class TokenIssuer:
         }
         return jwt.sign(claims, self._key)
 
-    def _bound(self, namespace: str, account: str, reference: Object | None) -> dict[str, Object]:
+    def _bound(self, namespace: str, account: str, reference: BoundObjectReference | None) -> dict[str, Object]:
         """Return the claims about the object that the token is bound to."""
         if reference is None:
             return {}
@@ -180,7 +187,7 @@ class TokenIssuer:
         return claims
 
 
-def legacy_token(account: Object, secret: Object, key: jwt.SigningKey) -> str:
+def legacy_token(account: AnyObject, secret: AnyObject, key: jwt.SigningKey) -> str:
     """Return the token of an account that is kept in a Secret and does not expire."""
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     claims = {
@@ -192,6 +199,10 @@ def legacy_token(account: Object, secret: Object, key: jwt.SigningKey) -> str:
         "sub": service_account_name(namespace, name),
     }
     return jwt.sign(claims, key)
+
+
+class ObjectGone(BadToken):
+    """The token belongs to an object that this server does not know; another server may have just created it."""
 
 
 class ServiceAccountTokens:
@@ -208,26 +219,44 @@ class ServiceAccountTokens:
         clock: Clock,
         *,
         on_legacy_use: Callable[[str], None] | None = None,
+        sync: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_legacy_use` is called for a token in a Secret, with the Secret's key, on its first use of each day."""
+        """`on_legacy_use` is called for a token in a Secret, with the Secret's key, on its first use of each day.
+
+        `sync` returns when this server has all that others have written before; None if there are no others.
+        """
+        self._sync = sync
         self._issuer = issuer
         self._on_legacy_use = on_legacy_use
         self._keys = issuer.keys
         self._accounts = accounts
         self._clock = clock
         self._verified: dict[bytes, jwt.Claims] = {}
-        self._good: dict[bytes, tuple[Bearer, float]] = {}
-        """By the token's hash: who it stands for in this API, and until when nothing but a change can end that."""
+        self._good: dict[bytes, tuple[Bearer, datetime]] = {}
+        """The bearer of each token by its hash, and the time until which it is valid unless an object changes."""
         self._relying: dict[tuple[str, str], set[bytes]] = {}
-        """By what and which object: the tokens that are good only while it is as it is."""
+        """The hashes of the tokens that depend on an object, by its kind and key."""
         for what in ("service account", "secret", "pod", "node"):
             self._source(what).on_change(partial(self._changed, what))
 
-    def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
+    def find(self, token: str, audiences: Sequence[str] = ()) -> NowOrLater[Bearer | None]:
+        """Like `Tokens.find`. Look up a missing object again after reading what other servers have written."""
+        try:
+            return self._find(token, audiences)
+        except ObjectGone:
+            if self._sync is None:
+                raise
+            return self._find_after(self._sync(), token, audiences)
+
+    async def _find_after(self, synced: Awaitable[None], token: str, audiences: Sequence[str]) -> Bearer | None:
+        await synced
+        return self._find(token, audiences)
+
+    def _find(self, token: str, audiences: Sequence[str]) -> Bearer | None:
         digest = token_hash(token)
         if not audiences and (good := self._good.get(digest)) is not None:
             bearer, until = good
-            if self._clock.now().timestamp() <= until:
+            if self._clock.now() <= until:
                 return bearer
         claims = self._claims(token, digest)
         if claims is None:
@@ -236,17 +265,18 @@ class ServiceAccountTokens:
             return Bearer(self._legacy_user(token, claims))
         wanted = tuple(audiences) or self._issuer.audiences
         given = jwt.audiences_of(claims)
-        good_for = tuple(one for one in wanted if one in given)
+        good_for = tuple(audience for audience in wanted if audience in given)
         if not good_for:
             raise BadToken(f"token audiences {_join(given)} is invalid for the target audiences {_join(wanted)}")
         jwt.check_times(claims, self._clock.now())
         user, relied_on = self._user(claims)
         bearer = Bearer(user, good_for)
         if not audiences and relied_on:
-            self._remember(digest, bearer, float(claims["exp"]), relied_on)
+            until = datetime.fromtimestamp(min(float(claims["exp"]), _LAST_MOMENT), UTC)
+            self._remember(digest, bearer, until, relied_on)
         return bearer
 
-    def _remember(self, digest: bytes, bearer: Bearer, until: float, relied_on: list[tuple[str, str]]) -> None:
+    def _remember(self, digest: bytes, bearer: Bearer, until: datetime, relied_on: list[tuple[str, str]]) -> None:
         if len(self._good) >= _REMEMBERED:
             self._good.clear()
             self._relying.clear()
@@ -273,7 +303,7 @@ class ServiceAccountTokens:
         return parsed.claims
 
     def _user(self, claims: jwt.Claims) -> tuple[User, list[tuple[str, str]]]:
-        """Whose token it is, and the objects that say so; none of them if one is on its way out."""
+        """Return the user of a token and the objects that it depends on: none if one of them is being deleted."""
         about = _part(claims, "kubernetes.io")
         namespace, account = str(about.get("namespace", "")), _part(about, "serviceaccount")
         name, uid = str(account.get("name", "")), str(account.get("uid", ""))
@@ -311,7 +341,7 @@ class ServiceAccountTokens:
         """Raise BadToken if the object is gone, or was deleted too long ago. Return whether it is being deleted."""
         found = self._source(what).get(key)
         if found is None or found["metadata"].get("uid") != claimed.get("uid"):
-            raise BadToken(f"the {what} of the token is gone")
+            raise ObjectGone(f"the {what} of the token is gone")
         deleted = found["metadata"].get("deletionTimestamp")
         if deleted and datetime.fromisoformat(deleted) < self._clock.now() - timedelta(seconds=jwt.LEEWAY_SECONDS):
             raise BadToken(f"the {what} of the token is being deleted")
@@ -339,7 +369,7 @@ class ServiceAccountTokens:
 
 
 def default_lifetime(request: Object) -> None:
-    """Say how long a token is asked for: that is part of reading a TokenRequest, as everything else is not."""
+    """Set the default lifetime, which Kubernetes sets when it decodes a TokenRequest."""
     spec = request["spec"] = dict(request.get("spec") or {})
     if spec.get("expirationSeconds") is None:
         spec["expirationSeconds"] = DEFAULT_SECONDS

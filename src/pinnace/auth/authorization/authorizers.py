@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
 
-from pinnace.auth.users import MASTERS, User
-from pinnace.model import errors
-
-
-class Action(NamedTuple):
-    """One action to authorize: a verb on a resource or on a non-resource path.
-
-    A tuple, since one is made for every request: a frozen dataclass costs four times as much to make.
-    """
-
-    verb: str
-    path: str = ""
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    version: str = ""
-    fields: str = ""
-    """The field selector of a list, watch or deletion of many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The answer of an authorizer. Without an opinion the next one decides; a denial is final."""
-
-    verdict: Literal["allow", "deny", "no opinion"]
-    reason: str = ""
-
-    @property
-    def is_allowed(self) -> bool:
-        return self.verdict == "allow"
-
-
-ALLOWED = Decision("allow")
-NO_OPINION = Decision("no opinion")
-
-
-class Authorizer(Protocol):
-    def decide(self, user: User, action: Action) -> Decision | Awaitable[Decision]:
-        """Return the decision; it is awaitable only if it cannot be made at once."""
+from pinnace.model.authorization import (
+    ALLOWED,
+    NO_OPINION,
+    Action,
+    Authorizer,
+    Decision,
+)
+from pinnace.model.users import MASTERS, User
+from pinnace.process.eager_coroutines import NowOrLater
 
 
 class Masters:
@@ -70,49 +36,54 @@ class InOrder:
     """Asks each in turn until one allows or denies. The default is to deny."""
 
     def __init__(self, authorizers: Sequence[Authorizer]) -> None:
-        self._authorizers = tuple(authorizers)
+        self.authorizers = tuple(authorizers)
+        self._names: tuple[str, ...] = ()
 
-    def decide(self, user: User, action: Action) -> Decision | Awaitable[Decision]:
+    def replace(self, authorizers: Sequence[Authorizer], names: Sequence[str] = ()) -> None:
+        """Ask these from now on. Reasons begin with the name of their authorizer, if there are names."""
+        self.authorizers, self._names = tuple(authorizers), tuple(names)
+
+    def decide(self, user: User, action: Action) -> NowOrLater[Decision]:
         reasons: list[str] = []
-        for index, authorizer in enumerate(self._authorizers):
+        authorizers, names = self.authorizers, self._names
+        for index, authorizer in enumerate(authorizers):
             decision = authorizer.decide(user, action)
             if not isinstance(decision, Decision):
-                return self._rest(user, action, decision, index, reasons)
+                return self._rest(user, action, decision, authorizers[index + 1 :], names[index:], reasons)
             if decision.verdict != "no opinion":
                 return decision
             if decision.reason:
-                reasons.append(decision.reason)
+                reasons.append(_named(decision.reason, names[index:]))
         return _no_opinion(reasons)
 
     async def _rest(
-        self, user: User, action: Action, pending: Awaitable[Decision], index: int, reasons: list[str]
+        self,
+        user: User,
+        action: Action,
+        pending: Awaitable[Decision],
+        others: Sequence[Authorizer],
+        names: Sequence[str],
+        reasons: list[str],
     ) -> Decision:
+        """Go on after an authorizer that is waited for; `names` are its own and those of the others."""
         decision = await pending
-        for authorizer in self._authorizers[index + 1 :]:
+        for index, authorizer in enumerate(others):
             if decision.verdict != "no opinion":
                 return decision
             if decision.reason:
-                reasons.append(decision.reason)
+                reasons.append(_named(decision.reason, names[index:]))
             next_one = authorizer.decide(user, action)
             decision = next_one if isinstance(next_one, Decision) else await next_one
         if decision.verdict != "no opinion":
             return decision
-        return _no_opinion([*reasons, decision.reason] if decision.reason else reasons)
+        if decision.reason:
+            reasons.append(_named(decision.reason, names[len(others) :]))
+        return _no_opinion(reasons)
 
 
-class ForbiddenByAuthorizer(errors.Forbidden):
-    """The authorizer does not allow the request; admission would have been asked after it."""
-
-
-def forbidden_error(user: User, action: Action, reason: str = "") -> errors.Forbidden:
-    """Names user, verb and resource, as clients expect it."""
-    because = f": {reason}" if reason else ""
-    if not action.resource:
-        return ForbiddenByAuthorizer(f'User "{user.name}" cannot {action.verb} path "{action.path}"{because}')
-    resource = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
-    where = f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
-    why = f'User "{user.name}" cannot {action.verb} resource "{resource}" in API group "{action.group}"{where}{because}'
-    return ForbiddenByAuthorizer(why, group=action.group, plural=action.resource, name=action.name)
+def _named(reason: str, names: Sequence[str]) -> str:
+    """Return a reason after the first of these names, if there is one."""
+    return f"{names[0]}: {reason}" if names else reason
 
 
 def _no_opinion(reasons: list[str]) -> Decision:

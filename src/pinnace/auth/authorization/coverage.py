@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
 from pinnace.auth.authorization.rules import Rule
-from pinnace.model.work_slices import SliceQueue
+from pinnace.process.work_slices import SliceQueue
 
 MOST_STEPS = 5_000_000
 """How many values are compared before rules are refused as too many: a second of work."""
@@ -80,9 +80,9 @@ class _Comparison:
             if not left:
                 return
             steps, kept = 0, list[_Box]()
-            for one in left:
-                steps += sum(map(len, one)) + len(own.urls) * (len(one) == 2)
-                kept += _cut(one, own)
+            for part in left:
+                steps += sum(map(len, part)) + len(own.urls) * (len(part) == 2)
+                kept += _cut(part, own)
             left = kept
             yield steps
         found: dict[tuple[str, ...], set[str]] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.authorization.rbac import Grant, Rbac
 from pinnace.auth.authorization.rules import Rule
-from pinnace.auth.users import MASTERS, User
+from pinnace.model.authorization import Action
+from pinnace.model.users import MASTERS, User
 
 _FEW = 5
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from pinnace.auth.authorization.authorizers import ALLOWED, NO_OPINION, Action, Decision
 from pinnace.auth.authorization.rules import Rule
-from pinnace.auth.users import User
-from pinnace.model.objects import Object
+from pinnace.model.authorization import ALLOWED, NO_OPINION, Action, Authorizer, Decision
+from pinnace.model.objects import AnyObject
+from pinnace.model.typed_objects import PodSpec, Volume
+from pinnace.model.users import User
 from pinnace.model.watched_objects import WatchedObjects
 
 GROUP = "system:nodes"
 _NAME = "system:node:"
 _READ = frozenset(("get", "list", "watch"))
 _OWN = frozenset(("get", "create", "update", "patch", "delete"))
+ENFORCING = Action("enforce", group="networking.k8s.io", resource="networkpolicies", version="v1")
+"""The permission of nodes that enforce network policies; no API serves the verb."""
 _MIRROR = "kubernetes.io/config.mirror"
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _NEEDED = frozenset(
     ("secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts", "resourceclaims")
 )
@@ -29,8 +33,30 @@ def node_name(user: User) -> str | None:
     return user.name[len(_NAME) :] or None
 
 
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """The network policies, and the authorizer that says which nodes enforce them."""
+
+    policies: WatchedObjects
+    enforcers: Authorizer
+
+
+@dataclass(frozen=True, slots=True)
+class BoundObjects:
+    """The objects whose spec names a node."""
+
+    slices: WatchedObjects
+    attachments: WatchedObjects
+    certificate_requests: WatchedObjects | None
+    """None while PodCertificateRequest is off: nodes request no certificates for pods."""
+
+
 class NodeAuthorizer:
-    """`rules` hold for every node; what they say of shared objects is narrowed to those that the node's pods need."""
+    """`rules` hold for every node; what they say of shared objects is narrowed to those that the node's pods need.
+
+    Beside Kubernetes' rules there is one: a node that may `enforce` networkpolicies may list and watch all pods and
+    namespaces while there is a network policy, as the network plug-in of each node of other clusters may.
+    """
 
     def __init__(
         self,
@@ -38,13 +64,16 @@ class NodeAuthorizer:
         rules: Sequence[Rule],
         pods: WatchedObjects,
         claims: WatchedObjects,
-        slices: WatchedObjects,
-        attachments: WatchedObjects,
+        bound: BoundObjects,
+        enforcement: Enforcement,
+        has_selectors: bool = True,
     ) -> None:
+        """`has_selectors` is AuthorizeNodeWithSelectors, on since 1.32."""
         self._rules = tuple(rules)
         self._needs = _Needs(pods, claims)
-        self._slices = slices
-        self._attachments = attachments
+        self._bound = bound
+        self._enforcement = enforcement
+        self._has_selectors = has_selectors
 
     def decide(self, user: User, action: Action) -> Decision:
         node = node_name(user)
@@ -53,16 +82,20 @@ class NodeAuthorizer:
         if action.group in ("", "resource.k8s.io") and action.resource in _NEEDED:
             return self._decide_needed(node, action)
         match action.group, action.resource:
-            case "", "nodes":
+            case "", "nodes" if self._has_selectors:
                 return _on_nodes(node, action)
-            case "", "pods":
-                return self._on_pods(node, action)
+            case "", "pods" if self._has_selectors:
+                return self._on_pods(node, user, action)
+            case "", "namespaces" if self._enforces(user, action):
+                return ALLOWED
             case ("coordination.k8s.io", "leases") | ("storage.k8s.io", "csinodes"):
                 return _on_own(node, action)
             case "storage.k8s.io", "volumeattachments":
                 return self._on_attachments(node, action)
             case "resource.k8s.io", "resourceslices":
                 return self._on_slices(node, action)
+            case "certificates.k8s.io", "podcertificaterequests":
+                return self._on_certificate_requests(node, action)
         return ALLOWED if any(rule.allows(action) for rule in self._rules) else NO_OPINION
 
     def _decide_needed(self, node: str, action: Action) -> Decision:
@@ -79,7 +112,7 @@ class NodeAuthorizer:
             return _no("can only get individual resources of this type")
         if action.subresource:
             return _no("cannot get subresource")
-        return _on_bound(node, self._attachments, action)
+        return _on_bound(node, self._bound.attachments, action)
 
     def _on_slices(self, node: str, action: Action) -> Decision:
         if action.subresource:
@@ -87,19 +120,45 @@ class NodeAuthorizer:
         if action.verb == "create":
             return ALLOWED  # Admission holds a node to slices of its own.
         if action.verb in ("get", "update", "patch", "delete"):
-            return _on_bound(node, self._slices, action)
+            return _on_bound(node, self._bound.slices, action)
         if action.verb not in ("list", "watch", "deletecollection"):
             verbs = "get, watch, list, create, update, patch, delete, deletecollection"
             return _no(f"only the following verbs are allowed for a ResourceSlice: {verbs}")
-        if f"spec.nodeName={node}" in action.fields.replace("==", "=").split(","):
+        if _selects_own(node, action) or not self._has_selectors:  # Then admission holds a node to its own.
             return ALLOWED
         return _no("can only list/watch/deletecollection resourceslices with nodeName field selector")
 
-    def _on_pods(self, node: str, action: Action) -> Decision:
+    def _on_certificate_requests(self, node: str, action: Action) -> Decision:
+        if self._bound.certificate_requests is None:
+            return NO_OPINION
+        if action.subresource:
+            return _no("nodes may not access the status subresource of PodCertificateRequests")
+        if action.verb == "create":
+            return ALLOWED  # Admission holds a node to requests for its own pods.
+        if action.verb == "get":
+            return _on_bound(node, self._bound.certificate_requests, action)
+        if action.verb not in ("list", "watch"):
+            return _no(f"nodes may not {action.verb} podcertificaterequests")
+        if _selects_own(node, action):
+            return ALLOWED
+        return _no("can only list/watch podcertificaterequests with nodeName field selector")
+
+    def _enforces(self, user: User, action: Action) -> bool:
+        """Whether this is a list or watch of all that a network policy may select, and there is one to enforce."""
+        if action.verb not in ("list", "watch") or action.name or action.subresource:
+            return False
+        if next(iter(self._enforcement.policies.items()), None) is None:
+            return False
+        decision = self._enforcement.enforcers.decide(user, ENFORCING)
+        return isinstance(decision, Decision) and decision.is_allowed
+
+    def _on_pods(self, node: str, user: User, action: Action) -> Decision:
         if not action.subresource and action.verb in _READ:
-            if action.verb != "get" and f"spec.nodeName={node}" in action.fields.replace("==", "=").split(","):
+            if action.verb != "get" and _selects_own(node, action):
                 return ALLOWED
             if action.name and self._needs.runs(node, f"{action.namespace}/{action.name}"):
+                return ALLOWED
+            if self._enforces(user, action):
                 return ALLOWED
             if action.name:
                 return _no(f"no relationship found between node '{node}' and this object")
@@ -155,10 +214,15 @@ def _on_bound(node: str, objects: WatchedObjects, action: Action) -> Decision:
     """Allow what is done with an object whose spec names the node."""
     if not action.name:
         return _no("No Object name found")
-    found = objects.get(action.name) or {}
+    found = objects.get(f"{action.namespace}/{action.name}" if action.namespace else action.name) or {}
     if (found.get("spec") or {}).get("nodeName") != node:
         return _no(f"no relationship found between node '{node}' and this object")
     return ALLOWED
+
+
+def _selects_own(node: str, action: Action) -> bool:
+    """Return whether a list or watch selects only objects of the node."""
+    return f"spec.nodeName={node}" in action.fields.replace("==", "=").split(",")
 
 
 def _no(reason: str) -> Decision:
@@ -213,7 +277,7 @@ class _Needs:
             key = self._stale.pop()
             self._place(key, self._pods.get(key))
 
-    def _place(self, key: str, pod: Object | None) -> None:
+    def _place(self, key: str, pod: AnyObject | None) -> None:
         before = self._known.pop(key, None)
         if before is not None:
             self._by_node[before.node].discard(key)
@@ -226,16 +290,16 @@ class _Needs:
         self._by_node.setdefault(node, set()).add(key)
 
 
-def _needs_of(pod: Object) -> Iterator[tuple[str, str]]:
+def _needs_of(pod: AnyObject) -> Iterator[tuple[str, str]]:
     """Yield the objects that a pod refers to: resource and name."""
-    spec = pod["spec"]
+    spec: PodSpec = pod["spec"]
     if spec.get("serviceAccountName"):
         yield "serviceaccounts", spec["serviceAccountName"]
     for secret in spec.get("imagePullSecrets") or ():
         yield "secrets", secret.get("name", "")
     for volume in spec.get("volumes") or ():
         yield from _needs_of_volume(volume, pod["metadata"]["name"])
-    for container in (one for kind in _CONTAINERS for one in spec.get(kind) or ()):
+    for container in (container for field in _CONTAINERS for container in spec.get(field) or ()):
         for source in container.get("envFrom") or ():
             yield from _names_in(source, "secretRef", "configMapRef")
         for variable in container.get("env") or ():
@@ -246,7 +310,7 @@ def _needs_of(pod: Object) -> Iterator[tuple[str, str]]:
         yield "resourceclaims", claim.get("resourceClaimName") or ""
 
 
-def _needs_of_volume(volume: Object, pod: str) -> Iterator[tuple[str, str]]:
+def _needs_of_volume(volume: Volume, pod: str) -> Iterator[tuple[str, str]]:
     for kind, source in volume.items():
         if not isinstance(source, dict):
             continue
@@ -269,7 +333,7 @@ def _needs_of_volume(volume: Object, pod: str) -> Iterator[tuple[str, str]]:
                     yield "secrets", source["secretName"]
 
 
-def _names_in(source: Object, secret: str, config_map: str) -> Iterator[tuple[str, str]]:
+def _names_in(source: AnyObject, secret: str, config_map: str) -> Iterator[tuple[str, str]]:
     for resource, field in (("secrets", secret), ("configmaps", config_map)):
         name = (source.get(field) or {}).get("name") if field else None
         if name:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from pinnace.auth.authorization.authorizers import NO_OPINION, Action, Decision
+from pinnace.auth.authorization.nodes import node_name
 from pinnace.auth.authorization.rules import Rule, rules_of
-from pinnace.auth.users import User, service_account_name
-from pinnace.model.objects import Object
+from pinnace.model.authorization import NO_OPINION, Action, Decision
+from pinnace.model.objects import NOTHING, AnyObject
+from pinnace.model.typed_objects import RoleRef, Subject
+from pinnace.model.users import User, service_account_name
 from pinnace.model.watched_objects import WatchedObjects
 
 _USERS_REMEMBERED = 10_000
@@ -114,24 +116,15 @@ class Rbac:
             if len(self._known) >= _USERS_REMEMBERED:
                 self._known.clear()
             known = self._known[who] = {}
-        if action.resource:
-            what: tuple[str, ...] = (
-                action.verb,
-                action.group,
-                action.resource,
-                action.subresource,
-                action.namespace,
-            )
-        else:
-            what = (action.verb, action.path)
-        found = known.get(what)
-        if found is None:
+        what = action[:6]  # The names and versions of objects make no difference, except in rules that name objects.
+        decisions = known.get(what)
+        if decisions is None:
             if len(known) >= _ACTIONS_REMEMBERED:
                 known.clear()
-            found = known[what] = self._find(user, action)
-        if isinstance(found, Decision):
-            return found
-        for names, decision in found:
+            decisions = known[what] = self._find(user, action)
+        if isinstance(decisions, Decision):
+            return decisions
+        for names, decision in decisions:
             if not names or action.name in names:
                 return decision
         return NO_OPINION
@@ -214,7 +207,7 @@ class Rbac:
         self._known.clear()
         self._indexed.clear()
 
-    def _bound(self, key: str, binding: Object | None) -> None:
+    def _bound(self, key: str, binding: AnyObject | None) -> None:
         namespace, _, name = key.rpartition("/")
         self._known.clear()
         for subject in self._subjects.pop((namespace, name), ()):
@@ -227,23 +220,41 @@ class Rbac:
                 del self._grants[subject]
         if binding is None:
             return
-        role = binding.get("roleRef") or {}
+        role: RoleRef = binding.get("roleRef") or NOTHING
         if role.get("kind") not in _ROLE_KINDS:
             return
         subjects: dict[_Subject, str] = {}
         for given in binding.get("subjects") or ():
-            subject, told = _subject(given, namespace)
-            subjects.setdefault(subject, told)
-        for subject, told in subjects.items():
-            grant = Grant(name, namespace, role["kind"], role.get("name", ""), told)
+            subject, description = _subject(given, namespace)
+            subjects.setdefault(subject, description)
+        for subject, description in subjects.items():
+            grant = Grant(name, namespace, role["kind"], role.get("name", ""), description)
             self._grants.setdefault(subject, {}).setdefault(namespace, {})[name] = grant
             self._indexed.pop((subject, namespace), None)
         self._subjects[(namespace, name)] = list(subjects)
 
 
-def _subject(given: Object, namespace: str) -> tuple[_Subject, str]:
+def _subject(given: Subject, namespace: str) -> tuple[_Subject, str]:
     kind, name = given.get("kind", ""), given.get("name", "")
     if kind == "ServiceAccount":
         where = given.get("namespace") or namespace
         return ("User", service_account_name(where, name)), f'ServiceAccount "{name}/{where}"'
     return (kind, name), f'{kind} "{name}"'
+
+
+class HeldRules:
+    """The rules that a user holds by roles. Those of nodes, and the decisions of a webhook, are not rules."""
+
+    def __init__(self, rbac: Rbac, *, has_webhook: Callable[[], bool]) -> None:
+        self._rbac = rbac
+        self._has_webhook = has_webhook
+
+    def rules_for(self, user: User, namespace: str) -> list[Rule]:
+        return self._rbac.rules_for(user, namespace)
+
+    def unknown_for(self, user: User) -> str:
+        """Return why the rules may be incomplete; empty if they are complete."""
+        others = ["node"] if node_name(user) is not None else []
+        others += ["webhook"] if self._has_webhook() else []
+        reasons = [f"{other} authorizer does not support user rule resolution" for other in others]
+        return reasons[0] if len(reasons) == 1 else f"[{', '.join(reasons)}]" if reasons else ""

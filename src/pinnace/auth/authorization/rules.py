@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.model.objects import Object
+from pinnace.model import selectors
+from pinnace.model.authorization import Action
+from pinnace.model.objects import AnyObject, Object
+from pinnace.model.typed_objects import PolicyRule
 
 _ALL = "*"
 _FEW = 8
@@ -33,7 +36,8 @@ class Rule:
         object.__setattr__(self, "_resources", _compile(self.resources))
 
     @classmethod
-    def of(cls, rule: Object) -> Rule:
+    def of(cls, rule: AnyObject) -> Rule:
+        rule = cast("PolicyRule", rule)
         return cls(
             tuple(rule.get("verbs") or ()),
             tuple(rule.get("apiGroups") or ()),
@@ -120,7 +124,7 @@ def _compile(values: tuple[str, ...]) -> Container[str] | None:
     return values if len(values) <= _FEW else frozenset(values)
 
 
-def rules_of(role: Object) -> tuple[Rule, ...]:
+def rules_of(role: AnyObject) -> tuple[Rule, ...]:
     return tuple(Rule.of(rule) for rule in role.get("rules") or ())
 
 
@@ -131,3 +135,42 @@ def quoted(values: Iterable[str]) -> str:
 
 def _url_covers(url: str, path: str) -> bool:
     return url == path or (url.endswith(_ALL) and path.startswith(url.rstrip(_ALL)))
+
+
+def aggregate_rules(role: AnyObject, roles: Iterable[AnyObject]) -> list[Object] | None:
+    """Return the rules of all roles that the role's selectors match, each once, by role name; None without selectors.
+
+    `roles` may contain the role itself, which is left out.
+    """
+    if not aggregation_selectors(role):
+        return None
+    return unite_rules(chosen for chosen in choose_roles(role, roles) if chosen is not None)
+
+
+def aggregation_selectors(role: AnyObject) -> Sequence[Object]:
+    """Return the selectors by which a role chooses others, whose rules it has."""
+    return (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+
+
+def choose_roles(role: AnyObject, roles: Iterable[AnyObject]) -> Iterator[AnyObject | None]:
+    """Yield each role that a selector matches, once. Yield None at every other step: there may be millions."""
+    others = sorted(roles, key=lambda other: str(other["metadata"]["name"]))
+    chosen = {role["metadata"]["name"]}
+    for wanted in aggregation_selectors(role):
+        selector = selectors.from_object(wanted)
+        for other in others:
+            name, labels = other["metadata"]["name"], other["metadata"].get("labels") or {}
+            if name not in chosen and selector.matches(labels):
+                chosen.add(name)
+                yield other
+            else:
+                yield None
+
+
+def unite_rules(roles: Iterable[AnyObject]) -> list[Object]:
+    """Return the rules of roles, each once."""
+    rules: dict[tuple[tuple[str, tuple[str, ...]], ...], Object] = {}
+    for role in roles:
+        for rule in role.get("rules") or ():
+            rules.setdefault(tuple((name, tuple(rule[name] or ())) for name in sorted(rule)), rule)
+    return list(rules.values())

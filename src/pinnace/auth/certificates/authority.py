@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import load_pem_x509_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pinnace.model.certificates import (
+from pinnace.process.certificates import (
     CertificateIssuer,
     alternative_names,
     ca_builder,
@@ -23,6 +21,7 @@ from pinnace.model.certificates import (
     common_name,
     key_usage,
 )
+from pinnace.process.private_files import write_private
 
 CA_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
@@ -33,6 +32,15 @@ CLOCK_SKEW = timedelta(minutes=5)
 FRONT_PROXY = "front-proxy-client"
 """The name of proxies that may say who is calling."""
 
+CREDENTIALS = (
+    "pki/ca.crt",
+    "pki/ca.key",
+    "pki/sa.key",
+    "pki/front-proxy-ca.crt",
+    "pki/front-proxy-ca.key",
+    "token",
+)
+"""The files of a data directory that all servers of one cluster have in common."""
 SERVER_NAMES = (
     "127.0.0.1",
     "::1",
@@ -221,29 +229,6 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Write a file that only its owner may read. A reader sees the old content or the new, never a part.
-
-    `durable` waits for the disk, for what could not be made anew after a power cut.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        hint = "; free space on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        raise OSError(error.errno, f"{path} could not be written: {error.strerror}{hint}") from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def _make_private_directory(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     directory.chmod(0o700)
@@ -299,3 +284,54 @@ def _covers(pair: KeyPair, names: Sequence[str]) -> bool:
     except x509.ExtensionNotFound:
         return False
     return set(extension.value) >= set(alternative_names(names))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """Certificates and keys to use instead of the cluster's own."""
+
+    certificate: Path | None = None
+    """The serving certificate, with its chain."""
+    key: Path | None = None
+    client_ca: Path | None = None
+    """CAs whose certificates authenticate users, besides the cluster's own."""
+    signing_key: Path | None = None
+    """The private key that signs service account tokens."""
+
+
+def use_key_files(files: CertificateFiles, given: KeyFiles, directory: Path) -> CertificateFiles:
+    """Return the files with the given ones in their places. Raise CertificateError for half a pair or a bad CA.
+
+    The cluster's own CA still authenticates users: the administrator of the kubeconfig has a certificate of it.
+    """
+    if (given.certificate is None) != (given.key is None):
+        raise CertificateError(
+            "a serving certificate needs its key: give both --tls-cert-file and --tls-private-key-file"
+        )
+    if given.certificate is not None and given.key is not None:
+        _check_readable(given.certificate)
+        _check_readable(given.key)
+        files = replace(files, server=PairFiles(given.certificate, given.key), serving_ca=given.certificate)
+    if given.signing_key is not None:
+        files = replace(files, token_key=given.signing_key)
+    if given.client_ca is not None:
+        bundle = directory / "client-ca-bundle.crt"
+        bundle.write_bytes(_read_certificates(given.client_ca) + b"\n" + files.ca.certificate.read_bytes())
+        files = replace(files, client_ca_bundle=bundle)
+    return files
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _read_certificates(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        load_pem_x509_certificates(data)
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{path} is not a file of CA certificates ({error}); expected PEM") from None
+    return data

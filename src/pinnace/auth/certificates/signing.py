@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pinnace.auth.certificates.authority import CLOCK_SKEW, CertificateError, KeyPair
-from pinnace.model.certificates import certificate_builder
-from pinnace.model.clock import Clock
+from pinnace.process.certificates import certificate_builder
+from pinnace.process.clock import Clock
 
 SHORT = timedelta(hours=8)
 """Certificates with shorter lifetimes are not backdated at the cost of their end."""

@@ -28,7 +28,7 @@ def field_names(wire_names: Iterable[str], *, in_resource: bool = False) -> dict
     """
     wire_names = list(wire_names)
     taken = set(_OF_RESOURCES if in_resource else ())
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for wire in wire_names:
         name = _snake(wire)
         if keyword.iskeyword(name) or name in _TAKEN:
@@ -37,8 +37,8 @@ def field_names(wire_names: Iterable[str], *, in_resource: bool = False) -> dict
         while name in taken or (name != wire and name in wire_names):
             name = f"{name}_"
         taken.add(name)
-        found[wire] = name
-    return found
+        names[wire] = name
+    return names
 
 
 def _snake(wire: str) -> str:

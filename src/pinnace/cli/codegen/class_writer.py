@@ -78,31 +78,31 @@ class ClassWriter:
         if schema.get("x-kubernetes-int-or-string"):
             raw = {name: value for name, value in raw.items() if not _says_int_or_string(value)}
             raw |= {name: schema[name] for name in ("pattern", "maxLength", "minLength") if name in schema}
-            found = CodePiece("int | str")
+            code = CodePiece("int | str")
         elif "enum" in schema and kind != "number" and all(isinstance(value, str | int) for value in schema["enum"]):
             self.needs.add("Literal")
-            found = subscript("Literal", *(literal(value) for value in schema["enum"]))
+            code = subscript("Literal", *(literal(value) for value in schema["enum"]))
         elif kind == "string":
-            found = self._string(schema, arguments, extra, raw)
+            code = self._string(schema, arguments, extra, raw)
         elif kind in ("integer", "number"):
-            found = self._number(schema, extra)
+            code = self._number(schema, extra)
             _bounds(schema, arguments)
             raw |= {name: schema[name] for name in ("enum",) if name in schema}
         elif kind == "boolean":
-            found = CodePiece("bool")
+            code = CodePiece("bool")
         elif kind == "array":
-            found = subscript("list", self.annotation(schema.get("items") or {}, one_of(hint), within))
+            code = subscript("list", self.annotation(schema.get("items") or {}, one_of(hint), within))
             _sizes(schema, _LISTS, arguments)
         elif kind == "object":
             inner = schema.get("additionalProperties")
             values = self.annotation(inner, one_of(hint), within) if isinstance(inner, dict) and inner else self._any()
-            found = subscript("dict", CodePiece("str"), values)
+            code = subscript("dict", CodePiece("str"), values)
             _sizes(schema, _MAPS, arguments)
         else:
-            found = self._any()
+            code = self._any()
         if raw:
             extra["raw"] = raw
-        return found, arguments, extra
+        return code, arguments, extra
 
     def _number(self, schema: Schema, extra: Object) -> CodePiece:
         form = schema.get("format", "")
@@ -222,9 +222,9 @@ class ClassWriter:
         extra = {name: value for name, value in schema.items() if name.startswith("x-kubernetes-")}
         for own in (RULES, OPEN):
             extra.pop(own, None)
-        said = {name: schema[name] for name in (*_JUNCTORS, "minProperties", "maxProperties") if name in schema} | raw
-        if said:
-            extra["raw"] = said
+        stated = {name: schema[name] for name in (*_JUNCTORS, "minProperties", "maxProperties") if name in schema} | raw
+        if stated:
+            extra["raw"] = stated
         options = [keyword("extra", literal("allow"))] if schema.get(OPEN) else []
         options += self._extra(extra)
         if not options:

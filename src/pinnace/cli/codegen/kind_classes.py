@@ -117,11 +117,11 @@ class _Resource:
         return list(self._writer.fields(names, fields, self._name, set(self._schema.get("required") or ())))
 
     def _part(self, name: str) -> Schema | None:
-        found: Schema | None = (self._schema.get("properties") or {}).get(name)
-        if found is None and self._schema.get(OPEN):
+        part: Schema | None = (self._schema.get("properties") or {}).get(name)
+        if part is None and self._schema.get(OPEN):
             self._comments.append(f"The CRD takes any fields; those of {name} are kept here.")
             return {"type": "object", OPEN: True}
-        return found
+        return part
 
     def _spec(self) -> str:
         spec = self._part("spec")
@@ -185,8 +185,8 @@ class _Resource:
             if not version.get(flag):
                 yield keyword(flag, CodePiece("False"))
         if version.get("deprecated"):
-            told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
-            yield keyword("deprecated", literal(version.get("deprecationWarning") or told))
+            warning = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
+            yield keyword("deprecated", literal(version.get("deprecationWarning") or warning))
         yield keyword("external", CodePiece("True"))
         yield from self._looks()
         rules = self._writer.rules(self._schema)
@@ -203,7 +203,7 @@ class _Resource:
             self._writer.needs.add("Scale")
             words = [("spec", "specReplicasPath"), ("status", "statusReplicasPath"), ("selector", "labelSelectorPath")]
             yield keyword("scale", call("Scale", *(keyword(n, literal(scale[w])) for n, w in words if scale.get(w))))
-        selectable = [one["jsonPath"] for one in self._version.get("selectableFields") or ()]
+        selectable = [field["jsonPath"] for field in self._version.get("selectableFields") or ()]
         if selectable:
             yield keyword("selectable", literal(selectable))
 

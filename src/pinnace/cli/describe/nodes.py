@@ -15,7 +15,7 @@ from pinnace.cli.describe.parts import (
     timed_conditions,
 )
 from pinnace.client.client import Client
-from pinnace.kinds.pods.resource_amounts import sum_of
+from pinnace.kinds.pods.resource_amounts import Side, sum_of
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
@@ -24,15 +24,14 @@ _ROLE = "node-role.kubernetes.io/"
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
-async def node(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def node(page: Description, obj: Object, client: Client) -> None:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     heading(page, obj, namespaced=False)
     page.pair("Roles", ",".join(_roles(metadata.get("labels") or {})) or NONE)
     describe_labels(page, obj)
     page.pair("CreationTimestamp", long_time(metadata.get("creationTimestamp")))
-    taints = sorted(spec.get("taints") or (), key=lambda one: f"{one.get('effect')},{one.get('key')}")
-    page.listed("Taints", [_taint(one) for one in taints])
+    taints = sorted(spec.get("taints") or (), key=lambda taint: f"{taint.get('effect')},{taint.get('key')}")
+    page.listed("Taints", [_taint(taint) for taint in taints])
     page.pair("Unschedulable", "true" if spec.get("unschedulable") else "false")
     await _lease(page, client, metadata["name"])
     if status.get("conditions"):
@@ -57,8 +56,6 @@ async def node(client: Client, obj: Object, events: list[Object] | None) -> str:
         _node_pods(page, await client.list("v1/Pod", fields=running), status)
     except errors.Forbidden:
         page.pair("Pods", "not authorized")
-    page.events(events)
-    return str(page)
 
 
 def _roles(labels: Mapping[str, str]) -> list[str]:
@@ -68,8 +65,8 @@ def _roles(labels: Mapping[str, str]) -> list[str]:
     return sorted(named - {""})
 
 
-def _taint(one: Object) -> str:
-    key, value, effect = one.get("key", ""), one.get("value", ""), one.get("effect", "")
+def _taint(taint: Object) -> str:
+    key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}" if effect else str(key)
 
 
@@ -108,7 +105,7 @@ def _node_pods(page: Description, pods: list[Object], status: Object) -> None:
         for name, amount in (status.get("allocatable") or status.get("capacity") or {}).items()
     }
     page.line(f"Non-terminated Pods:\t({len(pods)} in total)")
-    total: dict[str, dict[str, Quantity]] = {"requests": {}, "limits": {}}
+    total: dict[Side, dict[str, Quantity]] = {"requests": {}, "limits": {}}
     rows = []
     for pod in pods:
         sums = {what: sum_of(pod["spec"], what) for what in total}

@@ -97,19 +97,24 @@ def describe_labels(page: Description, obj: Object) -> None:
     page.annotations("Annotations", obj["metadata"].get("annotations"))
 
 
+def heading_with_labels(page: Description, obj: Object, *, namespaced: bool = True) -> None:
+    heading(page, obj, namespaced=namespaced)
+    describe_labels(page, obj)
+
+
 def timed_conditions(page: Description, conditions: list[Object], first_time: str) -> None:
     """Write conditions with two times each; `first_time` is the title of the one before the last transition."""
     field = first_time[0].lower() + first_time[1:]
     rows = [
         (
-            f"{one['type']} ",
-            f"{one['status']} ",
-            f"{long_time(one.get(field))} ",
-            f"{long_time(one.get('lastTransitionTime'))} ",
-            f"{one.get('reason', '')} ",
-            one.get("message", ""),
+            f"{condition['type']} ",
+            f"{condition['status']} ",
+            f"{long_time(condition.get(field))} ",
+            f"{long_time(condition.get('lastTransitionTime'))} ",
+            f"{condition.get('reason', '')} ",
+            condition.get("message", ""),
         )
-        for one in conditions
+        for condition in conditions
     ]
     page.line("Conditions:")
     titles = ("Type", "Status", first_time, "LastTransitionTime", "Reason", "Message")
@@ -150,8 +155,7 @@ def describe_controller(page: Description, obj: Object) -> None:
 def generic(obj: Object, events: list[Object] | None) -> str:
     """Describe an object of any kind: every field, with a title made from its name."""
     page = Description()
-    heading(page, obj)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj)
     metadata = {
         key: value
         for key, value in obj["metadata"].items()
@@ -209,8 +213,8 @@ def _event_row(event: Object) -> tuple[str, ...]:
     source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
     message = (event.get("message") or "").strip()
     at = (event.get("involvedObject") or {}).get("fieldPath")
-    told = f"{at}: {message}" if at else message
-    return event.get("type", ""), event.get("reason", ""), age, source, told
+    text = f"{at}: {message}" if at else message
+    return event.get("type", ""), event.get("reason", ""), age, source, text
 
 
 def _last_seen(event: Object) -> str:

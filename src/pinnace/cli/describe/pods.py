@@ -122,16 +122,16 @@ def _placement(page: Description, spec: Object, indent: str) -> None:
 
 
 def _tolerations(page: Description, spec: Object, indent: str) -> None:
-    found = sorted(spec.get("tolerations") or (), key=lambda one: one.get("key", ""))
-    page.listed("Tolerations", [_toleration(one) for one in found], indent=indent)
+    tolerations = sorted(spec.get("tolerations") or (), key=lambda toleration: toleration.get("key", ""))
+    page.listed("Tolerations", [_toleration(toleration) for toleration in tolerations], indent=indent)
 
 
-def _toleration(one: Object) -> str:
-    key, value, effect = one.get("key", ""), one.get("value", ""), one.get("effect", "")
+def _toleration(toleration: Object) -> str:
+    key, value, effect = toleration.get("key", ""), toleration.get("value", ""), toleration.get("effect", "")
     text: str = key + (f"={value}" if value else "") + (f":{effect}" if effect else "")
-    if one.get("operator") == "Exists" and not value:
+    if toleration.get("operator") == "Exists" and not value:
         text += " op=Exists" if key or effect else "op=Exists"
-    seconds = one.get("tolerationSeconds")
+    seconds = toleration.get("tolerationSeconds")
     return text if seconds is None else f"{text} for {seconds}s"
 
 
@@ -143,11 +143,12 @@ def _group(page: Description, spec: Object, indent: str) -> None:
 
 
 def _spread(page: Description, spec: Object, indent: str) -> None:
-    found = sorted(spec.get("topologySpreadConstraints") or (), key=lambda one: one["topologyKey"])
+    constraints = sorted(spec.get("topologySpreadConstraints") or (), key=lambda constraint: constraint["topologyKey"])
     lines = []
-    for one in found:
-        selector = one.get("labelSelector")
-        text = f"{one['topologyKey']}:{one['whenUnsatisfiable']} when max skew {one['maxSkew']} is exceeded"
+    for constraint in constraints:
+        selector = constraint.get("labelSelector")
+        key, otherwise = constraint["topologyKey"], constraint["whenUnsatisfiable"]
+        text = f"{key}:{otherwise} when max skew {constraint['maxSkew']} is exceeded"
         lines.append(text + (f" for selector {format_selector(selector)}" if selector is not None else ""))
     if lines:
         page.listed("Topology Spread Constraints", lines, indent=indent)
@@ -253,22 +254,22 @@ def _resources(page: Description, resources: Object, level: int) -> None:
 
 
 def _probe(probe: Object) -> str:
-    told = (
+    timing = (
         f"delay={probe.get('initialDelaySeconds', 0)}s timeout={probe.get('timeoutSeconds', 0)}s "
         f"period={probe.get('periodSeconds', 0)}s #success={probe.get('successThreshold', 0)} "
         f"#failure={probe.get('failureThreshold', 0)}"
     )
     if "exec" in probe:
-        return f"exec [{' '.join(probe['exec'].get('command') or ())}] {told}"
+        return f"exec [{' '.join(probe['exec'].get('command') or ())}] {timing}"
     if "httpGet" in probe:
         get = probe["httpGet"]
         url = f"{get.get('scheme', '').lower()}://{get.get('host', '')}:{get['port']}{get.get('path', '')}"
-        return f"http-get {url} {told}"
+        return f"http-get {url} {timing}"
     if "tcpSocket" in probe:
-        return f"tcp-socket {probe['tcpSocket'].get('host', '')}:{probe['tcpSocket']['port']} {told}"
+        return f"tcp-socket {probe['tcpSocket'].get('host', '')}:{probe['tcpSocket']['port']} {timing}"
     if "grpc" in probe:
-        return f"grpc <pod>:{probe['grpc']['port']} {probe['grpc'].get('service') or ''} {told}"
-    return f"unknown {told}"
+        return f"grpc <pod>:{probe['grpc']['port']} {probe['grpc'].get('service') or ''} {timing}"
+    return f"unknown {timing}"
 
 
 def _environment(page: Description, container: Object, pod: Object | None) -> None:
@@ -327,11 +328,11 @@ def _field(pod: Object, path: str) -> str:
 
 def _amount(reference: Object, container: Object) -> str:
     which, _, name = reference["resource"].partition(".")
-    said = ((container.get("resources") or {}).get(which) or {}).get(name)
-    if said is None:
+    stated = ((container.get("resources") or {}).get(which) or {}).get(name)
+    if stated is None:
         return "node allocatable" if which == "limits" and name in ("cpu", "memory") else "0"
     divisor = quantity.parse(reference.get("divisor") or "1")
-    amount, unit = quantity.parse(said).milli_value, divisor.milli_value or 1000
+    amount, unit = quantity.parse(stated).milli_value, divisor.milli_value or 1000
     return str(-(-amount // unit))
 
 
@@ -345,5 +346,5 @@ def _mounts(page: Description, container: Object) -> None:
         page.line(f"{mount['mountPath']} from {mount['name']} ({','.join(flags)})", 3)
     if container.get("volumeDevices"):
         page.line("Devices:" + ("" if mounts else f"\t{NONE}"), 2)
-        for device in sorted(container["volumeDevices"], key=lambda one: one["devicePath"]):
+        for device in sorted(container["volumeDevices"], key=lambda block: block["devicePath"]):
             page.line(f"{device['devicePath']} from {device['name']}", 3)

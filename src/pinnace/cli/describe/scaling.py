@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, describe_labels, heading, long_time
+from pinnace.cli.describe.parts import (
+    NONE,
+    UNSET,
+    Description,
+    heading,
+    heading_with_labels,
+    long_time,
+)
 from pinnace.kinds.cells import format_labels, format_selector
 from pinnace.model.objects import Object
 from pinnace.schema.golang.text import quote
@@ -15,8 +22,7 @@ _UNKNOWN = "<unknown>"
 def autoscaler(page: Description, obj: Object) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     target = spec["scaleTargetRef"]
-    heading(page, obj)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
     page.pair("Reference", f"{target['kind']}/{target['name']}")
     page.pair("Metrics", "( current / target )")
@@ -34,7 +40,10 @@ def autoscaler(page: Description, obj: Object) -> None:
     if status.get("conditions"):
         page.line("Conditions:")
         fields = ("type", "status", "reason", "message")
-        page.table(map(str.title, fields), [[one.get(field, "") for field in fields] for one in status["conditions"]])
+        page.table(
+            map(str.title, fields),
+            [[condition.get(field, "") for field in fields] for condition in status["conditions"]],
+        )
 
 
 def _metric(metric: Object, measured: Object) -> str:
@@ -90,8 +99,10 @@ def _direction(page: Description, title: str, rules: Object | None) -> None:
     if rules.get("policies"):
         page.line(f"Select Policy: {rules.get('selectPolicy', 'Max')}", 2)
         page.line("Policies:", 2)
-        for one in rules["policies"]:
-            page.line(f"- Type: {one['type']}\tValue: {one['value']}\tPeriod: {one['periodSeconds']} seconds", 3)
+        for policy in rules["policies"]:
+            page.line(
+                f"- Type: {policy['type']}\tValue: {policy['value']}\tPeriod: {policy['periodSeconds']} seconds", 3
+            )
 
 
 def disruption_budget(page: Description, obj: Object) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinnace.cli.describe.parts import NONE, UNSET, Description, describe_labels, heading, long_time
+from pinnace.cli.describe.parts import (
+    NONE,
+    UNSET,
+    Description,
+    heading_with_labels,
+    long_time,
+)
 from pinnace.cli.kubectl.formats import format_value
 from pinnace.client.client import Client
 from pinnace.kinds.cells import format_labels
@@ -12,11 +18,9 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 
 
-async def service(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def service(page: Description, obj: Object, client: Client) -> None:
     spec = obj["spec"]
-    heading(page, obj)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj)
     page.pair("Selector", format_labels(spec.get("selector")))
     page.pair("Type", spec.get("type", ""))
     if spec.get("ipFamilyPolicy"):
@@ -31,7 +35,7 @@ async def service(client: Client, obj: Object, events: list[Object] | None) -> s
         page.pair("External Name", spec["externalName"])
     ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     if ingress:
-        page.pair("LoadBalancer Ingress", ", ".join(_ingress(one) for one in ingress))
+        page.pair("LoadBalancer Ingress", ", ".join(_ingress(point) for point in ingress))
     slices = await _endpoint_slices(client, obj["metadata"]["namespace"], obj["metadata"]["name"])
     for port in spec.get("ports") or ():
         _port(page, port, slices)
@@ -45,14 +49,12 @@ async def service(client: Client, obj: Object, events: list[Object] | None) -> s
     ):
         if spec.get(field):
             page.pair(title, ",".join(spec[field]) if isinstance(spec[field], list) else spec[field])
-    page.events(events)
-    return str(page)
 
 
-def _ingress(one: Object) -> str:
-    if not one.get("ip"):
-        return str(one.get("hostname", ""))
-    return f"{one['ip']} ({one['ipMode']})" if one.get("ipMode") else str(one["ip"])
+def _ingress(ingress: Object) -> str:
+    if not ingress.get("ip"):
+        return str(ingress.get("hostname", ""))
+    return f"{ingress['ip']} ({ingress['ipMode']})" if ingress.get("ipMode") else str(ingress["ip"])
 
 
 def _port(page: Description, port: Object, slices: list[Object]) -> None:
@@ -80,31 +82,30 @@ async def _endpoint_slices(client: Client, namespace: str, service_name: str) ->
 def _endpoints(slices: list[Object], port_name: str, *, most: int = 3) -> str:
     if not slices:
         return NONE
-    found = [place for one in slices for place in _places(one, port_name)]
-    told = ",".join(found[:most])
-    return told if len(found) <= most else f"{told} + {len(found) - most} more..."
+    places = [place for endpoint_slice in slices for place in _places(endpoint_slice, port_name)]
+    listed = ",".join(places[:most])
+    return listed if len(places) <= most else f"{listed} + {len(places) - most} more..."
 
 
-def _places(one: Object, port_name: str) -> Iterable[str]:
+def _places(endpoint_slice: Object, port_name: str) -> Iterable[str]:
     ready = [
         endpoint["addresses"][0]
-        for endpoint in one.get("endpoints") or ()
+        for endpoint in endpoint_slice.get("endpoints") or ()
         if (endpoint.get("conditions") or {}).get("ready") is not False
     ]
-    if not one.get("ports"):
+    if not endpoint_slice.get("ports"):
         yield from ready
-    for port in one.get("ports") or ():
+    for port in endpoint_slice.get("ports") or ():
         if (port.get("name") or "") == port_name:
             yield from (f"[{at}]:{port['port']}" if ":" in at else f"{at}:{port['port']}" for at in ready)
 
 
 def endpoints(page: Description, obj: Object) -> None:
-    heading(page, obj)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj)
     page.line("Subsets:")
     for subset in obj.get("subsets") or ():
         for field, title in (("addresses", "Addresses"), ("notReadyAddresses", "NotReadyAddresses")):
-            page.pair(title, ",".join(one["ip"] for one in subset.get(field) or ()) or NONE, 1)
+            page.pair(title, ",".join(address["ip"] for address in subset.get(field) or ()) or NONE, 1)
         if subset.get("ports"):
             page.line("Ports:", 1)
             _ports(page, subset["ports"], level=2)
@@ -112,23 +113,22 @@ def endpoints(page: Description, obj: Object) -> None:
 
 
 def endpoint_slice(page: Description, obj: Object) -> None:
-    heading(page, obj)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj)
     page.pair("AddressType", obj.get("addressType", ""))
     page.line("Ports:" if obj.get("ports") else f"Ports: {UNSET}")
     if obj.get("ports"):
         _ports(page, obj["ports"], level=1)
     page.line("Endpoints:" if obj.get("endpoints") else f"Endpoints: {NONE}")
-    for one in obj.get("endpoints") or ():
-        ready, target = (one.get("conditions") or {}).get("ready"), one.get("targetRef")
-        page.pair("- Addresses", ", ".join(one.get("addresses") or ()) or NONE, 1)
+    for endpoint in obj.get("endpoints") or ():
+        ready, target = (endpoint.get("conditions") or {}).get("ready"), endpoint.get("targetRef")
+        page.pair("- Addresses", ", ".join(endpoint.get("addresses") or ()) or NONE, 1)
         page.line("Conditions:", 2)
         page.pair("Ready", UNSET if ready is None else format_value(ready), 3)
         page.pairs(
-            ("Hostname", one.get("hostname", UNSET)),
+            ("Hostname", endpoint.get("hostname", UNSET)),
             ("TargetRef", f"{target.get('kind', '')}/{target.get('name', '')}" if target else None),
-            ("NodeName", one.get("nodeName", UNSET)),
-            ("Zone", one.get("zone", UNSET)),
+            ("NodeName", endpoint.get("nodeName", UNSET)),
+            ("Zone", endpoint.get("zone", UNSET)),
             level=2,
         )
 
@@ -141,23 +141,22 @@ def _ports(page: Description, ports: list[Object], *, level: int) -> None:
 # Ingresses
 
 
-async def ingress(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def ingress(page: Description, obj: Object, client: Client) -> None:
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     namespace, default = metadata.get("namespace", ""), spec.get("defaultBackend")
     addresses = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     page.pair("Name", metadata["name"])
     page.labels("Labels", metadata.get("labels"))
     page.pair("Namespace", namespace)
-    page.pair("Address", ",".join(sorted({one.get("ip") or one.get("hostname", "") for one in addresses} - {""})))
+    page.pair("Address", ",".join(sorted({entry.get("ip") or entry.get("hostname", "") for entry in addresses} - {""})))
     page.pair("Ingress Class", spec.get("ingressClassName", NONE))
     otherwise = "<default>" if default is None else await _backend(client, namespace, default)
     page.pair("Default backend", otherwise)
     if spec.get("tls"):
         page.line("TLS:")
-        for one in spec["tls"]:
-            does = f"{one['secretName']} terminates" if one.get("secretName") else "SNI routes"
-            page.line(f"{does} {','.join(one.get('hosts') or ())}", 1)
+        for entry in spec["tls"]:
+            does = f"{entry['secretName']} terminates" if entry.get("secretName") else "SNI routes"
+            page.line(f"{does} {','.join(entry.get('hosts') or ())}", 1)
     rows: list[tuple[str, ...]] = []
     for rule in spec.get("rules") or ():
         if rule.get("http"):
@@ -168,14 +167,11 @@ async def ingress(client: Client, obj: Object, events: list[Object] | None) -> s
     page.line("Rules:")
     page.table(("Host", "Path", "Backends"), rows or [("*", "*", otherwise)])
     page.annotations("Annotations", metadata.get("annotations"))
-    page.events(events)
-    return str(page)
 
 
 def ingress_class(page: Description, obj: Object) -> None:
     spec = obj["spec"]
-    heading(page, obj, namespaced=False)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj, namespaced=False)
     page.pair("Controller", spec.get("controller", ""))
     chosen = spec.get("parameters")
     if chosen:
@@ -185,24 +181,28 @@ def ingress_class(page: Description, obj: Object) -> None:
 
 def service_range(page: Description, obj: Object) -> None:
     """Describe a ServiceCIDR."""
-    heading(page, obj, namespaced=False)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj, namespaced=False)
     page.pair("CIDRs", ", ".join(obj["spec"].get("cidrs") or ()))
     conditions = (obj.get("status") or {}).get("conditions") or ()
     if conditions:
         page.line("Status:")
         page.line("Conditions:")
         rows = [
-            (one["type"], one["status"], long_time(one.get("lastTransitionTime")), one["reason"], one["message"])
-            for one in conditions
+            (
+                condition["type"],
+                condition["status"],
+                long_time(condition.get("lastTransitionTime")),
+                condition["reason"],
+                condition["message"],
+            )
+            for condition in conditions
         ]
         page.table(("Type", "Status", "LastTransitionTime", "Reason", "Message"), rows)
 
 
 def address(page: Description, obj: Object) -> None:
     """Describe an IPAddress and the object that holds it."""
-    heading(page, obj, namespaced=False)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj, namespaced=False)
     parent = obj["spec"].get("parentRef")
     if parent is not None:
         page.line("Parent Reference:")
@@ -219,15 +219,15 @@ async def _backend(client: Client, namespace: str, backend: Object) -> str:
         return f"APIGroup: {group}, Kind: {kind}, Name: {resource.get('name', '')}"
     port = chosen.get("port") or {}
     number, name = port.get("number"), port.get("name", "")
-    told = f"{chosen['name']}:{number or name}"
+    target = f"{chosen['name']}:{number or name}"
     try:
-        found = await client.get("v1/Service", chosen["name"], namespace=namespace)
+        service = await client.get("v1/Service", chosen["name"], namespace=namespace)
     except errors.ApiError as error:
-        return f"{told} (<error: {error.message}>)"
+        return f"{target} (<error: {error.message}>)"
     named = [
-        one.get("name", "")
-        for one in found["spec"].get("ports") or ()
-        if (number and number == one["port"]) or (name and name == one.get("name"))
+        candidate.get("name", "")
+        for candidate in service["spec"].get("ports") or ()
+        if (number and number == candidate["port"]) or (name and name == candidate.get("name"))
     ]
     slices = await _endpoint_slices(client, namespace, chosen["name"])
-    return f"{told} ({_endpoints(slices, named[-1] if named else '')})"
+    return f"{target} ({_endpoints(slices, named[-1] if named else '')})"

@@ -10,6 +10,7 @@ from pinnace.cli.describe.parts import (
     Description,
     describe_labels,
     heading,
+    heading_with_labels,
     long_time,
     since,
     timed_conditions,
@@ -29,8 +30,7 @@ _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.ku
 
 def persistent_volume(page: Description, obj: Object) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
-    heading(page, obj, namespaced=False)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj, namespaced=False)
     claim = spec.get("claimRef")
     page.pairs(
         ("Finalizers", obj["metadata"].get("finalizers") or []),
@@ -49,8 +49,7 @@ def persistent_volume(page: Description, obj: Object) -> None:
     source(page, kind, spec.get(kind) or {}, is_persistent=True)
 
 
-async def claim(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def claim(page: Description, obj: Object, client: Client) -> None:
     metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     is_bound = bool(spec.get("volumeName"))
     heading(page, obj)
@@ -68,8 +67,6 @@ async def claim(client: Client, obj: Object, events: list[Object] | None) -> str
     page.listed("Used By", sorted(pod["metadata"]["name"] for pod in pods if _uses(pod, obj)))
     if status.get("conditions"):
         timed_conditions(page, status["conditions"], "LastProbeTime")
-    page.events(events)
-    return str(page)
 
 
 def storage_class(page: Description, obj: Object) -> None:
@@ -104,8 +101,7 @@ def attributes_class(page: Description, obj: Object) -> None:
 
 def node_drivers(page: Description, obj: Object) -> None:
     """Describe a CSINode: the volumes that a node can attach."""
-    heading(page, obj, namespaced=False)
-    describe_labels(page, obj)
+    heading_with_labels(page, obj, namespaced=False)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
     page.line("Spec:")
     drivers = obj["spec"].get("drivers")
@@ -134,12 +130,12 @@ def _affinity(page: Description, required: Object | None) -> None:
 
 def _terms(page: Description, terms: Iterable[Iterable[Object]], *, indent: str) -> None:
     for place, expressions in enumerate(terms):
-        page.listed(f"Term {place}", [_expression(one) for one in expressions], indent=indent)
+        page.listed(f"Term {place}", [_expression(expression) for expression in expressions], indent=indent)
 
 
-def _expression(one: Object) -> str:
-    values = f" [{', '.join(one['values'])}]" if one.get("values") else ""
-    return f"{one['key']} {one.get('operator', 'In').lower()}{values}"
+def _expression(expression: Object) -> str:
+    values = f" [{', '.join(expression['values'])}]" if expression.get("values") else ""
+    return f"{expression['key']} {expression.get('operator', 'In').lower()}{values}"
 
 
 def _class(obj: Object) -> str:
@@ -161,6 +157,6 @@ def _uses(pod: Object, obj: Object) -> bool:
     name, uid = obj["metadata"]["name"], pod["metadata"]["uid"]
     volumes = pod["spec"].get("volumes") or ()
     owners = obj["metadata"].get("ownerReferences") or ()
-    return any((one.get("persistentVolumeClaim") or {}).get("claimName") == name for one in volumes) or any(
+    return any((volume.get("persistentVolumeClaim") or {}).get("claimName") == name for volume in volumes) or any(
         owner["kind"] == "Pod" and owner["uid"] == uid for owner in owners
     )

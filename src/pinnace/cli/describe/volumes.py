@@ -94,7 +94,7 @@ def _csi(source: Object) -> Lines:
     attributes = source.get("volumeAttributes") or {}
     text = [_shorten(f"{key}={attributes[key]}") for key in sorted(attributes)] or [NONE]
     lines.append(("VolumeAttributes", "    " + text[0] if attributes else text[0]))
-    return lines + [("", f"\t    {one}") for one in text[1:]]
+    return lines + [("", f"\t    {line}") for line in text[1:]]
 
 
 def _shorten(attribute: str) -> str:
@@ -112,15 +112,15 @@ def _downward(source: Object) -> Lines:
 
 def _projected(source: Object) -> Lines:
     lines: Lines = []
-    for one in source.get("sources") or ():
-        if "secret" in one:
-            lines += _read(one["secret"], (("SecretName", "name", ""), _OPTIONAL), is_persistent=False)
-        elif "downwardAPI" in one:
+    for projection in source.get("sources") or ():
+        if "secret" in projection:
+            lines += _read(projection["secret"], (("SecretName", "name", ""), _OPTIONAL), is_persistent=False)
+        elif "downwardAPI" in projection:
             lines.append(("DownwardAPI", "true"))
-        elif "configMap" in one:
-            lines += _read(one["configMap"], (("ConfigMapName", "name", ""), _OPTIONAL), is_persistent=False)
-        elif "serviceAccountToken" in one:
-            lines.append(("TokenExpirationSeconds", one["serviceAccountToken"].get("expirationSeconds", 0)))
+        elif "configMap" in projection:
+            lines += _read(projection["configMap"], (("ConfigMapName", "name", ""), _OPTIONAL), is_persistent=False)
+        elif "serviceAccountToken" in projection:
+            lines.append(("TokenExpirationSeconds", projection["serviceAccountToken"].get("expirationSeconds", 0)))
     return lines
 
 

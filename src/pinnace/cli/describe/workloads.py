@@ -1,27 +1,30 @@
-"""Descriptions of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets."""
+"""Descriptions of Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and CronJobs."""
 
 from __future__ import annotations
 
 import copy
+from datetime import datetime
 
 from pinnace.cli.describe.parts import (
     NONE,
+    UNSET,
     Description,
     controller_of,
     describe_controller,
     describe_labels,
     heading,
+    heading_with_labels,
     long_time,
+    yes,
 )
 from pinnace.cli.describe.pods import template
 from pinnace.client.client import Client
-from pinnace.kinds.cells import format_labels, format_selector
+from pinnace.kinds.cells import format_duration, format_labels, format_selector
 from pinnace.model import errors, selectors
 from pinnace.model.objects import Object
 
 
-async def deployment(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def deployment(page: Description, obj: Object, client: Client) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
@@ -45,42 +48,35 @@ async def deployment(client: Client, obj: Object, events: list[Object] | None) -
     if old or new:
         page.pair("OldReplicaSets", _format_counts(old))
         page.pair("NewReplicaSet", _format_counts(new))
-    page.events(events)
-    return str(page)
 
 
-async def replica_set(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def replica_set(page: Description, obj: Object, client: Client) -> None:
     heading(page, obj)
     page.pair("Selector", format_selector(obj["spec"].get("selector")))
     describe_labels(page, obj)
     describe_controller(page, obj)
-    return await _copies(page, client, obj, events)
+    await _copies(page, obj, client)
 
 
-async def replication_controller(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def replication_controller(page: Description, obj: Object, client: Client) -> None:
     heading(page, obj)
     selected = obj["spec"].get("selector")
     page.pair("Selector", format_labels(selected))
     describe_labels(page, obj)
     obj = {**obj, "spec": {**obj["spec"], "selector": {"matchLabels": selected}}}
-    return await _copies(page, client, obj, events)
+    await _copies(page, obj, client)
 
 
-async def _copies(page: Description, client: Client, obj: Object, events: list[Object] | None) -> str:
+async def _copies(page: Description, obj: Object, client: Client) -> None:
     """Describe the replicas of a workload, after the lines about the workload itself."""
     spec, status = obj["spec"], obj.get("status") or {}
     page.pair("Replicas", f"{status.get('replicas', 0)} current / {spec.get('replicas', 0)} desired")
     page.pair("Pods Status", await _pods_of(client, obj))
     template(page, spec.get("template"))
     _conditions(page, status)
-    page.events(events)
-    return str(page)
 
 
-async def stateful_set(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def stateful_set(page: Description, obj: Object, client: Client) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
@@ -97,12 +93,9 @@ async def stateful_set(client: Client, obj: Object, events: list[Object] | None)
     page.pair("Pods Status", await _pods_of(client, obj))
     template(page, spec.get("template"))
     _claims(page, spec.get("volumeClaimTemplates") or [])
-    page.events(events)
-    return str(page)
 
 
-async def daemon_set(client: Client, obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+async def daemon_set(page: Description, obj: Object, client: Client) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
     page.pair("Selector", format_selector(spec.get("selector")))
@@ -118,14 +111,15 @@ async def daemon_set(client: Client, obj: Object, events: list[Object] | None) -
         page.line(f"{title}: {status.get(field, 0)}")
     page.pair("Pods Status", await _pods_of(client, obj))
     template(page, spec.get("template"))
-    page.events(events)
-    return str(page)
 
 
 def _conditions(page: Description, status: Object) -> None:
     if status.get("conditions"):
         page.line("Conditions:")
-        rows = [(f"{one['type']} ", one["status"], one.get("reason", "")) for one in status["conditions"]]
+        rows = [
+            (f"{condition['type']} ", condition["status"], condition.get("reason", ""))
+            for condition in status["conditions"]
+        ]
         page.table(("Type", "Status", "Reason"), rows)
 
 
@@ -159,14 +153,20 @@ async def _replica_sets(client: Client, obj: Object) -> tuple[list[Object], list
     """Return the ReplicaSets of older templates, and that of the current one."""
     try:
         selector = str(selectors.from_object(obj["spec"].get("selector")))
-        found = await client.list("apps/v1/ReplicaSet", namespace=obj["metadata"]["namespace"], labels=selector)
+        listed = await client.list("apps/v1/ReplicaSet", namespace=obj["metadata"]["namespace"], labels=selector)
     except errors.ApiError:
         return [], []
-    own = [one for one in found if (controller_of(one) or {}).get("uid") == obj["metadata"].get("uid")]
-    own.sort(key=lambda one: one["metadata"].get("creationTimestamp", ""))
+    own = [
+        replica_set
+        for replica_set in listed
+        if (controller_of(replica_set) or {}).get("uid") == obj["metadata"].get("uid")
+    ]
+    own.sort(key=lambda replica_set: replica_set["metadata"].get("creationTimestamp", ""))
     wanted = _without_hash(obj["spec"].get("template") or {})
-    new = next((one for one in own if _without_hash(one["spec"].get("template") or {}) == wanted), None)
-    return [one for one in own if one is not new], [new] if new is not None else []
+    new = next(
+        (replica_set for replica_set in own if _without_hash(replica_set["spec"].get("template") or {}) == wanted), None
+    )
+    return [replica_set for replica_set in own if replica_set is not new], [new] if new is not None else []
 
 
 def _without_hash(pod_template: Object) -> Object:
@@ -176,9 +176,78 @@ def _without_hash(pod_template: Object) -> Object:
 
 
 def _format_counts(replica_sets: list[Object]) -> str:
-    told = [
-        f"{one['metadata']['name']} ({(one.get('status') or {}).get('replicas', 0)}/{one['spec'].get('replicas', 0)} "
-        "replicas created)"
-        for one in replica_sets
-    ]
-    return ", ".join(told) or NONE
+    counts = []
+    for replica_set in replica_sets:
+        created = (replica_set.get("status") or {}).get("replicas", 0)
+        wanted = replica_set["spec"].get("replicas", 0)
+        counts.append(f"{replica_set['metadata']['name']} ({created}/{wanted} replicas created)")
+    return ", ".join(counts) or NONE
+
+
+_SHOWN_INDEXES = 50
+
+
+def job(page: Description, obj: Object) -> None:
+    spec, status = obj["spec"], obj.get("status") or {}
+    heading(page, obj)
+    page.pair("Selector", format_selector(spec.get("selector")))
+    describe_labels(page, obj)
+    describe_controller(page, obj)
+    page.pairs(
+        ("Parallelism", spec.get("parallelism")),
+        ("Completions", spec.get("completions", UNSET)),
+        ("Completion Mode", spec.get("completionMode")),
+        ("Suspend", spec.get("suspend")),
+        ("Backoff Limit", spec.get("backoffLimit")),
+        ("TTL Seconds After Finished", spec.get("ttlSecondsAfterFinished")),
+    )
+    began, ended = status.get("startTime"), status.get("completionTime")
+    page.pairs(
+        ("Start Time", long_time(began) if began else None),
+        ("Completed At", long_time(ended) if ended else None),
+        ("Duration", _between(began, ended) if began and ended else None),
+        ("Active Deadline Seconds", _seconds(spec.get("activeDeadlineSeconds"))),
+    )
+    ready = f" ({status['ready']} Ready)" if status.get("ready") is not None else ""
+    ends = f"{status.get('succeeded', 0)} Succeeded / {status.get('failed', 0)} Failed"
+    page.pair("Pods Statuses", f"{status.get('active', 0)} Active{ready} / {ends}")
+    if spec.get("completionMode") == "Indexed":
+        page.pair("Completed Indexes", _indexes(status.get("completedIndexes", "")))
+    template(page, spec.get("template"))
+
+
+def cron_job(page: Description, obj: Object) -> None:
+    spec, status = obj["spec"], obj.get("status") or {}
+    wanted = (spec.get("jobTemplate") or {}).get("spec") or {}
+    last = status.get("lastScheduleTime")
+    heading_with_labels(page, obj)
+    page.pairs(
+        ("Schedule", spec.get("schedule", "")),
+        ("Concurrency Policy", spec.get("concurrencyPolicy", "")),
+        ("Suspend", yes(spec["suspend"]) if spec.get("suspend") is not None else UNSET),
+        ("Time Zone", spec.get("timeZone", UNSET)),
+        ("Successful Job History Limit", spec.get("successfulJobsHistoryLimit", UNSET)),
+        ("Failed Job History Limit", spec.get("failedJobsHistoryLimit", UNSET)),
+        ("Starting Deadline Seconds", _seconds(spec.get("startingDeadlineSeconds")) or UNSET),
+        ("Selector", format_selector(wanted["selector"]) if wanted.get("selector") is not None else UNSET),
+        ("Parallelism", wanted.get("parallelism", UNSET)),
+        ("Completions", wanted.get("completions", UNSET)),
+        ("Active Deadline Seconds", _seconds(wanted.get("activeDeadlineSeconds"))),
+    )
+    template(page, wanted.get("template") or {})
+    page.pair("Last Schedule Time", long_time(last) if last else UNSET)
+    page.pair("Active Jobs", ", ".join(job["name"] for job in status.get("active") or ()) or NONE)
+
+
+def _seconds(number: int | None) -> str | None:
+    return None if number is None else f"{number}s"
+
+
+def _between(began: str, ended: str) -> str:
+    return format_duration((datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
+
+
+def _indexes(text: str) -> str:
+    """Return the indexes, shortened to one line without cutting an index in two."""
+    end = text.find(",", _SHOWN_INDEXES)
+    return (text if end < 0 else f"{text[: end + 1]}...") or NONE

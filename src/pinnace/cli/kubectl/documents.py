@@ -11,7 +11,7 @@ from pathlib import Path
 from pinnace.cli.session import CommandError
 from pinnace.model.objects import Object
 from pinnace.schema.golang.text import quote
-from pinnace.server.request.yaml_body import YamlError, read_yaml
+from pinnace.serving.request.yaml_body import YamlError, read_yaml
 
 _ENDINGS = (".json", ".yaml", ".yml")
 _BETWEEN = re.compile(rb"^---[ \t]*(?:#.*)?\r?$", re.MULTILINE)
@@ -37,18 +37,18 @@ def _paths(name: str, *, recursive: bool) -> list[str]:
         return [name]
     path = Path(name)
     if any(character in name for character in "*?[") and not path.exists():
-        found = sorted(str(match) for match in path.parent.glob(path.name))
-        if found:
-            return found
+        matches = sorted(str(match) for match in path.parent.glob(path.name))
+        if matches:
+            return matches
     if not path.exists():
         raise CommandError(f"the path {quote(name)} does not exist")
     if path.is_file() or not path.is_dir():
         return [name]
     below = path.rglob("*") if recursive else path.glob("*")
-    found = sorted(str(file) for file in below if file.is_file() and file.suffix in _ENDINGS)
-    if not found:
+    matches = sorted(str(file) for file in below if file.is_file() and file.suffix in _ENDINGS)
+    if not matches:
         raise CommandError(f"error reading [{name}]: recognized file extensions are [{' '.join(_ENDINGS)}]")
-    return found
+    return matches
 
 
 def _read(path: str) -> Iterator[Document]:
@@ -74,8 +74,8 @@ def _read(path: str) -> Iterator[Document]:
 def _objects(value: Object, source: str) -> Iterator[Document]:
     missing = [f"{wanted} not set" for wanted in ("apiVersion", "kind") if not value.get(wanted)]
     if missing:
-        told = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-        raise CommandError(f"error validating {quote(source)}: error validating data: {told}")
+        errors = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        raise CommandError(f"error validating {quote(source)}: error validating data: {errors}")
     if value["kind"].endswith("List") and isinstance(value.get("items"), list):
         for item in value["items"]:
             yield from _objects(item, source)

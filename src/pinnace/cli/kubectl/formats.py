@@ -134,7 +134,7 @@ class Printer:
         self._write(self._template.text(obj))
 
     def _print_found(self, obj: Object) -> None:
-        self._write(as_json(self._template.found(obj)))
+        self._write(as_json(self._template.values(obj)))
 
     def _print_columns(self, obj: Object) -> None:
         rows = []
@@ -170,7 +170,7 @@ class JsonPathTemplate:
         except JsonPathError as error:
             raise CommandError(f"error executing jsonpath {quote(self._text)}: {error}") from None
 
-    def found(self, obj: Any) -> list[Any]:
+    def values(self, obj: Any) -> list[Any]:
         return [value for kind, value, _ in self._nodes if kind == "path" for value in value(obj)]
 
 

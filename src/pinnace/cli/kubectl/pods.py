@@ -19,8 +19,8 @@ async def find_object(client: Client, word: str) -> Object:
     if "/" not in word:
         return await client.get("v1/Pod", word)
     types = await ResourceTypes.load(client)
-    asked = parse_resources(types, [word])[0]
-    return await client.get(asked.served.kind, asked.name)
+    argument = parse_resources(types, [word])[0]
+    return await client.get(argument.served.kind, argument.name)
 
 
 async def pods_of(client: Client, obj: Object) -> list[Object]:
@@ -69,10 +69,14 @@ def container_for(pod: Object, wanted: str, *, says: bool = True) -> str:
 def _format_containers(pod: Object) -> str:
     """Return the names of all containers, with the type of ephemeral and init containers."""
     groups = (("containers", ""), ("ephemeralContainers", " (ephem)"), ("initContainers", " (init)"))
-    return ", ".join(f"{one['name']}{what}" for group, what in groups for one in pod["spec"].get(group) or ())
+    return ", ".join(
+        f"{container['name']}{what}" for group, what in groups for container in pod["spec"].get(group) or ()
+    )
 
 
 def _rank(pod: Object) -> tuple[bool, bool, str]:
     status = pod.get("status") or {}
-    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+    is_ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ()
+    )
     return (status.get("phase") != "Running", not is_ready, pod["metadata"].get("creationTimestamp", ""))

@@ -63,24 +63,24 @@ def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[ReadR
     """Return one request for each named object, else one for each kind. Raise CommandError."""
     if read.documents:
         return [_request_of(types, document, namespace, read) for document in read.documents]
-    asked = parse_resources(types, read.words)
-    if any(one.name for one in asked):
+    arguments = parse_resources(types, read.words)
+    if any(argument.name for argument in arguments):
         if read.labels or read.fields:
             raise CommandError("name cannot be provided when a selector is specified")
-        if read.all_namespaces and any(one.served.namespaced for one in asked):
+        if read.all_namespaces and any(argument.served.namespaced for argument in arguments):
             raise CommandError("a resource cannot be retrieved by name across all namespaces")
     return [
         ReadRequest(
-            served=one.served,
-            namespace="" if read.all_namespaces or not one.served.namespaced else namespace,
-            name=one.name,
+            served=argument.served,
+            namespace="" if read.all_namespaces or not argument.served.namespaced else namespace,
+            name=argument.name,
             labels=read.labels,
             fields=read.fields,
             subresource=read.subresource,
             chunk=read.chunk,
             whole_objects=read.whole_objects,
         )
-        for one in asked
+        for argument in arguments
     ]
 
 
@@ -138,8 +138,8 @@ async def pages(client: Client, request: ReadRequest) -> AsyncIterator[list[Obje
             yield [answer]
             return
         kind = request.served.kind
-        said = {"apiVersion": kind.api_version, "kind": kind.name}
-        yield [{**said, **item} for item in answer.get("items") or ()]
+        identity = {"apiVersion": kind.api_version, "kind": kind.name}
+        yield [{**identity, **item} for item in answer.get("items") or ()]
         token = (answer.get("metadata") or {}).get("continue") or ""
         if not token:
             return

@@ -54,11 +54,11 @@ class ResourceTypes:
 
     def all_listable(self, *, namespaced: bool) -> list[ServedKind]:
         """Return each kind that can be listed, once; with `namespaced` those that a namespace has."""
-        found: dict[tuple[str, str], ServedKind] = {}
+        by_resource: dict[tuple[str, str], ServedKind] = {}
         for served in self._served:
             if "list" in served.verbs and (served.namespaced or not namespaced):
-                found.setdefault((served.kind.group, served.plural), served)
-        return list(found.values())
+                by_resource.setdefault((served.kind.group, served.plural), served)
+        return list(by_resource.values())
 
     def knows(self, obj: Object) -> bool:
         """Return whether the kind of an object is served."""
@@ -66,12 +66,12 @@ class ResourceTypes:
 
     def find_all(self, name: str) -> list[ServedKind]:
         """Return the kinds of a category such as `all`, or the one that the name stands for."""
-        found: dict[tuple[str, str], ServedKind] = {}
+        by_resource: dict[tuple[str, str], ServedKind] = {}
         if not any(self._match(name)):
             for served in self._served:
                 if name in served.categories:
-                    found.setdefault((served.kind.group, served.plural), served)
-        return list(found.values()) or [self.find(name)]
+                    by_resource.setdefault((served.kind.group, served.plural), served)
+        return list(by_resource.values()) or [self.find(name)]
 
     def _match(self, name: str) -> Iterable[ServedKind]:
         word, _, rest = name.partition(".")

@@ -55,25 +55,25 @@ class TablePrinter:
         rows = table.get("rows") or ()
         if not rows:
             return []
-        shown = [place for place, column in enumerate(columns) if self.options.wide or not column.get("priority")]
+        visible = [place for place, column in enumerate(columns) if self.options.wide or not column.get("priority")]
         lines = []
         if self.options.headers and not self._has_titles:
-            lines.append(self._titles([columns[place]["name"].upper() for place in shown], event))
+            lines.append(self._titles([columns[place]["name"].upper() for place in visible], event))
             self._has_titles = True
-        return lines + [self._line(row, shown, event) for row in rows]
+        return lines + [self._line(row, visible, event) for row in rows]
 
     def _titles(self, titles: list[str], event: str) -> list[str]:
         before = [*(["EVENT"] if event else []), *(["NAMESPACE"] if self.options.namespaces else [])]
         after = [label.rpartition("/")[2].upper() for label in self.options.label_columns]
         return [*before, *titles, *after, *(["LABELS"] if self.options.labels else [])]
 
-    def _line(self, row: Object, shown: list[int], event: str) -> list[str]:
+    def _line(self, row: Object, visible: list[int], event: str) -> list[str]:
         metadata = (row.get("object") or {}).get("metadata") or {}
         labels = metadata.get("labels") or {}
         cells = row.get("cells") or ()
-        line = [_cell(cells[place]) if place < len(cells) else "" for place in shown]
+        line = [_cell(cells[place]) if place < len(cells) else "" for place in visible]
         if self.options.kinds:
-            named = next((place for place, number in enumerate(shown) if _is_name(self._columns[number])), None)
+            named = next((place for place, number in enumerate(visible) if _is_name(self._columns[number])), None)
             if named is not None:
                 line[named] = f"{qualified(self.served)}/{line[named]}"
         if self.options.namespaces:

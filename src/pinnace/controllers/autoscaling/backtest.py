@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pinnace.controllers.autoscaling.behavior import ScaleHistory, ScalingLimits, decide, limits_of
 from pinnace.controllers.autoscaling.recommendation import (
@@ -21,8 +21,11 @@ from pinnace.controllers.autoscaling.recommendation import (
 )
 from pinnace.model import quantity
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import HorizontalPodAutoscalerSpec, MetricSpec
 
 PERIOD = 15.0
+MOST_PODS = 20_000
+"""Each pod is an object, and each step reads all of them."""
 _CONTAINER = "main"
 _SOURCES = {
     "Resource": "resource",
@@ -67,8 +70,8 @@ class PodShape:
 class Backtest:
     """One autoscaler under a load. Ready pods share the load evenly; a new pod has none until it is ready."""
 
-    def __init__(self, spec: Object, shape: PodShape) -> None:
-        self._metrics = [_Metric(one, shape) for one in spec["metrics"]]
+    def __init__(self, spec: HorizontalPodAutoscalerSpec, shape: PodShape) -> None:
+        self._metrics = [_Metric(metric, shape) for metric in spec["metrics"]]
         self._limits: ScalingLimits = limits_of(spec)
         self._shape = shape
         self._history = ScaleHistory()
@@ -109,6 +112,9 @@ class Backtest:
         return BacktestStep(now, load, len(self._pods), ready, ready * capacity)
 
     def _add(self, count: int, now: float) -> None:
+        if len(self._pods) + count > MOST_PODS:
+            wanted = len(self._pods) + count
+            raise ValueError(f"the autoscaler wants {wanted} pods, and at most {MOST_PODS} can be replayed")
         for _ in range(count):
             self._made += 1
             state = Readiness(status="False", since=now)
@@ -127,9 +133,9 @@ class Backtest:
 class _Metric:
     """One metric of an autoscaler, whose value is the load."""
 
-    def __init__(self, written: Object, shape: PodShape) -> None:
+    def __init__(self, written: MetricSpec, shape: PodShape) -> None:
         self.type: str = written["type"]
-        source = written[_SOURCES[self.type]]
+        source = cast("Object", written)[_SOURCES[self.type]]
         target = source["target"]
         self.resource: str = source.get("name", "")
         self.percent: int | None = target.get("averageUtilization")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pinnace.controllers.autoscaling.recommendation import MAX_REPLICAS, TOLERANCE, Tolerances
 from pinnace.model import quantity
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import HorizontalPodAutoscalerSpec
 
 DOWNSCALE_WINDOW = 300.0
 """Seconds for which the highest recommendation holds, unless the autoscaler sets others."""
@@ -94,7 +94,7 @@ class ScaleHistory:
             return
         is_up = after > before
         rules, samples = (limits.rules[0], self.added) if is_up else (limits.rules[1], self.removed)
-        samples[:] = [one for one in samples if one.at >= now - rules.longest_period]
+        samples[:] = [sample for sample in samples if sample.at >= now - rules.longest_period]
         samples.append(_Sample(abs(after - before), now))
 
 
@@ -107,16 +107,16 @@ class ScaleDecision(NamedTuple):
     is_limited: bool
 
 
-def limits_of(spec: Object) -> ScalingLimits:
+def limits_of(spec: HorizontalPodAutoscalerSpec) -> ScalingLimits:
     """Return the limits in the spec of an autoscaler."""
     least = spec.get("minReplicas")
     behavior = spec.get("behavior")
-    bounds = {"least": 1 if least is None else least, "most": spec["maxReplicas"]}
+    bounds = ScalingLimits(least=1 if least is None else least, most=spec["maxReplicas"])
     if behavior is None:
-        return ScalingLimits(**bounds)
+        return bounds
     up, down = behavior.get("scaleUp") or {}, behavior.get("scaleDown") or {}
     tolerances = Tolerances(down=_tolerance(down), up=_tolerance(up))
-    return ScalingLimits(**bounds, tolerances=tolerances, rules=(_rules(up, _UP), _rules(down, _DOWN)))
+    return replace(bounds, tolerances=tolerances, rules=(_rules(up, _UP), _rules(down, _DOWN)))
 
 
 def decide(history: ScaleHistory, limits: ScalingLimits, current: int, proposed: int, now: float) -> ScaleDecision:
@@ -138,9 +138,11 @@ def decide(history: ScaleHistory, limits: ScalingLimits, current: int, proposed:
 
 
 def _stabilize(history: ScaleHistory, proposed: int, now: float) -> int:
-    recent = [one for one in history.recommendations if one.at >= now - DOWNSCALE_WINDOW]
+    recent = [
+        recommendation for recommendation in history.recommendations if recommendation.at >= now - DOWNSCALE_WINDOW
+    ]
     history.recommendations = [*recent, _Sample(proposed, now)]
-    return max(one.replicas for one in history.recommendations)
+    return max(recommendation.replicas for recommendation in history.recommendations)
 
 
 def _stabilize_with_rules(
@@ -149,13 +151,13 @@ def _stabilize_with_rules(
     lowest = highest = proposed
     kept = []
     up_since, down_since = now - rules[0].window, now - rules[1].window
-    for one in history.recommendations:
-        if one.at > up_since:
-            lowest = min(one.replicas, lowest)
-        if one.at > down_since:
-            highest = max(one.replicas, highest)
-        if one.at >= min(up_since, down_since):
-            kept.append(one)
+    for recommendation in history.recommendations:
+        if recommendation.at > up_since:
+            lowest = min(recommendation.replicas, lowest)
+        if recommendation.at > down_since:
+            highest = max(recommendation.replicas, highest)
+        if recommendation.at >= min(up_since, down_since):
+            kept.append(recommendation)
     history.recommendations = [*kept, _Sample(proposed, now)]
     return min(max(current, lowest), highest)
 
@@ -215,8 +217,8 @@ def _least_by_policies(history: ScaleHistory, rules: ScalingRules, current: int,
 
 def _at_start_of_period(history: ScaleHistory, policy: ScalingPolicy, current: int, now: float) -> int:
     since = now - policy.seconds
-    added = sum(one.replicas for one in history.added if one.at > since)
-    removed = sum(one.replicas for one in history.removed if one.at > since)
+    added = sum(event.replicas for event in history.added if event.at > since)
+    removed = sum(event.replicas for event in history.removed if event.at > since)
     return current - added + removed
 
 
@@ -225,7 +227,9 @@ def _rules(written: Mapping[str, Any], default: ScalingRules) -> ScalingRules:
     return ScalingRules(
         window=default.window if window is None else float(window),
         select=written.get("selectPolicy") or default.select,
-        policies=tuple(ScalingPolicy(one["type"], one["value"], float(one["periodSeconds"])) for one in policies)
+        policies=tuple(
+            ScalingPolicy(policy["type"], policy["value"], float(policy["periodSeconds"])) for policy in policies
+        )
         if policies
         else default.policies,
     )

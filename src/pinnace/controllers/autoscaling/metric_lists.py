@@ -83,5 +83,5 @@ def _decode(decode: Callable[[bytes], Item], body: bytes) -> Item:
     try:
         return decode(body)
     except msgspec.DecodeError as error:
-        found: Any = decode_object(body)  # Raises for an answer that is no object.
-        raise BadList(f"{found.get('kind') or 'the list'} cannot be read: {error}") from None
+        item: Any = decode_object(body)  # Raises for an answer that is no object.
+        raise BadList(f"{item.get('kind') or 'the list'} cannot be read: {error}") from None

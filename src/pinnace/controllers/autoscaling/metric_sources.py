@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pinnace.controllers.autoscaling.metric_values import MetricUnavailable, MetricValues
 from pinnace.controllers.autoscaling.recommendation import (
@@ -22,6 +22,15 @@ from pinnace.controllers.autoscaling.recommendation import (
 from pinnace.controllers.selector_text import format_selector
 from pinnace.model import quantity, selectors
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    ContainerResourceMetricStatus,
+    ExternalMetricStatus,
+    MetricSpec,
+    MetricStatus,
+    MetricValueStatus,
+    ObjectMetricStatus,
+    PodsMetricStatus,
+)
 
 
 class MetricFailed(Exception):
@@ -41,7 +50,7 @@ class Proposal(NamedTuple):
 
     replicas: int
     name: str
-    status: Object
+    status: MetricStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +79,7 @@ class MetricSources:
             "External": ("external", self._external),
         }
 
-    async def evaluate(self, metric: Object, evaluation: MetricEvaluation) -> Proposal:
+    async def evaluate(self, metric: MetricSpec, evaluation: MetricEvaluation) -> Proposal:
         """Return the proposal of a metric. Raise MetricFailed."""
         type = metric["type"]
         known = self._types.get(type)
@@ -78,7 +87,7 @@ class MetricSources:
             message = f'unknown metric source type "{type}"'
             raise MetricFailed("InvalidMetricSourceType", message, message)
         field, evaluate = known
-        source = metric.get(field) or {}
+        source = cast("Object", metric).get(field) or {}
         try:
             return await evaluate(source, evaluation)
         except (MetricUnavailable, NoRecommendation) as error:
@@ -95,10 +104,12 @@ class MetricSources:
     async def _container_resource(self, source: Object, evaluation: MetricEvaluation) -> Proposal:
         container = source["container"]
         replicas, name, current = await self._usage(source, evaluation, container)
-        status = {"name": source["name"], "container": container, "current": current}
+        status: ContainerResourceMetricStatus = {"name": source["name"], "container": container, "current": current}
         return Proposal(replicas, name, {"type": "ContainerResource", "containerResource": status})
 
-    async def _usage(self, source: Object, evaluation: MetricEvaluation, container: str) -> tuple[int, str, Object]:
+    async def _usage(
+        self, source: Object, evaluation: MetricEvaluation, container: str
+    ) -> tuple[int, str, MetricValueStatus]:
         resource, target = source["name"], source["target"]
         average, percent = target.get("averageValue"), target.get("averageUtilization")
         if average is None and percent is None:
@@ -112,12 +123,15 @@ class MetricSources:
             raise MetricUnavailable(f"unable to get metrics for resource {resource}: {error}") from None
         samples = Samples(pods=evaluation.pods, metrics=metrics, now=evaluation.now, resource=resource)
         if average is not None:
-            found = recommend_by_average(samples, evaluation.replicas, _milli(average), evaluation.tolerances)
-            return found.replicas, f"{resource} resource", {"averageValue": _amount(found.value, resource)}
+            advice = recommend_by_average(samples, evaluation.replicas, _milli(average), evaluation.tolerances)
+            return advice.replicas, f"{resource} resource", {"averageValue": _amount(advice.value, resource)}
         used = recommend_by_utilization(
             samples, evaluation.replicas, percent, evaluation.tolerances, container=container
         )
-        current = {"averageUtilization": used.percent, "averageValue": _amount(used.average, resource)}
+        current: MetricValueStatus = {
+            "averageUtilization": used.percent,
+            "averageValue": _amount(used.average, resource),
+        }
         which = "container resource" if container else "resource"
         return used.replicas, f"{resource} {which} utilization (percentage of request)", current
 
@@ -131,9 +145,9 @@ class MetricSources:
             raise MetricUnavailable(f"unable to get metric {metric['name']}: {error}") from None
         samples = Samples(pods=evaluation.pods, metrics=metrics, now=evaluation.now)
         target = _milli(source["target"]["averageValue"])
-        found = recommend_by_average(samples, evaluation.replicas, target, evaluation.tolerances)
-        status = {"metric": metric, "current": {"averageValue": _amount(found.value)}}
-        return Proposal(found.replicas, f"pods metric {metric['name']}", {"type": "Pods", "pods": status})
+        advice = recommend_by_average(samples, evaluation.replicas, target, evaluation.tolerances)
+        status: PodsMetricStatus = {"metric": metric, "current": {"averageValue": _amount(advice.value)}}
+        return Proposal(advice.replicas, f"pods metric {metric['name']}", {"type": "Pods", "pods": status})
 
     async def _object(self, source: Object, evaluation: MetricEvaluation) -> Proposal:
         metric, described, target = source["metric"], source["describedObject"], source["target"]
@@ -150,18 +164,18 @@ class MetricSources:
             # Kubernetes 1.36 fills these four words in this order.
             where = f"{kind} on {evaluation.namespace} {described['name']}"
             raise MetricUnavailable(f"unable to get metric {name}: {where}/{error}") from None
-        status = {"metric": metric, "describedObject": described}
+        status: Object = {"metric": metric, "describedObject": described}
         if is_value:
-            found = recommend_by_value(
+            advice = recommend_by_value(
                 evaluation.pods, evaluation.replicas, usage, _milli(value), evaluation.tolerances
             )
-            status["current"] = {"value": _amount(found.value)}
+            status["current"] = {"value": _amount(advice.value)}
             text = f"{kind} metric {name}"
         else:
-            found = recommend_by_share(evaluation.status_replicas, usage, _milli(average), evaluation.tolerances)
-            status["current"] = {"averageValue": _amount(found.value)}
+            advice = recommend_by_share(evaluation.status_replicas, usage, _milli(average), evaluation.tolerances)
+            status["current"] = {"averageValue": _amount(advice.value)}
             text = f"external metric {name}({format_selector(metric.get('selector'))})"
-        return Proposal(found.replicas, text, {"type": "Object", "object": status})
+        return Proposal(advice.replicas, text, {"type": "Object", "object": cast("ObjectMetricStatus", status)})
 
     async def _external(self, source: Object, evaluation: MetricEvaluation) -> Proposal:
         metric, target = source["metric"], source["target"]
@@ -179,15 +193,19 @@ class MetricSources:
             ) from None
         usage = add_up(values)
         if average is not None:
-            found = recommend_by_share(evaluation.status_replicas, usage, _milli(average), evaluation.tolerances)
-            current = {"averageValue": _amount(found.value)}
+            advice = recommend_by_share(evaluation.status_replicas, usage, _milli(average), evaluation.tolerances)
+            current = {"averageValue": _amount(advice.value)}
         else:
-            found = recommend_by_value(
+            advice = recommend_by_value(
                 evaluation.pods, evaluation.replicas, usage, _milli(value), evaluation.tolerances
             )
-            current = {"value": _amount(found.value)}
-        status = {"metric": metric, "current": current}
-        return Proposal(found.replicas, f"external metric {name}({selector})", {"type": "External", "external": status})
+            current = {"value": _amount(advice.value)}
+        status: Object = {"metric": metric, "current": current}
+        return Proposal(
+            advice.replicas,
+            f"external metric {name}({selector})",
+            {"type": "External", "external": cast("ExternalMetricStatus", status)},
+        )
 
 
 def _outer_text(type: str, source: Object) -> str:

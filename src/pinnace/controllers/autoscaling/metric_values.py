@@ -16,6 +16,7 @@ from pinnace.controllers.autoscaling.recommendation import PodMetric
 from pinnace.controllers.autoscaling.scale_targets import TargetUnknown, find_kind, read_body, read_json
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import CrossVersionObjectReference
 from pinnace.reconcile.deadlines import deadline
 from pinnace.schema.cel.times import parse_duration
 
@@ -52,7 +53,7 @@ class MetricValues:
         values: dict[str, PodMetric] = {}
         with _decoding("resource"):
             for item in items:
-                usages = [one.usage or {} for one in item.containers or () if container in ("", one.name)]
+                usages = [usage.usage or {} for usage in item.containers or () if container in ("", usage.name)]
                 if usages and all(resource in usage for usage in usages):
                     total = sum(_milli(usage[resource]) for usage in usages)
                     values[item.metadata.name] = PodMetric(
@@ -69,7 +70,9 @@ class MetricValues:
         with _decoding("custom"):
             return {item.described: _pod_metric(item) for item in items}
 
-    async def of_object(self, metric: Object, namespace: str, described: Object, labels: str) -> int:
+    async def of_object(
+        self, metric: Object, namespace: str, described: CrossVersionObjectReference, labels: str
+    ) -> int:
         """Return the value of a custom metric of one object."""
         name = quote(metric["name"], safe="")
         if described["kind"] == "Namespace" and "/" not in described.get("apiVersion", ""):

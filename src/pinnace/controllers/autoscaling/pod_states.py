@@ -9,6 +9,7 @@ import msgspec
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.autoscaling.recommendation import PodState, Readiness
 from pinnace.model import quantity
+from pinnace.model.typed_objects import Pod
 
 
 class _Resources(msgspec.Struct, gc=False, frozen=True):
@@ -54,12 +55,12 @@ class _Pod(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Pod).decode
 
 
-def state_of(snapshot: Snapshot) -> tuple[PodState, dict[str, str]]:
+def state_of(snapshot: Snapshot[Pod]) -> tuple[PodState, dict[str, str]]:
     """Return the state of a pod, and its labels. A function for `Snapshot.derive`."""
     pod = _decode(snapshot.body)
-    ready = next((one for one in pod.status.conditions or () if one.type == "Ready"), None)
+    ready = next((condition for condition in pod.status.conditions or () if condition.type == "Ready"), None)
     # Init containers that are restarted always are sidecars: they run beside the others, and after them in the sum.
-    sidecars = (one for one in pod.spec.initContainers or () if one.restartPolicy == "Always")
+    sidecars = (container for container in pod.spec.initContainers or () if container.restartPolicy == "Always")
     of_pod = pod.spec.resources.requests if pod.spec.resources is not None else None
     state = PodState(
         name=pod.metadata.name,
@@ -67,7 +68,9 @@ def state_of(snapshot: Snapshot) -> tuple[PodState, dict[str, str]]:
         is_terminating=pod.metadata.deletionTimestamp is not None,
         ready=Readiness(status=ready.status, since=_seconds(ready.lastTransitionTime) or 0.0) if ready else None,
         started=_seconds(pod.status.startTime),
-        containers={one.name: _amounts(one.resources) for one in (*(pod.spec.containers or ()), *sidecars)},
+        containers={
+            container.name: _amounts(container.resources) for container in (*(pod.spec.containers or ()), *sidecars)
+        },
         pod_requests=_amounts(pod.spec.resources) if of_pod and pod.spec.resources is not None else None,
     )
     return state, pod.metadata.labels or {}

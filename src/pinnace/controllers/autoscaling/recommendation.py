@@ -100,7 +100,7 @@ def recommend_by_utilization(
 ) -> UtilizationReplicas:
     """Return the replicas at which pods use `target` percent of their requests. Raise NoRecommendation."""
     groups, values = _group(samples)
-    requests = _requests(samples.pods, samples.resource, container)
+    requests = {pod.name: _request(pod, samples.resource, container) for pod in samples.pods}
 
     def measure(values: Mapping[str, int]) -> tuple[int, int]:
         """Return the utilization in percent, and the average value."""
@@ -224,16 +224,12 @@ def _is_unready(pod: PodState, metric: PodMetric, now: float) -> bool:
     return pod.ready.status == "False" and pod.started + READINESS_DELAY > pod.ready.since
 
 
-def _requests(pods: Sequence[PodState], resource: str, container: str) -> dict[str, int]:
-    return {pod.name: _request(pod, resource, container) for pod in pods}
-
-
 def _request(pod: PodState, resource: str, container: str) -> int:
     if pod.pod_requests is not None and not container:
-        found = pod.pod_requests.get(resource)
-        if found is None:
+        requested = pod.pod_requests.get(resource)
+        if requested is None:
             raise NoRecommendation(f"missing pod-level request for {resource} in Pod {pod.name}")
-        return found
+        return requested
     containers = pod.containers or {}
     if container and container not in containers:
         raise NoRecommendation(f"container {container} not found in Pod {pod.name}")

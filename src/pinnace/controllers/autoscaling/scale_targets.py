@@ -9,6 +9,7 @@ from pinnace.client.exchange import decode_object
 from pinnace.client.mapping import NoSuchKind, ServedKind
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
+from pinnace.model.typed_objects import CrossVersionObjectReference
 
 _ATTEMPTS = 5
 """An update that loses a race is repeated on the newer scale."""
@@ -26,18 +27,18 @@ class ScaleTarget(NamedTuple):
 
     @property
     def replicas(self) -> int:
-        found: int = (self.scale.get("spec") or {}).get("replicas", 0)
-        return found
+        replicas: int = (self.scale.get("spec") or {}).get("replicas", 0)
+        return replicas
 
     @property
     def status_replicas(self) -> int:
-        found: int = (self.scale.get("status") or {}).get("replicas", 0)
-        return found
+        replicas: int = (self.scale.get("status") or {}).get("replicas", 0)
+        return replicas
 
     @property
     def selector(self) -> str:
-        found: str = (self.scale.get("status") or {}).get("selector", "")
-        return found
+        selector: str = (self.scale.get("status") or {}).get("selector", "")
+        return selector
 
 
 class ScaleTargets:
@@ -46,7 +47,7 @@ class ScaleTargets:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def read(self, reference: Object, namespace: str) -> ScaleTarget:
+    async def read(self, reference: CrossVersionObjectReference, namespace: str) -> ScaleTarget:
         """Return the scale of a target. Raise TargetUnknown or ApiError."""
         served = await find_kind(self._client, reference)
         path = served.path(namespace=namespace, name=reference["name"], subresource="scale")
@@ -83,7 +84,7 @@ async def read_body(client: Client, target: str) -> bytes:
         raise (errors.NoSuchPath() if "404 page not found" in error.message else error) from None
 
 
-async def find_kind(client: Client, reference: Object) -> ServedKind:
+async def find_kind(client: Client, reference: CrossVersionObjectReference) -> ServedKind:
     """Return the kind of a reference, in any served version of its group. Raise TargetUnknown."""
     api_version = reference.get("apiVersion") or ""
     if api_version.count("/") > 1:

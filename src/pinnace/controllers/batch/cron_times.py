@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from pinnace.kinds.batch.cron_schedule import CronSchedule
-from pinnace.model.clock import later
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import CronJob
+from pinnace.process.clock import later
 
 MANY = 100
+_RESOLUTION = timedelta(seconds=1)
 PADDING = timedelta(milliseconds=100)
 """Clocks of several machines differ: check a little later than the scheduled time."""
 
@@ -40,7 +41,7 @@ class Timetable:
     def next(self, after: datetime) -> datetime | None:
         return self.schedule.next(after, self.zone)
 
-    def due(self, cron_job: Object, now: datetime, *, within_deadline: bool = True) -> Due:
+    def due(self, cron_job: CronJob, now: datetime, *, within_deadline: bool = True) -> Due:
         """Return the run that is due. Raise NeverRuns."""
         earliest = _earliest(cron_job, now, within_deadline=within_deadline)
         first = self.next(earliest)
@@ -56,22 +57,23 @@ class Timetable:
         return Due(earliest, self._latest(first, now, interval, missed), missed)
 
     def _latest(self, first: datetime, now: datetime, interval: float, missed: int) -> datetime:
-        """Return the last time that is not after now, searched from close to now.
+        """Return the last time that is not after now.
 
-        Where the times are uneven, none may lie there: the search then starts further back.
+        Halve the time in which it may lie: where the times are uneven, such as each minute of January, thousands may
+        lie close to now. Even times are found at the first step.
         """
-        back = 2.0
-        while True:
-            start = max(first, first + timedelta(seconds=(missed - back) * interval))
-            latest = first if start == first else None
-            moment = self.next(start)
-            while moment is not None and moment <= now:
-                latest, moment = moment, self.next(moment)
-            if latest is not None:
-                return latest
-            back *= 2
+        latest, end = first, now
+        middle = max(first, first + timedelta(seconds=(missed - 2) * interval))
+        while end - latest >= _RESOLUTION:
+            moment = self.next(middle)
+            if moment is not None and moment <= end:
+                latest = moment
+            else:
+                end = middle
+            middle = latest + (end - latest) / 2
+        return latest
 
-    def seconds_to_next(self, cron_job: Object, now: datetime) -> float | None:
+    def seconds_to_next(self, cron_job: CronJob, now: datetime) -> float | None:
         """Return the seconds until the next run, counted from the last one that was due; None if there is none."""
         try:
             due = self.due(cron_job, now, within_deadline=False)
@@ -81,7 +83,7 @@ class Timetable:
         return (following + PADDING - now).total_seconds() if following is not None else None
 
 
-def _earliest(cron_job: Object, now: datetime, *, within_deadline: bool) -> datetime:
+def _earliest(cron_job: CronJob, now: datetime, *, within_deadline: bool) -> datetime:
     last = (cron_job.get("status") or {}).get("lastScheduleTime")
     earliest = datetime.fromisoformat(last or cron_job["metadata"]["creationTimestamp"])
     deadline = cron_job["spec"].get("startingDeadlineSeconds")

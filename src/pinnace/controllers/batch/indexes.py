@@ -47,11 +47,11 @@ class Indexes:
         """Return how many indexes are in both."""
         common, mine, theirs = 0, 0, 0
         while mine < len(self.intervals) and theirs < len(other.intervals):
-            one, two = self.intervals[mine], other.intervals[theirs]
-            common += max(0, min(one.last, two.last) - max(one.first, two.first) + 1)
-            if one.last <= two.last:
+            first, two = self.intervals[mine], other.intervals[theirs]
+            common += max(0, min(first.last, two.last) - max(first.first, two.first) + 1)
+            if first.last <= two.last:
                 mine += 1
-            if two.last <= one.last:
+            if two.last <= first.last:
                 theirs += 1
         return common
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from pinnace.client.snapshots import Snapshot
+from pinnace.model.typed_objects import Job
 
-JOB = "batch/v1/Job"
 BY_UID = "uid"
 BY_OWNER = "owner"
 OWN_NAME = "kubernetes.io/job-controller"
@@ -81,12 +81,15 @@ class _Job(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Job)
 
 
-def job_facts(snapshot: Snapshot) -> JobFacts:
+def job_facts(snapshot: Snapshot[Job]) -> JobFacts:
     """Read the facts of a Job. Use through `snapshot.derive(job_facts)`."""
     job = _decoder.decode(snapshot.body)
     status = job.status or _Status()
-    ended = next((one for one in status.conditions or () if one.type in _ENDS and one.status == "True"), None)
-    owner = next((one for one in job.metadata.ownerReferences or () if one.controller), _Owner())
+    ended = next(
+        (condition for condition in status.conditions or () if condition.type in _ENDS and condition.status == "True"),
+        None,
+    )
+    owner = next((reference for reference in job.metadata.ownerReferences or () if reference.controller), _Owner())
     return JobFacts(
         uid=job.metadata.uid,
         owner_kind=owner.kind,
@@ -103,13 +106,13 @@ def job_facts(snapshot: Snapshot) -> JobFacts:
     )
 
 
-def index_jobs(snapshot: Snapshot) -> Iterable[str]:
+def index_jobs(snapshot: Snapshot[Job]) -> Iterable[str]:
     """Jobs by uid; those whose selector a user chose also by namespace."""
     facts = snapshot.derive(job_facts)
     return (facts.uid, f"{snapshot.key.namespace}/manual") if facts.is_manual else (facts.uid,)
 
 
-def index_jobs_by_owner(snapshot: Snapshot) -> Iterable[str]:
+def index_jobs_by_owner(snapshot: Snapshot[Job]) -> Iterable[str]:
     """Jobs by the uid of their controller."""
     uid = snapshot.derive(job_facts).owner_uid
     return (uid,) if uid else ()

@@ -10,7 +10,8 @@ import msgspec
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.ownership import Owned, OwnedMetadata, owned_fields
-from pinnace.model.clock import later, to_rfc3339
+from pinnace.model.typed_objects import Pod
+from pinnace.process.clock import later, to_rfc3339
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -112,13 +113,13 @@ class _Pod(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Pod)
 
 
-def job_pod(snapshot: Snapshot) -> JobPod:
+def job_pod(snapshot: Snapshot[Pod]) -> JobPod:
     """Read the facts of a pod. Use through `snapshot.derive(job_pod)`."""
     pod = _decoder.decode(snapshot.body)
     metadata, status = pod.metadata, pod.status
     annotations = metadata.annotations or {}
     containers = [*(status.containerStatuses or ()), *(status.initContainerStatuses or ())]
-    ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
+    ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
     is_ready = ready is not None and ready.status == "True"
     return JobPod(
         *owned_fields(snapshot, metadata),
@@ -130,14 +131,14 @@ def job_pod(snapshot: Snapshot) -> JobPod:
         index=_number(annotations.get(INDEX), NO_INDEX),
         index_failures=_number(annotations.get(INDEX_FAILURES), 0),
         ignored_index_failures=_number(annotations.get(IGNORED_INDEX_FAILURES), 0),
-        restarts=sum(one.restartCount for one in containers),
+        restarts=sum(status.restartCount for status in containers),
         finished=_finish_time(pod, ready),
         exit_codes=tuple(
-            (one.name, one.state.terminated.exitCode)
-            for one in containers
-            if one.state is not None and one.state.terminated is not None and one.state.terminated.exitCode
+            (status.name, status.state.terminated.exitCode)
+            for status in containers
+            if status.state is not None and status.state.terminated is not None and status.state.terminated.exitCode
         ),
-        conditions=tuple((one.type, one.status) for one in status.conditions or ()),
+        conditions=tuple((condition.type, condition.status) for condition in status.conditions or ()),
     )
 
 
@@ -163,14 +164,14 @@ def _finish_time(pod: _Pod, ready: _Condition | None) -> str:
 
 
 def _end_time(pod: _Pod) -> str:
-    sidecars = {one.name for one in pod.spec.initContainers or () if one.restartPolicy == "Always"}
+    sidecars = {container.name for container in pod.spec.initContainers or () if container.restartPolicy == "Always"}
     running_to_end = [
         *(pod.status.containerStatuses or ()),
-        *(one for one in pod.status.initContainerStatuses or () if one.name in sidecars),
+        *(status for status in pod.status.initContainerStatuses or () if status.name in sidecars),
     ]
     latest = ""
-    for one in running_to_end:
-        terminated = one.state.terminated if one.state is not None else None
+    for status in running_to_end:
+        terminated = status.state.terminated if status.state is not None else None
         if terminated is None or not terminated.finishedAt:
             return ""
         latest = max(latest, terminated.finishedAt)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pinnace.controllers.batch.indexes import Indexes
 from pinnace.controllers.batch.job_pods import JobPod
-from pinnace.reconcile.turns import Turns
+from pinnace.process.work_slices import Turns
 
 
 class Judgment(NamedTuple):

@@ -11,34 +11,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from pinnace.controllers.batch.indexes import Indexes
 from pinnace.controllers.batch.job_pods import JobPod
 from pinnace.controllers.batch.job_view import JobView, Verdict
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, deep_copy, without_zeros
+from pinnace.model.typed_objects import Job, JobCondition, JobStatus
+from pinnace.process.clock import to_rfc3339
 
 MOST_UNCOUNTED = 500
 _COUNTERS = ("active", "succeeded", "failed")
 
 
-def open_status(job: Object) -> Object:
+def open_status(job: Job) -> JobStatus:
     """Return a copy of the status that may be changed."""
-    status: Object = dict(job.get("status") or {})
+    status: JobStatus = {**(job.get("status") or {})}
     uncounted = status.get("uncountedTerminatedPods") or {}
-    status["uncountedTerminatedPods"] = {name: list(uids) for name, uids in uncounted.items()}
+    status["uncountedTerminatedPods"] = deep_copy(uncounted)
     status["conditions"] = list(status.get("conditions") or ())
     return status
 
 
-def close_status(status: Object) -> Object:
+def close_status(status: JobStatus) -> JobStatus:
     """Return the status to store: without zeros and empty lists, except for fields that Kubernetes always writes."""
-    uncounted = {name: uids for name, uids in status["uncountedTerminatedPods"].items() if uids}
-    stored = {**status, "uncountedTerminatedPods": uncounted}
+    stored: JobStatus = {**status, "uncountedTerminatedPods": without_zeros(status["uncountedTerminatedPods"])}
     for name in _COUNTERS:
         if not stored.get(name):
-            stored.pop(name, None)
+            cast("Object", stored).pop(name, None)
     if not stored["conditions"]:
         del stored["conditions"]
     if not stored.get("completedIndexes"):
@@ -56,7 +56,7 @@ class Noted(NamedTuple):
     """How many failed pods the pod failure policy decided on, by action."""
 
 
-def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, released: Collection[str]) -> Noted:
+def note_ended_pods(view: JobView, status: JobStatus, verdict: Verdict | None, released: Collection[str]) -> Noted:
     """Note the pods that have ended. `released` are uids of pods that have lost the finalizer in this reconcile."""
     tracked = [pod for pod in view.pods if pod.is_tracked and pod.uid not in released]
     count_released(status, {pod.uid for pod in tracked})
@@ -91,7 +91,7 @@ def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, rele
     return Noted(to_release, is_all, actions)
 
 
-def _write_indexes(view: JobView, status: Object, new: list[int]) -> None:
+def _write_indexes(view: JobView, status: JobStatus, new: list[int]) -> None:
     completed = view.known_succeeded_indexes | Indexes.of(new)
     status["completedIndexes"] = str(completed)
     status["succeeded"] = len(completed)
@@ -117,9 +117,10 @@ def _counts_as_failed(view: JobView, pod: JobPod, verdict: Verdict | None) -> bo
     return view.judge(pod).counts
 
 
-def count_released(status: Object, tracked: Collection[str]) -> None:
+def count_released(status: JobStatus, tracked: Collection[str]) -> None:
     """Move noted pods that have lost the finalizer from the list to the counters."""
     uncounted = status["uncountedTerminatedPods"]
+    name: Literal["succeeded", "failed"]
     for name in ("succeeded", "failed"):
         uids = uncounted.get(name) or []
         left = [uid for uid in uids if uid in tracked]
@@ -131,13 +132,13 @@ def count_released(status: Object, tracked: Collection[str]) -> None:
 # Conditions
 
 
-def announce(status: Object, verdict: Verdict, now: datetime) -> None:
+def announce(status: JobStatus, verdict: Verdict, now: datetime) -> None:
     """Set the condition that the Job is about to end, before the first finalizer is removed."""
     if verdict.type != "Failed" and not _has_true(status, verdict.type):
         _set_condition(status, verdict.type, "True", verdict.reason, verdict.message, now)
 
 
-def finish(status: Object, verdict: Verdict, now: datetime) -> bool:
+def finish(status: JobStatus, verdict: Verdict, now: datetime) -> bool:
     """Set the condition that the Job has ended, once no pod is left to count or to stop."""
     uncounted = status["uncountedTerminatedPods"]
     if uncounted.get("succeeded") or uncounted.get("failed") or status.get("terminating"):
@@ -149,9 +150,9 @@ def finish(status: Object, verdict: Verdict, now: datetime) -> bool:
     return True
 
 
-def set_suspended(status: Object, *, is_suspended: bool, now: datetime) -> bool:
+def set_suspended(status: JobStatus, *, is_suspended: bool, now: datetime) -> bool:
     """Update the Suspended condition and the start time; return whether they changed."""
-    known = next((one for one in status["conditions"] if one["type"] == "Suspended"), None)
+    known = next((condition for condition in status["conditions"] if condition["type"] == "Suspended"), None)
     if is_suspended:
         wanted = ("True", "JobSuspended", "Job suspended")
     elif known is None:
@@ -168,13 +169,13 @@ def set_suspended(status: Object, *, is_suspended: bool, now: datetime) -> bool:
     return True
 
 
-def _has_true(status: Object, type_: str) -> bool:
-    return any(one["type"] == type_ and one["status"] == "True" for one in status["conditions"])
+def _has_true(status: JobStatus, type_: str) -> bool:
+    return any(condition["type"] == type_ and condition["status"] == "True" for condition in status["conditions"])
 
 
-def _set_condition(status: Object, type_: str, value: str, reason: str, message: str, now: datetime) -> None:
+def _set_condition(status: JobStatus, type_: str, value: str, reason: str, message: str, now: datetime) -> None:
     moment = to_rfc3339(now)
-    made = {
+    made: JobCondition = {
         "type": type_,
         "status": value,
         "reason": reason,

@@ -12,7 +12,7 @@ from pinnace.controllers.batch.indexes import Indexes
 from pinnace.controllers.batch.job_backoff import PodBackoff
 from pinnace.controllers.batch.job_pods import NO_INDEX, JobPod
 from pinnace.controllers.batch.job_policies import COUNTED, Judgment, judge, met_success_rule
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Job, JobSpec
 from pinnace.reconcile.conditions import condition
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -36,9 +36,9 @@ COMPLETED = Verdict("SuccessCriteriaMet", "CompletionsReached", "Reached expecte
 class JobView:
     """Pure: nothing here writes."""
 
-    def __init__(self, job: Object, pods: Sequence[JobPod], backoff: PodBackoff, now: datetime) -> None:
+    def __init__(self, job: Job, pods: Sequence[JobPod], backoff: PodBackoff, now: datetime) -> None:
         self.job = job
-        self.spec: Object = job["spec"]
+        self.spec: JobSpec = job["spec"]
         self.pods = pods
         self.now = now
         status = job.get("status") or {}

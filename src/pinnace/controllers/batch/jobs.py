@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Literal
 
-from pinnace.client import retries
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.batch.job_backoff import PodBackoff, remaining_for_index
-from pinnace.controllers.batch.job_facts import BY_UID, JOB, JobFacts, index_jobs, job_facts
-from pinnace.controllers.batch.job_pods import FINALIZER, JobPod, job_pod
-from pinnace.controllers.batch.job_template import pod_of_job
+from pinnace.controllers.batch.job_facts import BY_UID, JobFacts, index_jobs, job_facts
+from pinnace.controllers.batch.job_pods import FINALIZER, IGNORED_INDEX_FAILURES, INDEX, INDEX_FAILURES, JobPod, job_pod
+from pinnace.controllers.batch.job_policies import Judgment
 from pinnace.controllers.batch.job_tracking import (
     announce,
     close_status,
@@ -34,20 +34,29 @@ from pinnace.controllers.metric_names import (
     ControllerMetrics,
 )
 from pinnace.controllers.workloads.adoption import Adoption
-from pinnace.controllers.workloads.batching import batch_seconds
 from pinnace.controllers.workloads.ownership import Dependents
-from pinnace.controllers.workloads.pod_control import POD, EventSource, PodControl, first_failure, slow_start
+from pinnace.controllers.workloads.pod_control import (
+    BURST,
+    EventSource,
+    PodControl,
+    TooManyUnscheduled,
+    first_failure,
+    most_creations,
+    pod_from_template,
+    slow_start,
+)
 from pinnace.controllers.workloads.pod_facts import PodFacts, index_pods, pod_facts
+from pinnace.controllers.workloads.replica_sets import batch_seconds
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
 from pinnace.model.selectors import LabelSelector, from_object
+from pinnace.model.typed_objects import Container, EnvVarSource, Job, JobStatus, Pod, PodSpec
+from pinnace.process.backoff import Backoff
+from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.manager import Manager
 
-BURST = 500
-"""Pods that one reconcile creates or deletes at most."""
 BATCH_SECONDS = 1.0
 """How long a change of readiness may wait for other changes: it only changes one number in the status."""
 COMPONENT = "job-controller"
@@ -62,37 +71,38 @@ class Jobs:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._clock = client.clock
-        self._jobs = manager.cache(JOB)
+        self._jobs = manager.cache(Job)
         self._jobs.add_encoded_index(BY_UID, index_jobs)
-        self._pod_cache = manager.cache(POD)
+        self._pod_cache = manager.cache(Pod)
         self._pods = Dependents(self._pod_cache, job_pod, index_pods)
         self._events = EventSource(manager.recorder, COMPONENT)
         self._control = PodControl(client, self._events)
         self._metrics = ControllerMetrics(manager.metrics, *JOB_METRICS)
         self._backoffs: dict[Key, tuple[str, PodBackoff]] = {}
         self._adoptable: dict[str, set[Key]] = {}
+        self._ended: dict[Key, set[str]] = {}
+        """The UIDs of Jobs that are gone or have ended, until their pods are released."""
         self._sizes: dict[Key, int] = {}
-        backoff = retries.Backoff(first=1.0, longest=60.0)
+        backoff = Backoff(first=1.0, longest=60.0)
         self.controller = Controller("job", self._reconcile, workers=10, backoff=backoff)
-        self.controller.for_(JOB)
+        self.controller.for_(Job)
         self._orphans = Controller("job-orphan-pods", self._release_orphan, workers=5)
         self.controllers = (self.controller, self._orphans)
-        manager.informer(JOB).on_change(self._hear_job)
-        manager.informer(POD).on_change(self._hear_pod)
+        manager.informer(Job).on_change(self._hear_job)
+        manager.informer(Pod).on_change(self._hear_pod)
 
     # Events
 
-    def _hear_job(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """Remove the finalizer from the pods of a Job that is gone or has ended."""
-        ended = [one.derive(job_facts) for one in (old, new) if one is not None]
-        if new is not None and not ended[-1].is_finished:
+    def _hear_job(self, old: Snapshot[Job] | None, new: Snapshot[Job] | None) -> None:
+        """Note a Job that is gone or has ended: its pods lose the finalizer."""
+        if new is not None and not new.derive(job_facts).is_finished:
             return
-        for uid in {facts.uid for facts in ended}:
-            for pod in self._pods.of(uid):
-                if pod.is_tracked:
-                    self._orphans.enqueue(pod.key, "job ended")
+        for job in (old, new):
+            if job is not None:
+                self._ended.setdefault(job.key, set()).add(job.derive(job_facts).uid)
+                self.controller.enqueue(job.key, "ended")
 
-    def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _hear_pod(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         before = old.derive(pod_facts) if old is not None else None
         after = new.derive(pod_facts) if new is not None else None
         is_minor = before is not None and after is not None and _differ_in_readiness(before, after)
@@ -104,9 +114,9 @@ class Jobs:
         if new is not None and after is not None and self._may_be_orphan(new, after):
             self._orphans.enqueue(new.key, "pod changed")
 
-    def _count_tracked(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _count_tracked(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         """Count finished pods that have the finalizer, and those that have lost it."""
-        was, has = (one is not None and _is_finished_and_tracked(one) for one in (old, new))
+        was, has = (snapshot is not None and _is_finished_and_tracked(snapshot) for snapshot in (old, new))
         if was != has:
             self._metrics.count(JOB_TRACKED_PODS, event="add" if has else "delete")
 
@@ -114,18 +124,18 @@ class Jobs:
         """Yield the Job that controls a pod; for an orphan the Jobs that may adopt it."""
         if pod.controller is not None:
             return (Key(pod.key.namespace, pod.controller.name),) if pod.controller.kind == "Job" else ()
-        found = []
+        keys = []
         uid = pod.labels.get(_CONTROLLER_UID) or pod.labels.get("controller-uid") or ""
         for key in self._jobs.keys_by_index(BY_UID, uid) if uid else ():
             self._adoptable.setdefault(uid, set()).add(pod.key)
-            found.append(key)
+            keys.append(key)
         for key in self._jobs.keys_by_index(BY_UID, f"{pod.key.namespace}/manual"):
             job = self._jobs.snapshot(key)
             if job is not None and job.derive(_selector_of).matches(pod.labels):
-                found.append(key)
-        return found
+                keys.append(key)
+        return keys
 
-    def _may_be_orphan(self, snapshot: Snapshot, pod: PodFacts) -> bool:
+    def _may_be_orphan(self, snapshot: Snapshot[Pod], pod: PodFacts) -> bool:
         """Whether a pod may have the finalizer of a Job that no longer counts it."""
         if pod.controller is not None and pod.controller.kind != "Job":
             return False
@@ -137,8 +147,8 @@ class Jobs:
     def _owner_of(self, pod: PodFacts) -> JobFacts | None:
         if pod.controller is None:
             return None
-        found = self._jobs.snapshot(Key(pod.key.namespace, pod.controller.name))
-        facts = found.derive(job_facts) if found is not None else None
+        snapshot = self._jobs.snapshot(Key(pod.key.namespace, pod.controller.name))
+        facts = snapshot.derive(job_facts) if snapshot is not None else None
         return facts if facts is not None and facts.uid == pod.controller.uid else None
 
     # Pods without a Job
@@ -152,25 +162,31 @@ class Jobs:
             return
         pod = snapshot.derive(job_pod)
         if pod.is_tracked:
-            await self._release(pod)
+            await self._release(pod, snapshot.version)  # A Job that adopts the pod meanwhile keeps the finalizer.
 
-    async def _release(self, pod: JobPod) -> None:
-        """Remove the finalizer; do nothing if the pod is gone."""
+    async def _release(self, pod: JobPod, version: str = "") -> None:
+        """Remove the finalizer; do nothing if the pod is gone. With `version`, only if the pod is still that one."""
         metadata = {"uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}
+        if version:
+            metadata["resourceVersion"] = version
         try:
             await self._client.patch(
-                POD, pod.key.name, {"metadata": metadata}, namespace=pod.key.namespace, form="strategic"
+                Pod, pod.key.name, {"metadata": metadata}, namespace=pod.key.namespace, form="strategic"
             )
         except errors.NotFound:
             return
         except (errors.Conflict, errors.Invalid):
-            found = self._pod_cache.snapshot(pod.key)
-            if found is not None and found.derive(job_pod).uid == pod.uid:
+            snapshot = self._pod_cache.snapshot(pod.key)
+            if snapshot is not None and snapshot.derive(job_pod).uid == pod.uid:
                 raise
 
     # Reconciling
 
     async def _reconcile(self, key: Key) -> Result | None:
+        for uid in self._ended.pop(key, ()):
+            for pod in await self._pods.unordered(uid):
+                if pod.is_tracked:
+                    self._orphans.enqueue(pod.key, "job ended")
         snapshot = self._jobs.snapshot(key)
         facts = snapshot.derive(job_facts) if snapshot is not None else None
         if snapshot is None or facts is None or facts.is_finished or facts.is_foreign:
@@ -185,7 +201,7 @@ class Jobs:
         except errors.Conflict:
             return Result(requeue_after=BATCH_SECONDS)  # Another client has written; the watch delivers the change.
 
-    async def _sync(self, key: Key, job: Object, labels: dict[str, str]) -> Result | None:
+    async def _sync(self, key: Key, job: Job, labels: dict[str, str]) -> Result | None:
         """Reconcile a Job that has not ended. `labels` are those of the metrics: the action is set here."""
         pods = await self._claim(job)
         self._sizes[key] = len(pods)
@@ -205,7 +221,7 @@ class Jobs:
         else:
             labels["action"] = _action_of(view)
             failure, wait = await self._manage(view, released)
-        self._count(job, status)
+        await self._count(job, status)
         if verdict is None and failure is None:
             verdict = self._complete_or_suspend(view, status)
         await self._track(key, view, status, verdict, released)
@@ -215,34 +231,34 @@ class Jobs:
         waits = [seconds for seconds in (wait, left) if seconds]
         return Result(requeue_after=max(0.001, min(waits))) if waits else None
 
-    def _backoff_of(self, key: Key, job: Object) -> PodBackoff:
+    def _backoff_of(self, key: Key, job: Job) -> PodBackoff:
         uid, known = self._backoffs.get(key, ("", PodBackoff()))
         return known if uid == job["metadata"]["uid"] else PodBackoff()
 
-    async def _claim(self, job: Object) -> list[JobPod]:
+    async def _claim(self, job: Job) -> list[JobPod]:
         """Adopt the pods that match, release those that do not, and return the pods of the Job."""
         uid = job["metadata"]["uid"]
         selector = from_object(job["spec"].get("selector"))
         orphans = self._adoptable.pop(uid, set())
         if job["spec"].get("manualSelector"):
-            orphans |= {pod.key for pod in self._pods.orphans(job["metadata"]["namespace"])}
-        found = (self._pod_cache.snapshot(key) for key in orphans)
-        own = self._pods.of(uid)
-        candidates = [*own, *(one.derive(job_pod) for one in found if one is not None)]
+            orphans |= {pod.key for pod in await self._pods.orphans(job["metadata"]["namespace"])}
+        snapshots = (self._pod_cache.snapshot(key) for key in orphans)
+        own = await self._pods.of(uid)
+        candidates = [*own, *(snapshot.derive(job_pod) for snapshot in snapshots if snapshot is not None)]
         if len(candidates) == len(own) and all(selector.matches(pod.labels) for pod in own):
             return own
-        adoption = Adoption(self._client, job, POD, finalizers=(FINALIZER,))
+        adoption = Adoption(self._client, job, Pod, finalizers=(FINALIZER,))
         await adoption.claim(candidates, lambda pod: selector.matches(pod.labels))
-        return [pod for pod in self._pods.of(uid) if selector.matches(pod.labels)]
+        return [pod for pod in await self._pods.of(uid) if selector.matches(pod.labels)]
 
-    def _count(self, job: Object, status: Object) -> None:
+    async def _count(self, job: Job, status: JobStatus) -> None:
         """Count the pods as they are after this reconcile's own writes."""
-        pods = self._pods.of(job["metadata"]["uid"])
+        pods = await self._pods.unordered(job["metadata"]["uid"])
         status["active"] = sum(pod.is_active for pod in pods)
         status["ready"] = sum(pod.is_active and pod.is_ready for pod in pods)
         status["terminating"] = sum(pod.is_terminating for pod in pods)
 
-    def _complete_or_suspend(self, view: JobView, status: Object) -> Verdict | None:
+    def _complete_or_suspend(self, view: JobView, status: JobStatus) -> Verdict | None:
         if view.is_complete(status["active"]):
             return COMPLETED
         is_deleted = "deletionTimestamp" in view.job["metadata"]
@@ -261,9 +277,9 @@ class Jobs:
         if surplus or view.is_suspended:
             removals = [self._remove(view.job, pod, released) for pod in surplus]
             return await first_failure(removals), 0.0
-        count = min(view.missing, BURST)
+        count = min(view.missing, most_creations(view.active))
         if not count:
-            return None, 0.0
+            return (TooManyUnscheduled() if view.missing else None), 0.0
         if not view.has_limit_per_index:
             wait = view.backoff.remaining(view.now)
             if wait > 0:
@@ -289,7 +305,7 @@ class Jobs:
         failure = await slow_start([partial(self._control.create, view.job, pod) for pod in pods])
         return failure, min(waits, default=0.0)
 
-    async def _remove(self, job: Object, pod: JobPod, released: set[str]) -> None:
+    async def _remove(self, job: Job, pod: JobPod, released: set[str]) -> None:
         """Delete a pod that does not count: it loses the finalizer first."""
         if pod.is_tracked:
             await self._release(pod)
@@ -299,7 +315,7 @@ class Jobs:
     # Counting
 
     async def _track(
-        self, key: Key, view: JobView, status: Object, verdict: Verdict | None, released: set[str]
+        self, key: Key, view: JobView, status: JobStatus, verdict: Verdict | None, released: set[str]
     ) -> None:
         """Record ended pods, release them, count them, and end the Job: each step is stored before the next."""
         noted = note_ended_pods(view, status, verdict, released)
@@ -311,7 +327,7 @@ class Jobs:
         self._backoffs[key] = (job["metadata"]["uid"], view.backoff)
         failure = await self._release_all(noted.pods, released)
         count_released(status, {pod.uid for pod in view.pods if pod.is_tracked and pod.uid not in released})
-        self._count(job, status)
+        await self._count(job, status)
         is_finished = verdict is not None and failure is None and noted.is_all and finish(status, verdict, view.now)
         job = await self._store(job, status)
         if is_finished and verdict is not None:
@@ -331,19 +347,21 @@ class Jobs:
             await asyncio.sleep(0)  # Other Jobs are reconciled in between.
         return failure
 
-    async def _store(self, job: Object, status: Object) -> Object:
+    async def _store(self, job: Job, status: JobStatus) -> Job:
         """Write the status if it has changed."""
         wanted = close_status(status)
         if wanted == (job.get("status") or {}):
             return job
-        written = await self._client.update_status({**job, "status": wanted})
+        changed: Job = {**job, "status": wanted}
+        written = await self._client.update_status(changed)
         before, mode = job.get("status") or {}, _mode_of(job)
+        result: Literal["succeeded", "failed"]
         for result in ("succeeded", "failed"):
             ended = wanted.get(result, 0) - before.get(result, 0)
             self._metrics.add(JOB_PODS_FINISHED, max(0, ended), completion_mode=mode, result=result)
         return written
 
-    def _record_end(self, job: Object, verdict: Verdict) -> None:
+    def _record_end(self, job: Job, verdict: Verdict) -> None:
         result = "succeeded" if verdict.is_success else "failed"
         labels = {"completion_mode": _mode_of(job), "result": result, "reason": verdict.reason}
         self._metrics.count(JOBS_FINISHED, **labels)
@@ -364,14 +382,14 @@ def _action_of(view: JobView) -> str:
     return "pods_created" if view.missing else "tracking"
 
 
-def _is_finished_and_tracked(snapshot: Snapshot) -> bool:
+def _is_finished_and_tracked(snapshot: Snapshot[Pod]) -> bool:
     if _FINALIZER_BYTES not in snapshot.body:
         return False
     pod = snapshot.derive(job_pod)
     return pod.is_tracked and pod.phase in ("Succeeded", "Failed")
 
 
-def _mode_of(job: Object) -> str:
+def _mode_of(job: Job) -> str:
     return str(job["spec"].get("completionMode") or "NonIndexed")
 
 
@@ -386,5 +404,63 @@ def _differ_in_readiness(before: PodFacts, after: PodFacts) -> bool:
     )
 
 
-def _selector_of(snapshot: Snapshot) -> LabelSelector:
+def _selector_of(snapshot: Snapshot[Job]) -> LabelSelector:
     return from_object(snapshot.object["spec"].get("selector"))
+
+
+_ENVIRONMENT = "JOB_COMPLETION_INDEX"
+_LONGEST_PREFIX = 58
+
+
+def pod_of_job(
+    job: Job, *, index: int | None = None, replaced: JobPod | None = None, judgment: Judgment | None = None
+) -> Pod:
+    """Return the pod to create, for one index of an Indexed Job.
+
+    Where failures are counted per index, `replaced` is the failed pod that the new one replaces, and `judgment` is the
+    effect of the pod failure policy on it.
+    """
+    pod = pod_from_template(job, job["spec"]["template"])
+    metadata = pod["metadata"]
+    finalizers = list(metadata.get("finalizers") or ())
+    if FINALIZER not in finalizers:
+        finalizers.append(FINALIZER)
+    metadata["finalizers"] = finalizers
+    if index is None:
+        return pod
+    annotations = {**(metadata.get("annotations") or {}), INDEX: str(index)}
+    if "backoffLimitPerIndex" in job["spec"]:
+        annotations |= _index_failures(replaced, judgment)
+    metadata["annotations"] = annotations
+    metadata["labels"] = {**(metadata.get("labels") or {}), INDEX: str(index)}
+    name, suffix = job["metadata"]["name"], f"-{index}-"
+    metadata["generateName"] = name[: _LONGEST_PREFIX - len(suffix)] + suffix
+    pod["spec"] = {**_with_environment(pod["spec"]), "hostname": f"{name}-{index}"}
+    return pod
+
+
+def _index_failures(replaced: JobPod | None, judgment: Judgment | None) -> dict[str, str]:
+    if replaced is None:
+        return {INDEX_FAILURES: "0"}
+    counts = judgment is None or judgment.counts
+    failures = replaced.index_failures + counts
+    ignored = replaced.ignored_index_failures + (not counts)
+    annotations = {INDEX_FAILURES: str(failures)}
+    return {**annotations, IGNORED_INDEX_FAILURES: str(ignored)} if ignored else annotations
+
+
+def _with_environment(spec: PodSpec) -> PodSpec:
+    made = spec.copy()
+    if spec.get("initContainers"):
+        made["initContainers"] = [_with_index_variable(container) for container in spec["initContainers"]]
+    if spec.get("containers"):
+        made["containers"] = [_with_index_variable(container) for container in spec["containers"]]
+    return made
+
+
+def _with_index_variable(container: Container) -> Container:
+    variables = container.get("env") or []
+    if any(variable["name"] == _ENVIRONMENT for variable in variables):
+        return container
+    source: EnvVarSource = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
+    return {**container, "env": [*variables, {"name": _ENVIRONMENT, "valueFrom": source}]}

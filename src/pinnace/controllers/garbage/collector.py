@@ -27,10 +27,11 @@ from pinnace.controllers.garbage.object_metadata import (
 from pinnace.controllers.garbage.owner_graph import FOREGROUND, ORPHAN, Node, Owner, OwnerGraph, Place, is_at
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.typed_objects import ObjectMeta
+from pinnace.process.work_slices import Turns
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.history import History
 from pinnace.reconcile.manager import Manager
-from pinnace.reconcile.turns import Turns
 
 MOST_RUNS = 100
 """The last runs that are kept. Many owners may be looked up, and each that was not seen before has a run."""
@@ -82,6 +83,8 @@ class _Lookup:
 
     references: ManyReferences
     owners: _Owners = field(default_factory=_Owners)
+    is_outdated: bool = False
+    """One of its owners has changed since the lookup began, perhaps one that was looked up as living."""
 
 
 class GarbageCollector:
@@ -97,7 +100,7 @@ class GarbageCollector:
         """The objects with many owners whose owners are being looked up."""
         self._digests: dict[str, bytes] = {}
         """The references of objects with many owners that were or are being looked up."""
-        self.graph = OwnerGraph(look=self._look, misplaced=self._tell_misplaced)
+        self.graph = OwnerGraph(look=self._look_again, misplaced=self._tell_misplaced)
         self.controller = Controller("garbage-collector", self._reconcile, workers=WORKERS)
         self.controller.history = History(most_runs=MOST_RUNS)
         monitors.on_change(self._changed)
@@ -158,6 +161,13 @@ class GarbageCollector:
     def _look(self, uid: str) -> None:
         self.controller.enqueue(Key("", uid), "owners")
 
+    def _look_again(self, uid: str) -> None:
+        """Check an object after a change of an owner. A lookup that runs may have passed that owner."""
+        lookup = self._lookups.get(uid)
+        if lookup is not None:
+            lookup.is_outdated = True
+        self._look(uid)
+
     def _owners(self, references: Iterable[CollectorReference]) -> Iterator[Owner]:
         for ref in references:
             yield Owner(self._kind(ref.apiVersion, ref.kind), ref.name, ref.uid, ref.blockOwnerDeletion is True)
@@ -214,8 +224,8 @@ class GarbageCollector:
     async def _verify(self, node: Node) -> Result | None:
         """Find out whether an owner exists that has not been seen."""
         place = await self._locate(node.place, node.place.key.namespace)
-        found = await self._read(place)
-        if found is None:
+        obj = await self._read(place)
+        if obj is None:
             self.graph.mark_absent(place)
             return None
         return Result(requeue_after=UNSEEN_SECONDS)
@@ -264,15 +274,8 @@ class GarbageCollector:
         metadata, many = read_metadata(snapshot.body)
         if metadata.uid != place.uid or metadata.deletionTimestamp is not None:
             return
-        if many is not None:
-            lookup = self._lookups.pop(place.uid, None)
-            if lookup is None or lookup.references.digest != many.digest:
-                self._begin_lookup(place.uid, many)
-                return
-            owners = lookup.owners
-        elif metadata.ownerReferences:
-            owners = await self._classify(place, self._owners(metadata.ownerReferences))
-        else:
+        owners = await self._owners_of(place, metadata, many)
+        if owners is None:
             return
         if owners.has_solid:
             if owners.dangling or owners.waiting:
@@ -300,18 +303,33 @@ class GarbageCollector:
             version=version,
         )
 
+    async def _owners_of(
+        self, place: Place, metadata: CollectorMetadata, many: ManyReferences | None
+    ) -> _Owners | None:
+        """Return the owners of an object by their state; None if it has none, or if many must be looked up first."""
+        if many is None:
+            references = metadata.ownerReferences
+            return await self._classify(place, self._owners(references)) if references else None
+        lookup = self._lookups.pop(place.uid, None)
+        if lookup is None or lookup.references.digest != many.digest:
+            self._begin_lookup(place.uid, many)
+            return None
+        if lookup.is_outdated:
+            self._look(place.uid)  # After what the owners that are gone cause: look up the rest again.
+        return lookup.owners
+
     async def _classify(self, place: Place, owners: Iterable[Owner]) -> _Owners:
-        found, turns = _Owners(), Turns()
+        classes, turns = _Owners(), Turns()
         for owner in owners:
             await turns.pause()
             fate = await self._fate(place, owner)
             if fate is Fate.DANGLING:
-                found.dangling.append(owner.uid)
+                classes.dangling.append(owner.uid)
                 continue
-            found.living.append(owner)
+            classes.living.append(owner)
             if fate is Fate.WAITING:
-                found.waiting.append(owner.uid)
-        return found
+                classes.waiting.append(owner.uid)
+        return classes
 
     async def _fate(self, place: Place, owner: Owner) -> Fate:
         """Return the state of an owner. The graph may say that it lives; anything else is read from the server."""
@@ -323,11 +341,11 @@ class GarbageCollector:
         if known is not None and known.is_observed and not known.is_deleted and is_at(owner, namespace, known.place):
             return Fate.SOLID
         located = await self._locate(named, namespace)
-        found = await self._read(located)
-        if found is None:
+        obj = await self._read(located)
+        if obj is None:
             self.graph.mark_absent(located)
             return Fate.DANGLING
-        metadata = found["metadata"]
+        metadata = obj["metadata"]
         is_waiting = "deletionTimestamp" in metadata and FOREGROUND in (metadata.get("finalizers") or ())
         return Fate.WAITING if is_waiting else Fate.SOLID
 
@@ -344,12 +362,12 @@ class GarbageCollector:
 
     async def _read(self, place: Place) -> Object | None:
         """Return the object with this uid as the server has it now, or None if there is none."""
-        found = await self._client.get_or_none(place.kind, place.key.name, namespace=place.key.namespace)
-        return found if found is not None and found["metadata"].get("uid") == place.uid else None
+        obj = await self._client.get_or_none(place.kind, place.key.name, namespace=place.key.namespace)
+        return obj if obj is not None and obj["metadata"].get("uid") == place.uid else None
 
     async def _live_dependents(self, owner: Place) -> list[Place]:
         """Return all dependents of an owner from the server: one that the graph lacks would be lost with the owner."""
-        found: list[Place] = []
+        places: list[Place] = []
         for informer in self._monitors:
             if owner.key.namespace and informer.namespaced is False:
                 continue
@@ -363,12 +381,12 @@ class GarbageCollector:
                         metadata, many = read_metadata(snapshot.body)
                         references = metadata.ownerReferences or () if many is None else many
                         if any(ref.uid == owner.uid for ref in references):
-                            found.append(Place(kind, snapshot.key, metadata.uid))
+                            places.append(Place(kind, snapshot.key, metadata.uid))
             except errors.NoSuchPath:
                 continue
             finally:
                 await pages.aclose()
-        return found
+        return places
 
     def _snapshot(self, place: Place) -> Snapshot | None:
         informer = self._monitors.informer(place.kind)
@@ -377,7 +395,7 @@ class GarbageCollector:
     # Writing
 
     async def _drop_owners(self, place: Place, uids: set[str]) -> None:
-        def without_owners(metadata: Object) -> Object | None:
+        def without_owners(metadata: ObjectMeta) -> Object | None:
             references = metadata.get("ownerReferences") or []
             kept = [reference for reference in references if reference.get("uid") not in uids]
             return {"ownerReferences": kept or None} if kept != references else None
@@ -392,14 +410,14 @@ class GarbageCollector:
         return str(patched["metadata"]["resourceVersion"])
 
     async def _remove_finalizer(self, place: Place, finalizer: str) -> None:
-        def without_finalizer(metadata: Object) -> Object | None:
+        def without_finalizer(metadata: ObjectMeta) -> Object | None:
             finalizers = metadata.get("finalizers") or []
             kept = [name for name in finalizers if name != finalizer]
             return {"finalizers": kept or None} if kept != finalizers else None
 
         await self._edit(place, without_finalizer)
 
-    async def _edit(self, place: Place, edit: Callable[[Object], Object | None]) -> None:
+    async def _edit(self, place: Place, edit: Callable[[ObjectMeta], Object | None]) -> None:
         """Change the metadata of an object by what `edit` returns for it, unless that is None.
 
         If another client is faster, edit the newer object, as often as Kubernetes. Raise Conflict after that.

@@ -52,8 +52,8 @@ class Discovery:
         return self._collect()
 
     async def _read(self, versions: list[tuple[str, str]]) -> dict[tuple[str, str], _Page]:
-        found = {place: await self._page(*place) for place in versions}
-        return {place: page for place, page in found.items() if page is not None}
+        pages = {place: await self._page(*place) for place in versions}
+        return {place: page for place, page in pages.items() if page is not None}
 
     async def _page(self, group: str, version: str) -> _Page | None:
         page = f"/apis/{group}/{version}" if group else f"/api/{version}"
@@ -108,10 +108,10 @@ def failure_message(failures: Mapping[str, str]) -> str:
 
 
 async def _group_versions(client: Client) -> list[tuple[str, str]]:
-    found = await _versions_of(client, "")
+    versions = await _versions_of(client, "")
     for group in orjson.loads(await client.read("/apis")).get("groups") or ():
-        found += _in_order(group)
-    return found
+        versions += _in_order(group)
+    return versions
 
 
 async def _versions_of(client: Client, group: str) -> list[tuple[str, str]]:

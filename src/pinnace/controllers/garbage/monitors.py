@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.garbage.discovery import Discovery
 from pinnace.controllers.metric_names import GARBAGE_SYNC_ERRORS, ControllerMetrics
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import AnyObject, Key, Kind
+from pinnace.model.typed_objects import APIService, CustomResourceDefinition
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 
-DEFINITIONS = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-SERVICES = "apiregistration.k8s.io/v1/APIService"
 RETRY_SECONDS = 30.0
 """How soon to retry a failed discovery: there is no event when an aggregated server is back."""
+LAST_EVENTS_SECONDS = 1.0
+"""How long to follow a kind that is not served any more: the deletion of its last objects may still be on its way."""
 
 Handler = Callable[[Kind, Snapshot | None, Snapshot | None], None]
 """Called with the kind, the old and the new snapshot of each change."""
@@ -36,11 +37,13 @@ class Monitors:
         self._is_begun = False
         self._informers: dict[Kind, Informer] = {}
         self._leave: dict[Kind, Callable[[], None]] = {}
+        self._leaving: dict[Kind, float] = {}
+        """The kinds that are not served any more, and until when they are followed."""
         self._by_plural: dict[tuple[str, str], Kind] = {}
         self._handlers: list[Handler] = []
         self._on_kinds: list[Callable[[set[Kind]], None]] = []
         self.controller = Controller("monitors", self._reconcile)
-        for kind in (DEFINITIONS, SERVICES):
+        for kind in (CustomResourceDefinition, APIService):
             self.controller.watches(kind, self._group_of, metadata_only=True)
         self.controller.enqueue(_ALL, "start")
 
@@ -79,7 +82,13 @@ class Monitors:
         ]
         wanted = {served.kind for served in followed}
         silent = {where for where in discovered.failures}
-        gone = {kind for kind in self._informers if kind not in wanted and kind.api_version not in silent}
+        unserved = {kind for kind in self._informers if kind not in wanted and kind.api_version not in silent}
+        names = {(kind.group, kind.name) for kind in wanted}  # Another version of a kind takes its place at once.
+        now = self._manager.client.clock.monotonic()
+        self._leaving = {kind: self._leaving.get(kind, now + LAST_EVENTS_SECONDS) for kind in unserved}
+        gone = {kind for kind, end in self._leaving.items() if now >= end or (kind.group, kind.name) in names}
+        for kind in unserved - gone:
+            self.controller.enqueue(Key("", kind.group), "last events", after=LAST_EVENTS_SECONDS)
         new = wanted - self._informers.keys()
         for kind in gone:
             self._unfollow(kind)
@@ -112,7 +121,7 @@ class Monitors:
         if informer.scope.metadata_only:  # Others have their own use for one of whole objects.
             self._manager.informers.drop(informer)
 
-    def _group_of(self, obj: Object) -> tuple[Key, ...]:
+    def _group_of(self, obj: AnyObject) -> tuple[Key, ...]:
         """Return the group of a definition (plural.group) or of an APIService (version.group)."""
         # The first discovery reads all groups at once.
         return (Key("", obj["metadata"]["name"].partition(".")[2]),) if self._is_begun else (_ALL,)

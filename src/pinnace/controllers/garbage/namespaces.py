@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import ServedKind
-from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.garbage.discovery import discover, failure_message
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.model import errors
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.typed_objects import Namespace, NamespaceCondition
+from pinnace.process.backoff import Backoff
+from pinnace.process.clock import Clock, to_rfc3339
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
-NAMESPACE = "v1/Namespace"
 FINALIZER = "kubernetes"
 WORKERS = 4
 GATHER_SECONDS = 1.0
@@ -74,7 +74,7 @@ class NamespaceController:
         self._emptying: Counter[str] = Counter()
         """The namespaces being emptied, each with the number of attempts that left unwatchable objects."""
         self.controller = Controller("namespace", self._reconcile, workers=WORKERS)
-        self.controller.for_(NAMESPACE, metadata_only=True, when=_is_leaving)
+        self.controller.for_(Namespace, metadata_only=True, when=_is_leaving)
         monitors.on_change(self._changed)
 
     def _changed(self, kind: Kind, old: Snapshot | None, new: Snapshot | None) -> None:
@@ -87,7 +87,7 @@ class NamespaceController:
         self.controller.enqueue(key, "content", after=0.0 if was_last else GATHER_SECONDS)
 
     async def _reconcile(self, key: Key) -> Result | None:
-        namespace = await self._client.get_or_none(NAMESPACE, key.name)
+        namespace = await self._client.get_or_none(Namespace, key.name)
         if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
             del self._emptying[key.name]
             return None
@@ -154,7 +154,7 @@ class NamespaceController:
         except errors.NotFound:
             return
 
-    async def _tell(self, namespace: Object, remains: Remains) -> Object:
+    async def _tell(self, namespace: Namespace, remains: Remains) -> Namespace:
         """Write into the namespace's status what is left of it and why."""
         if remains.is_nothing and not (namespace.get("status") or {}).get("conditions"):
             return namespace  # It is deleted at once: no client would read the status.
@@ -162,7 +162,7 @@ class NamespaceController:
             return await self._client.update_status(namespace)
         return namespace
 
-    async def _finalize(self, namespace: Object) -> None:
+    async def _finalize(self, namespace: Namespace) -> None:
         kept = [name for name in namespace["spec"].get("finalizers") or () if name != FINALIZER]
         namespace["spec"]["finalizers"] = kept
         try:
@@ -181,7 +181,7 @@ class ContentFailure(Exception):
         super().__init__(f"namespace {namespace} cannot be emptied: {'; '.join(why)}")
 
 
-def with_conditions(namespace: Object, remains: Remains, clock: Clock) -> bool:
+def with_conditions(namespace: Namespace, remains: Remains, clock: Clock) -> bool:
     """Write what remains into the conditions of `namespace`; return whether a condition changed."""
     status = namespace.setdefault("status", {})
     conditions = status.setdefault("conditions", [])
@@ -191,7 +191,7 @@ def with_conditions(namespace: Object, remains: Remains, clock: Clock) -> bool:
     status["phase"] = "Terminating"
     for type, fine in _FINE.items():
         reason, message = failures.get(type, fine)
-        wanted = {"type": type, "status": "True" if type in failures else "False"}
+        wanted: NamespaceCondition = {"type": type, "status": "True" if type in failures else "False"}
         wanted |= {"reason": reason, "message": message}
         present = known.get(type)
         if present is None:
@@ -228,5 +228,5 @@ def _failures(remains: Remains) -> dict[str, tuple[str, str]]:
     return failures
 
 
-def _is_leaving(old: Object | None, new: Object | None) -> bool:
+def _is_leaving(old: Namespace | None, new: Namespace | None) -> bool:
     return new is not None and "deletionTimestamp" in new["metadata"]

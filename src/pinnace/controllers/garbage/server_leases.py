@@ -6,15 +6,15 @@ from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.model.clock import later
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Lease
+from pinnace.process.clock import later
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
 NAMESPACE = "kube-system"
 LABELS = "apiserver.kubernetes.io/identity=kube-apiserver"
 CHECK_SECONDS = 3600.0
-_LEASE = "coordination.k8s.io/v1/Lease"
 
 
 class ServerLeases:
@@ -22,9 +22,9 @@ class ServerLeases:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._leases = manager.cache(_LEASE, namespace=NAMESPACE, labels=LABELS)
+        self._leases = manager.cache(Lease, namespace=NAMESPACE, labels=LABELS)
         self.controller = Controller("server-lease-garbage", self._reconcile)
-        self.controller.for_(_LEASE, namespace=NAMESPACE, labels=LABELS, when=_is_new)
+        self.controller.for_(Lease, namespace=NAMESPACE, labels=LABELS, when=_is_new)
 
     async def _reconcile(self, key: Key) -> Result | None:
         lease = self._leases.get(key)
@@ -34,7 +34,7 @@ class ServerLeases:
             return Result(requeue_after=CHECK_SECONDS)
         metadata = lease["metadata"]
         try:
-            await self._client.delete(_LEASE, key.name, namespace=NAMESPACE, version=metadata["resourceVersion"])
+            await self._client.delete(Lease, key.name, namespace=NAMESPACE, version=metadata["resourceVersion"])
         except errors.NotFound:
             return None
         except errors.Conflict:
@@ -42,11 +42,11 @@ class ServerLeases:
         return None
 
 
-def _is_new(old: Object | None, new: Object | None) -> bool:
+def _is_new(old: Lease | None, new: Lease | None) -> bool:
     """Renewals, one every ten seconds, need no look."""
     return old is None
 
 
-def _has_expired(lease: Object, now: datetime) -> bool:
+def _has_expired(lease: Lease, now: datetime) -> bool:
     renewed, seconds = lease["spec"].get("renewTime"), lease["spec"].get("leaseDurationSeconds")
     return not renewed or seconds is None or later(datetime.fromisoformat(renewed), seconds) < now

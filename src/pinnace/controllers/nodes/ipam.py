@@ -7,11 +7,11 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Node
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
-NODE = "v1/Node"
 CLUSTER_CIDR = "10.244.0.0/16"
 NODE_PREFIX = 24
 WIDEST_PREFIX = 9
@@ -40,8 +40,8 @@ class NodeIpam:
         self._network = ip_network(cidr or CLUSTER_CIDR)
         self._may_grow = not cidr
         self._prefix = prefix
-        self._reserved = [ip_network(one) for one in reserved]
-        self._nodes = manager.cache(NODE)
+        self._reserved = [ip_network(text) for text in reserved]
+        self._nodes = manager.cache(Node)
         self._taken: dict[str, str] = {}
         """The node of each range."""
         self._next = 0
@@ -49,14 +49,14 @@ class NodeIpam:
         """Whether no range is free, until one is given back."""
         self._waiting: set[Key] = set()
         self.controller = Controller("node-ipam", self._reconcile)
-        manager.informer(NODE).on_change(self._node_changed)
+        manager.informer(Node).on_change(self._node_changed)
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         seen = new or old
         if seen is None:
             return
         if new is None:
-            for cidr in [one for one, node in self._taken.items() if node == seen.key.name]:
+            for cidr in [network for network, node in self._taken.items() if node == seen.key.name]:
                 del self._taken[cidr]
                 self._is_full = False
             self._waiting.discard(seen.key)
@@ -80,7 +80,7 @@ class NodeIpam:
             return
         self._taken[cidr] = key.name
         try:
-            await self._client.patch(NODE, key.name, {"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}}, form="strategic")
+            await self._client.patch(Node, key.name, {"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}}, form="strategic")
         except BaseException:
             del self._taken[cidr]
             self._is_full = False
@@ -91,11 +91,11 @@ class NodeIpam:
         """Return a range that no node has; None if there is none."""
         if self._is_full:
             return None
-        found = self._find_free()
-        while found is None and self._grow():
-            found = self._find_free()
-        self._is_full = found is None
-        return found
+        network = self._find_free()
+        while network is None and self._grow():
+            network = self._find_free()
+        self._is_full = network is None
+        return network
 
     def _find_free(self) -> str | None:
         count = 2 ** (self._prefix - self._network.prefixlen)
@@ -109,7 +109,7 @@ class NodeIpam:
 
     def _is_reserved(self, cidr: str) -> bool:
         network = ip_network(cidr)
-        return any(_overlap(network, one) for one in self._reserved)
+        return any(_overlap(network, range_) for range_ in self._reserved)
 
     def _grow(self) -> bool:
         """Double the range of the cluster; return False if it must not grow. The ranges of all nodes stay in it."""
@@ -122,10 +122,10 @@ class NodeIpam:
         return True
 
 
-def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
-    return one.version == other.version and one.overlaps(other)
+def _overlap(first: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
+    return first.version == other.version and first.overlaps(other)
 
 
-def _cidrs_of(node: Object) -> list[str]:
+def _cidrs_of(node: Node) -> list[str]:
     spec = node.get("spec") or {}
     return list(spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else []))

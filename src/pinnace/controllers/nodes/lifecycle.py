@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -29,16 +30,16 @@ from pinnace.controllers.nodes.taints import (
     with_execution_taint,
 )
 from pinnace.controllers.nodes.zones import Zones, zone_key
-from pinnace.controllers.pods import BY_NODE, POD, index_by_node, pod_of
+from pinnace.controllers.pods import BY_NODE, index_by_node, pod_of
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.exposition import Sample
 from pinnace.model.objects import Key, Object
+from pinnace.model.typed_objects import Lease, Node, NodeCondition, Pod
+from pinnace.process.clock import to_rfc3339
+from pinnace.process.exposition import Sample
 from pinnace.reconcile.conditions import condition, is_true
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
-NODE, LEASE = "v1/Node", "coordination.k8s.io/v1/Lease"
 LEASES = "kube-node-lease"
 GRACE = 50.0
 """Seconds without a heartbeat after which a node is Unknown."""
@@ -89,8 +90,8 @@ class NodeLifecycle:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._nodes = manager.cache(NODE)
-        self._pods = manager.cache(POD)
+        self._nodes = manager.cache(Node)
+        self._pods = manager.cache(Pod)
         index_by_node(self._pods)
         self._health: dict[str, _Health] = {}
         self._zones = Zones()
@@ -98,25 +99,25 @@ class NodeLifecycle:
         for name, help, value in _ZONE_GAUGES:
             self._metrics.gauge(name, help, partial(self._read_zones, value))
         self.controller = Controller("node-lifecycle", self._reconcile, workers=8)
-        self.controller.for_(NODE)
+        self.controller.for_(Node)
         # Every node is counted before the first reconcile: one node that is down must not look like all.
-        manager.informer(NODE).on_change(self._node_changed)
-        manager.informer(LEASE, namespace=LEASES).on_change(self._lease_changed)
-        manager.informer(POD).on_change(self._pod_changed)
+        manager.informer(Node).on_change(self._node_changed)
+        manager.informer(Lease, namespace=LEASES).on_change(self._lease_changed)
+        manager.informer(Pod).on_change(self._pod_changed)
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         if new is not None:
             node = new.object
             self._count(new.key.name, node, ready=is_true(node, "Ready"))
 
-    def _lease_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _lease_changed(self, old: Snapshot[Lease] | None, new: Snapshot[Lease] | None) -> None:
         health = self._health.get(new.key.name) if new is not None else None
         if new is None or health is None:
             return
         if old is None or _read_lease(old.body).spec.renewTime != _read_lease(new.body).spec.renewTime:
             health.alive_at = self._client.clock.monotonic()
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         """Enqueue the unready node to which a ready pod was bound: that pod must be marked as the others were."""
         if new is None:
             return
@@ -144,7 +145,7 @@ class NodeLifecycle:
             self._forget(key.name)
             return None
         health = self._observe(node)
-        ready = condition(node, "Ready")
+        ready = cast("NodeCondition | None", condition(node, "Ready"))
         left = self._grace_left(node, health, ready)
         if left <= 0 and (ready is None or ready["status"] != "Unknown"):
             node = await self._silence(node)
@@ -158,10 +159,10 @@ class NodeLifecycle:
                 await self._mark_pods(key.name, health)
         else:
             health.marked = False
-        waits = [one for one in (left, wait) if one]
+        waits = [seconds for seconds in (left, wait) if seconds]
         return Result(requeue_after=min(waits)) if waits else None
 
-    def _observe(self, node: Object) -> _Health:
+    def _observe(self, node: Node) -> _Health:
         """Record a status with a newer heartbeat, and an Event for a new node."""
         metadata = node["metadata"]
         name, now = metadata["name"], self._client.clock.monotonic()
@@ -181,11 +182,11 @@ class NodeLifecycle:
             health.heartbeat = heartbeat
         return health
 
-    def _grace_left(self, node: Object, health: _Health, ready: Object | None) -> float:
+    def _grace_left(self, node: Node, health: _Health, ready: NodeCondition | None) -> float:
         grace = GRACE if ready is not None else STARTUP_GRACE
         return health.alive_at + grace - self._client.clock.monotonic()
 
-    async def _silence(self, node: Object) -> Object:
+    async def _silence(self, node: Node) -> Node:
         """Set the conditions of a node to Unknown."""
         now = to_rfc3339(self._client.clock.now())
         conditions = node.setdefault("status", {}).setdefault("conditions", [])
@@ -211,7 +212,7 @@ class NodeLifecycle:
                 }
         return await self._client.update_status(node)
 
-    def _count(self, name: str, node: Object | None, *, ready: bool) -> None:
+    def _count(self, name: str, node: Node | None, *, ready: bool) -> None:
         was_down = self._zones.is_down
         if node is not None:
             self._metrics.add(NODE_EVICTIONS, 0, zone=zone_key(node))
@@ -222,7 +223,7 @@ class NodeLifecycle:
             if other != name:
                 self.controller.enqueue(Key("", other), "zones")
 
-    async def _taint(self, node: Object, state: str) -> float:
+    async def _taint(self, node: Node, state: str) -> float:
         """Update taints and labels to the conditions; return the seconds until the evicting taint may be set."""
         metadata = node["metadata"]
         now = to_rfc3339(self._client.clock.now())
@@ -247,7 +248,7 @@ class NodeLifecycle:
         if copied or spec is not None:
             patch["resourceVersion"] = metadata["resourceVersion"]
             await self._client.patch(
-                NODE, metadata["name"], {"metadata": patch} | ({"spec": spec} if spec is not None else {})
+                Node, metadata["name"], {"metadata": patch} | ({"spec": spec} if spec is not None else {})
             )
         if is_eviction:
             self._metrics.count(NODE_EVICTIONS, zone=self._zones.zone_of(metadata["name"]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pinnace.client.client import Client
-from pinnace.controllers.pods import POD, PodView
+from pinnace.controllers.pods import PodView
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Pod
+from pinnace.process.clock import to_rfc3339
 
 
 async def disrupt(client: Client, key: Key, pod: PodView, *, reason: str, message: str) -> None:
@@ -22,7 +23,7 @@ async def disrupt(client: Client, key: Key, pod: PodView, *, reason: str, messag
     try:
         if known is None or (known.status, known.reason) != (mark["status"], mark["reason"]):
             patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [mark]}}
-            await client.patch(POD, key.name, patch, namespace=key.namespace, subresource="status", form="strategic")
-        await client.delete(POD, key.name, namespace=key.namespace, uid=pod.metadata.uid)
+            await client.patch(Pod, key.name, patch, namespace=key.namespace, subresource="status", form="strategic")
+        await client.delete(Pod, key.name, namespace=key.namespace, uid=pod.metadata.uid)
     except errors.NotFound:
         return

@@ -6,15 +6,15 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.metric_names import POD_GARBAGE_DELETIONS, POD_GARBAGE_ERRORS, ControllerMetrics
 from pinnace.controllers.nodes.taints import OUT_OF_SERVICE, has_taint
-from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of
+from pinnace.controllers.pods import BY_NODE, PodView, index_by_node, pod_of
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
+from pinnace.model.typed_objects import Node, Pod, PodCondition
+from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.conditions import is_true
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
-NODE = "v1/Node"
 MOST_FINISHED = 12_500
 QUARANTINE = 40.0
 """Seconds that a node must be missing before its pods are deleted."""
@@ -30,16 +30,16 @@ class PodGarbage:
         self._client = client
         self._metrics = ControllerMetrics(manager.metrics, POD_GARBAGE_DELETIONS, POD_GARBAGE_ERRORS)
         self._most = most_finished
-        self._pods = manager.cache(POD)
-        self._nodes = manager.cache(NODE)
+        self._pods = manager.cache(Pod)
+        self._nodes = manager.cache(Node)
         index_by_node(self._pods)
         self._finished: set[Key] = set()
         self.controller = Controller("pod-garbage-collector", self._reconcile, workers=4)
-        self._node_informer = manager.informer(NODE)
+        self._node_informer = manager.informer(Node)
         self._node_informer.on_change(self._node_changed)
-        manager.informer(POD).on_change(self._pod_changed)
+        manager.informer(Pod).on_change(self._pod_changed)
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         seen = new or old
         if seen is None:
             return
@@ -51,7 +51,7 @@ class PodGarbage:
             for key in keys:
                 self.controller.enqueue(key, "out of service")
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         if new is None:
             if old is not None:
                 self._finished.discard(old.key)
@@ -62,7 +62,7 @@ class PodGarbage:
             if len(self._finished) > self._most:
                 self.controller.enqueue(_FINISHED, "too many finished pods")
         node = Key("", pod.spec.nodeName)
-        if pod.is_terminating and (not node.name or _is_out_of_service(self._nodes.get(node) or {})):
+        if pod.is_terminating and (not node.name or _is_out_of_service(self._nodes.get(node))):
             self.controller.enqueue(new.key, "terminating")
         if node.name and node not in self._nodes:
             self.controller.enqueue(node, "node missing", after=QUARANTINE)
@@ -72,8 +72,8 @@ class PodGarbage:
             await self._delete_finished()
         elif key.namespace:
             await self._delete_stuck(key)
-        elif key not in self._nodes and await self._client.get_or_none(NODE, key.name) is None:
-            mark = {
+        elif key not in self._nodes and await self._client.get_or_none(Node, key.name) is None:
+            mark: PodCondition = {
                 "type": "DisruptionTarget",
                 "status": "True",
                 "reason": "DeletionByPodGC",
@@ -98,12 +98,12 @@ class PodGarbage:
         surplus = len(self._finished) - self._most
         if surplus <= 0:
             return
-        found = [one for key in self._finished if (one := self._pods.snapshot(key)) is not None]
-        for snapshot in sorted(found, key=_order)[:surplus]:
+        snapshots = [snapshot for key in self._finished if (snapshot := self._pods.snapshot(key)) is not None]
+        for snapshot in sorted(snapshots, key=_order)[:surplus]:
             await self._delete(snapshot.key, None, "terminated")
             self._finished.discard(snapshot.key)
 
-    async def _delete(self, key: Key, mark: Object | None, reason: str) -> None:
+    async def _delete(self, key: Key, mark: PodCondition | None, reason: str) -> None:
         """Delete a pod after its phase is set to Failed: no kubelet sets it, and its controllers wait for it."""
         snapshot = self._pods.snapshot(key)
         if snapshot is None:
@@ -117,9 +117,9 @@ class PodGarbage:
                 status: Object = {"phase": "Failed"} | ({"conditions": [mark]} if mark is not None else {})
                 patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
                 await self._client.patch(
-                    POD, key.name, patch, namespace=key.namespace, subresource="status", form="strategic"
+                    Pod, key.name, patch, namespace=key.namespace, subresource="status", form="strategic"
                 )
-            await self._client.delete(POD, key.name, namespace=key.namespace, uid=pod.metadata.uid, grace_seconds=0)
+            await self._client.delete(Pod, key.name, namespace=key.namespace, uid=pod.metadata.uid, grace_seconds=0)
         except errors.NotFound:
             return
         except errors.ApiError:
@@ -127,11 +127,11 @@ class PodGarbage:
             raise
 
 
-def _is_out_of_service(node: Object) -> bool:
-    return bool(node) and has_taint(node, OUT_OF_SERVICE) and not is_true(node, "Ready")
+def _is_out_of_service(node: Node | None) -> bool:
+    return node is not None and has_taint(node, OUT_OF_SERVICE) and not is_true(node, "Ready")
 
 
-def _order(snapshot: Snapshot) -> tuple[bool, str, str]:
+def _order(snapshot: Snapshot[Pod]) -> tuple[bool, str, str]:
     """Return the sort key: evicted pods first, then the oldest."""
     pod: PodView = pod_of(snapshot)
     is_evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import POD, PodView, pod_of
+from pinnace.controllers.pods import PodView, pod_of
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import (
+    ObjectMeta,
+    Pod,
+    PodResourceClaim,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+    TemplateMeta,
+)
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.finalizers import has_finalizer
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import controller_of, owner_reference
 
-CLAIM, TEMPLATE = "resource.k8s.io/v1/ResourceClaim", "resource.k8s.io/v1/ResourceClaimTemplate"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 FIELD_MANAGER = "ResourceClaimController"
@@ -32,20 +42,20 @@ class ResourceClaims:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._pods = manager.cache(POD)
-        self._claims = manager.cache(CLAIM)
-        self._templates = manager.cache(TEMPLATE)
+        self._pods = manager.cache(Pod)
+        self._claims = manager.cache(ResourceClaim)
+        self._templates = manager.cache(ResourceClaimTemplate)
         self._claims.add_index(_BY_POD, _pods_of_claim)
         self._pods.add_encoded_index(_BY_TEMPLATE, _templates_of)
         self.pod_controller = Controller("resource-claim-pods", self._reconcile_pod, workers=4)
         self.claim_controller = Controller("resource-claim", self._reconcile_claim, workers=4)
-        self.claim_controller.for_(CLAIM)
-        self.pod_controller.watches(CLAIM, _pods_to_look_at)
+        self.claim_controller.for_(ResourceClaim)
+        self.pod_controller.watches(ResourceClaim, _pods_to_look_at)
         self.controllers = (self.pod_controller, self.claim_controller)
-        manager.informer(POD).on_change(self._pod_changed)
-        manager.informer(TEMPLATE).on_change(self._template_changed)
+        manager.informer(Pod).on_change(self._pod_changed)
+        manager.informer(ResourceClaimTemplate).on_change(self._template_changed)
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         seen = new or old
         if seen is None or b'"resourceClaims"' not in seen.body:
             return
@@ -56,7 +66,9 @@ class ResourceClaims:
         for key in self._claims.keys_by_index(_BY_POD, pod.metadata.uid):
             self.claim_controller.enqueue(key, "pod is done")
 
-    def _template_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _template_changed(
+        self, old: Snapshot[ResourceClaimTemplate] | None, new: Snapshot[ResourceClaimTemplate] | None
+    ) -> None:
         if new is not None:
             for key in self._pods.keys_by_index(_BY_TEMPLATE, str(new.key)):
                 self.pod_controller.enqueue(key, "template")
@@ -68,7 +80,8 @@ class ResourceClaims:
         if snapshot is None or pod_of(snapshot).is_terminating or _is_done(pod_of(snapshot)):
             return
         pod = snapshot.object
-        recorded = {one["name"]: one.get("resourceClaimName") for one in _statuses(pod)}
+        statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        recorded = {status["name"]: status.get("resourceClaimName") for status in statuses}
         made: dict[str, str] = {}
         for wanted in pod["spec"].get("resourceClaims") or ():
             try:
@@ -84,7 +97,7 @@ class ResourceClaims:
         if pod["spec"].get("nodeName"):
             await self._reserve(key, pod, {**recorded, **made})
 
-    async def _ensure(self, key: Key, pod: Object, wanted: Object, recorded: dict[str, str | None]) -> str:
+    async def _ensure(self, key: Key, pod: Pod, wanted: PodResourceClaim, recorded: dict[str, str | None]) -> str:
         """Create a claim of a pod unless it exists. Return its name if the pod's status lacks it; empty otherwise."""
         template_name = wanted.get("resourceClaimTemplateName")
         if not template_name:
@@ -93,10 +106,10 @@ class ResourceClaims:
             known = recorded[wanted["name"]]
             if known is None or _is_for(self._claims.get(Key(key.namespace, known)), pod):
                 return ""  # It needs none, or has one.
-        for found in self._claims.by_index(_BY_POD, pod["metadata"]["uid"]):
-            annotations = found["metadata"].get("annotations") or {}
-            if _is_for(found, pod) and annotations.get(POD_CLAIM) == wanted["name"]:
-                return str(found["metadata"]["name"])  # Created before the last restart.
+        for present in self._claims.by_index(_BY_POD, pod["metadata"]["uid"]):
+            annotations = present["metadata"].get("annotations") or {}
+            if _is_for(present, pod) and annotations.get(POD_CLAIM) == wanted["name"]:
+                return str(present["metadata"]["name"])  # Created before the last restart.
         template = self._templates.get(Key(key.namespace, template_name))
         if template is None:
             error = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
@@ -111,7 +124,7 @@ class ResourceClaims:
         pod["status"] = {"resourceClaimStatuses": statuses}
         await self._client.apply(pod, field_manager=FIELD_MANAGER, force=True, subresource="status")
 
-    async def _reserve(self, key: Key, pod: Object, recorded: dict[str, str | None]) -> None:
+    async def _reserve(self, key: Key, pod: Pod, recorded: dict[str, str | None]) -> None:
         """Reserve the claims of a pod that was bound without a scheduler."""
         for wanted in pod["spec"].get("resourceClaims") or ():
             name = wanted.get("resourceClaimName") or recorded.get(wanted["name"])
@@ -120,10 +133,14 @@ class ResourceClaims:
                 continue
             status = claim.get("status") or {}
             consumers = status.get("reservedFor") or []
-            is_reserved = any(one.get("uid") == pod["metadata"]["uid"] for one in consumers)
+            is_reserved = any(consumer.get("uid") == pod["metadata"]["uid"] for consumer in consumers)
             if status.get("allocation") is None or is_reserved or len(consumers) >= MOST_CONSUMERS:
                 continue
-            consumer = {"resource": "pods", "name": key.name, "uid": pod["metadata"]["uid"]}
+            consumer: ResourceClaimConsumerReference = {
+                "resource": "pods",
+                "name": key.name,
+                "uid": pod["metadata"]["uid"],
+            }
             claim["status"] = {**status, "reservedFor": [*consumers, consumer]}
             await self._client.update_status(claim)
 
@@ -135,7 +152,7 @@ class ResourceClaims:
             return
         status = claim.get("status") or {}
         consumers = status.get("reservedFor") or []
-        left = [one for one in consumers if await self._is_needed_by(key.namespace, one)]
+        left = [consumer for consumer in consumers if await self._is_needed_by(key.namespace, consumer)]
         is_ours = has_finalizer(claim, FINALIZER)
         is_leaving = "deletionTimestamp" in claim["metadata"]
         if len(left) < len(consumers) or (is_ours and is_leaving and not left):
@@ -147,7 +164,7 @@ class ResourceClaims:
             if pod is not None and (pod.metadata.uid != owner["uid"] or _is_done(pod)):
                 await self._delete(key, claim)
 
-    async def _is_needed_by(self, namespace: str, consumer: Object) -> bool:
+    async def _is_needed_by(self, namespace: str, consumer: ResourceClaimConsumerReference) -> bool:
         if consumer.get("apiGroup") or consumer.get("resource") != "pods":
             return True  # Another controller manages these.
         snapshot = self._pods.snapshot(Key(namespace, consumer["name"]))
@@ -155,25 +172,28 @@ class ResourceClaims:
             pod = pod_of(snapshot)
             return pod.metadata.uid == consumer.get("uid") and not _is_done(pod)
         # The scheduler may have seen a pod that this cache has not.
-        found = await self._client.get_or_none(POD, consumer["name"], namespace=namespace)
-        return found is not None and found["metadata"]["uid"] == consumer.get("uid")
+        present = await self._client.get_or_none(Pod, consumer["name"], namespace=namespace)
+        return present is not None and present["metadata"]["uid"] == consumer.get("uid")
 
-    async def _release(self, claim: Object, left: list[Object], *, deallocates: bool) -> Object:
-        status = {**(claim.get("status") or {}), "reservedFor": left}
+    async def _release(
+        self, claim: ResourceClaim, left: list[ResourceClaimConsumerReference], *, deallocates: bool
+    ) -> ResourceClaim:
+        status: ResourceClaimStatus = {**(claim.get("status") or {}), "reservedFor": left}
         if not left:
             del status["reservedFor"]
         if deallocates:
             status.pop("allocation", None)
         if status != (claim.get("status") or {}):
-            claim = await self._client.update_status({**claim, "status": status})
+            changed: ResourceClaim = {**claim, "status": status}
+            claim = await self._client.update_status(changed)
         if deallocates and has_finalizer(claim, FINALIZER):
-            kept = [one for one in claim["metadata"]["finalizers"] if one != FINALIZER]
+            kept = [finalizer for finalizer in claim["metadata"]["finalizers"] if finalizer != FINALIZER]
             claim = await self._client.update({**claim, "metadata": {**claim["metadata"], "finalizers": kept}})
         return claim
 
-    async def _delete(self, key: Key, claim: Object) -> None:
+    async def _delete(self, key: Key, claim: ResourceClaim) -> None:
         try:
-            await self._client.delete(CLAIM, key.name, namespace=key.namespace, uid=claim["metadata"]["uid"])
+            await self._client.delete(ResourceClaim, key.name, namespace=key.namespace, uid=claim["metadata"]["uid"])
         except errors.NotFound:
             return
 
@@ -183,16 +203,12 @@ def _is_done(pod: PodView) -> bool:
     return pod.is_finished or (pod.is_terminating and not pod.spec.nodeName)
 
 
-def _is_for(claim: Object | None, pod: Object) -> bool:
+def _is_for(claim: ResourceClaim | None, pod: Pod) -> bool:
     owner = controller_of(claim) if claim is not None else None
     return owner is not None and owner.get("uid") == pod["metadata"]["uid"]
 
 
-def _statuses(pod: Object) -> list[Object]:
-    return list((pod.get("status") or {}).get("resourceClaimStatuses") or ())
-
-
-def _pods_of_claim(claim: Object) -> Iterator[str]:
+def _pods_of_claim(claim: ResourceClaim) -> Iterator[str]:
     """Return the uids of the pods that own a claim or have reserved it."""
     owner = controller_of(claim)
     if owner is not None and owner.get("kind") == "Pod":
@@ -202,13 +218,13 @@ def _pods_of_claim(claim: Object) -> Iterator[str]:
             yield consumer["uid"]
 
 
-def _pods_to_look_at(claim: Object) -> Iterable[Key]:
+def _pods_to_look_at(claim: ResourceClaim) -> Iterable[Key]:
     owner = controller_of(claim)
     is_of_pod = owner is not None and owner.get("kind") == "Pod"
     return (Key(claim["metadata"]["namespace"], owner["name"]),) if owner is not None and is_of_pod else ()
 
 
-def _templates_of(snapshot: Snapshot) -> Iterator[str]:
+def _templates_of(snapshot: Snapshot[Pod]) -> Iterator[str]:
     if b'"resourceClaims"' not in snapshot.body:
         return
     for wanted in pod_of(snapshot).spec.resourceClaims or ():
@@ -216,9 +232,9 @@ def _templates_of(snapshot: Snapshot) -> Iterator[str]:
             yield f"{snapshot.key.namespace}/{wanted['resourceClaimTemplateName']}"
 
 
-def _claim_of(pod: Object, name: str, template: Object) -> Object:
+def _claim_of(pod: Pod, name: str, template: ResourceClaimTemplate) -> ResourceClaim:
     recorded = template["spec"].get("metadata") or {}
-    metadata: Object = {
+    metadata: TemplateMeta = {
         "generateName": _generate_name(pod["metadata"]["name"], name),
         "namespace": pod["metadata"]["namespace"],
         "annotations": {**(recorded.get("annotations") or {}), POD_CLAIM: name},
@@ -226,8 +242,12 @@ def _claim_of(pod: Object, name: str, template: Object) -> Object:
     }
     if recorded.get("labels"):
         metadata["labels"] = recorded["labels"]
-    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-    return {**kind, "metadata": metadata, "spec": template["spec"].get("spec") or {}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": cast("ObjectMeta", metadata),  # The server names it.
+        "spec": template["spec"].get("spec") or {},
+    }
 
 
 def _generate_name(pod: str, claim: str) -> str:

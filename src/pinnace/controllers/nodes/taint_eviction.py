@@ -8,13 +8,13 @@ from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.metric_names import TAINT_DELETION_SECONDS, TAINT_DELETIONS, ControllerMetrics
 from pinnace.controllers.nodes.pod_disruption import disrupt
-from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_of, toleration_seconds
-from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_of, pod_or_none
-from pinnace.model.objects import Key, Object
+from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_in, toleration_seconds
+from pinnace.controllers.pods import BY_NODE, PodView, index_by_node, pod_of, pod_or_none
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Node, Pod, Taint
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
-NODE = "v1/Node"
 _COMPONENT = "taint-eviction-controller"
 
 
@@ -25,22 +25,22 @@ class TaintEviction:
         self._client = client
         self._recorder = manager.recorder
         self._metrics = ControllerMetrics(manager.metrics, TAINT_DELETIONS, TAINT_DELETION_SECONDS)
-        self._pods = manager.cache(POD)
+        self._pods = manager.cache(Pod)
         index_by_node(self._pods)
-        self._tainted: dict[str, list[Object]] = {}
+        self._tainted: dict[str, list[Taint]] = {}
         self._since: dict[Key, float] = {}
         """When the deletion of a pod was scheduled, in seconds of the clock."""
         self.controller = Controller("taint-eviction", self._reconcile, workers=8)
-        manager.informer(NODE).on_change(self._node_changed)
-        manager.informer(POD).on_change(self._pod_changed)
+        manager.informer(Node).on_change(self._node_changed)
+        manager.informer(Pod).on_change(self._pod_changed)
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         if new is None:
             if old is not None:
                 self._tainted.pop(old.key.name, None)
             return
         name = new.key.name
-        taints = taints_of(new.object, NO_EXECUTE)
+        taints = taints_in(new, NO_EXECUTE)
         if taints == self._tainted.get(name, []):
             return
         if taints:
@@ -50,7 +50,7 @@ class TaintEviction:
         for key in self._pods.keys_by_index(BY_NODE, name):
             self.controller.enqueue(key, "taints")
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         if new is None:
             if old is not None and old.key in self._since:
                 self.controller.enqueue(old.key, "deleted")
@@ -69,7 +69,8 @@ class TaintEviction:
         taints = self._tainted.get(pod.spec.nodeName, []) if pod is not None else []
         seconds = toleration_seconds(taints, pod.spec.tolerations or ()) if pod is not None else None
         if pod is None or not taints or seconds is None:
-            self._cancel(key)
+            if self._since.pop(key, None) is not None:
+                self._record(key, f"Cancelling deletion of Pod {key}")
             return None
         if pod.is_terminating:
             self._since.pop(key, None)
@@ -84,17 +85,13 @@ class TaintEviction:
         self._since.pop(key, None)
         return None
 
-    def _spent(self, pod: PodView, taints: list[Object]) -> float:
+    def _spent(self, pod: PodView, taints: list[Taint]) -> float:
         """Return the seconds that a pod has already been under its taints: this process may have just started."""
-        times = [one["timeAdded"] for one in taints if one.get("timeAdded")]
+        times = [taint["timeAdded"] for taint in taints if taint.get("timeAdded")]
         if not times or not pod.metadata.creationTimestamp:
             return 0.0
         began = max(min(times), pod.metadata.creationTimestamp)
         return max(0.0, (self._client.clock.now() - datetime.fromisoformat(began)).total_seconds())
-
-    def _cancel(self, key: Key) -> None:
-        if self._since.pop(key, None) is not None:
-            self._record(key, f"Cancelling deletion of Pod {key}")
 
     async def _evict(self, key: Key, pod: PodView) -> None:
         self._record(key, f"Marking for deletion Pod {key}")

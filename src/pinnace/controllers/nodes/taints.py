@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import msgspec
+
+from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.pods import Toleration
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node, Taint
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -24,22 +28,39 @@ _BY_CONDITION = {
 _OURS = {*_BY_CONDITION.values(), UNSCHEDULABLE}
 
 
-def taints_of(node: Object, effect: str = "") -> list[Object]:
+def taints_of(node: Node, effect: str = "") -> list[Taint]:
     """Return the taints of a node, or those of one effect."""
-    taints: list[Object] = (node.get("spec") or {}).get("taints") or []
-    return [one for one in taints if not effect or one.get("effect") == effect]
+    taints: list[Taint] = (node.get("spec") or {}).get("taints") or []
+    return [taint for taint in taints if not effect or taint.get("effect") == effect]
 
 
-def has_taint(node: Object, key: str, effect: str = "") -> bool:
-    return any(one.get("key") == key for one in taints_of(node, effect))
+class _Spec(msgspec.Struct, gc=False):
+    taints: list[Any] | None = None
 
 
-def with_condition_taints(node: Object, now: str) -> list[Object]:
+class _Node(msgspec.Struct, gc=False):
+    spec: _Spec | None = None
+
+
+_decoder = msgspec.json.Decoder(_Node)
+
+
+def taints_in(snapshot: Snapshot[Node], effect: str) -> list[Taint]:
+    """Return the taints of an encoded node that have this effect. Its status, which may be large, is not decoded."""
+    spec = _decoder.decode(snapshot.body).spec
+    return [taint for taint in (spec.taints if spec is not None else None) or () if taint.get("effect") == effect]
+
+
+def has_taint(node: Node, key: str, effect: str = "") -> bool:
+    return any(taint.get("key") == key for taint in taints_of(node, effect))
+
+
+def with_condition_taints(node: Node, now: str) -> list[Taint]:
     """Return the taints of a node, with exactly the NoSchedule taints that follow from its conditions."""
     wanted = {
         key
-        for one in (node.get("status") or {}).get("conditions") or ()
-        if (key := _BY_CONDITION.get((one.get("type", ""), one.get("status", ""))))
+        for condition in (node.get("status") or {}).get("conditions") or ()
+        if (key := _BY_CONDITION.get((condition.get("type", ""), condition.get("status", ""))))
     }
     if (node.get("spec") or {}).get("unschedulable"):
         wanted.add(UNSCHEDULABLE)
@@ -53,7 +74,7 @@ def with_condition_taints(node: Object, now: str) -> list[Object]:
     return kept + [{"key": key, "effect": NO_SCHEDULE, "timeAdded": now} for key in sorted(wanted)]
 
 
-def with_execution_taint(taints: Iterable[Object], key: str, now: str) -> list[Object]:
+def with_execution_taint(taints: Iterable[Taint], key: str, now: str) -> list[Taint]:
     """Return the taints with the given one of the two that evict pods, or with neither for an empty key."""
     kept = []
     for taint in taints:
@@ -65,19 +86,19 @@ def with_execution_taint(taints: Iterable[Object], key: str, now: str) -> list[O
     return kept + ([{"key": key, "effect": NO_EXECUTE, "timeAdded": now}] if key else [])
 
 
-def toleration_seconds(taints: Sequence[Object], tolerations: Sequence[Toleration]) -> float | None:
+def toleration_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> float | None:
     """Return how long a pod may stay under these taints: 0 if it does not tolerate one of them, None for ever."""
     used = []
     for taint in taints:
-        found = next((one for one in tolerations if tolerates(one, taint)), None)
-        if found is None:
+        tolerating = next((toleration for toleration in tolerations if tolerates(toleration, taint)), None)
+        if tolerating is None:
             return 0.0
-        used.append(found)
-    limits = [one.tolerationSeconds for one in used if one.tolerationSeconds is not None]
+        used.append(tolerating)
+    limits = [toleration.tolerationSeconds for toleration in used if toleration.tolerationSeconds is not None]
     return float(max(0, min(limits))) if limits else None
 
 
-def tolerates(toleration: Toleration, taint: Object) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.get("effect"):
         return False
     if toleration.key and toleration.key != taint.get("key"):

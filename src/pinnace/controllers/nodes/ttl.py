@@ -5,10 +5,10 @@ from __future__ import annotations
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Node
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
-NODE = "v1/Node"
 ANNOTATION = "node.alpha.kubernetes.io/ttl"
 _STEPS = ((0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, 2**31 - 1, 300))
 """From and to how many nodes, and the seconds. The ranges overlap, so that a cluster at a border does not oscillate."""
@@ -21,13 +21,13 @@ class Ttl:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._nodes = manager.cache(NODE)
+        self._nodes = manager.cache(Node)
         self._step = 0
         self._count = 0
         self.controller = Controller("ttl", self._reconcile)
-        manager.informer(NODE).on_change(self._node_changed)
+        manager.informer(Node).on_change(self._node_changed)
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         self._count += (new is not None) - (old is not None)
         step = self._step
         while self._count > _STEPS[step][1]:
@@ -45,4 +45,4 @@ class Ttl:
         seconds = str(_STEPS[self._step][2])
         snapshot = self._nodes.snapshot(key)
         if snapshot is not None and snapshot.annotations.get(ANNOTATION) != seconds:
-            await self._client.patch(NODE, key.name, {"metadata": {"annotations": {ANNOTATION: seconds}}})
+            await self._client.patch(Node, key.name, {"metadata": {"annotations": {ANNOTATION: seconds}}})

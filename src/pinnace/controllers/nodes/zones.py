@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node
 
 RATE, REDUCED_RATE = 0.1, 0.01
 """Nodes per second that get the taint that evicts their pods."""
@@ -35,7 +35,7 @@ class Zones:
         self.is_down = False
         """Whether no node at all is ready: then this process is probably cut off, and the nodes are not dead."""
 
-    def set_node(self, name: str, node: Object | None, *, ready: bool) -> list[str]:
+    def set_node(self, name: str, node: Node | None, *, ready: bool) -> list[str]:
         """Record the health of a node; return the nodes whose zone is emptied faster or slower from now on."""
         key = zone_key(node) if node is not None else ""
         labels = (node or {}).get("metadata", {}).get("labels") or {}
@@ -59,7 +59,7 @@ class Zones:
     def _update(self) -> list[str]:
         before = {key: (self.is_down, zone.rate) for key, zone in self._zones.items()}
         for zone in self._zones.values():
-            total, unready = len(zone.ready), sum(1 for one in zone.ready.values() if not one)
+            total, unready = len(zone.ready), sum(1 for is_ready in zone.ready.values() if not is_ready)
             zone.is_down = bool(total) and unready == total
             if not zone.is_down and unready > 2 and unready / total >= UNHEALTHY:
                 zone.rate = REDUCED_RATE if total > LARGE else 0.0
@@ -90,7 +90,7 @@ class Zones:
         return 0.0
 
 
-def zone_key(node: Object) -> str:
+def zone_key(node: Node) -> str:
     labels = node["metadata"].get("labels") or {}
     region, zone = labels.get(_REGION, ""), labels.get(_ZONE, "")
     # As Kubernetes writes it, also in its metrics.

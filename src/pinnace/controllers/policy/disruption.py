@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pinnace.client.client import Client
+from pinnace.client.mapping import NoSuchKind
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import BY_LABEL, POD, PodOwner, PodView, index_by_label, label_values, pod_of, pod_or_none
-from pinnace.controllers.policy.scales import ControllerScales, ScaleUnknown
+from pinnace.controllers.pods import BY_LABEL, PodOwner, PodView, index_by_label, label_values, pod_of, pod_or_none
 from pinnace.controllers.selector_text import format_selector
-from pinnace.model import selectors
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Key, Object
+from pinnace.model import errors, selectors
+from pinnace.model.objects import AnyObject, Key, Kind, Object
 from pinnace.model.selectors import LabelSelector
+from pinnace.model.typed_objects import Condition, Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from pinnace.process.clock import later, to_rfc3339
+from pinnace.process.work_slices import DECODING, in_turns
 from pinnace.reconcile.conditions import ConditionStatus, condition
 from pinnace.reconcile.controller import LOW, Controller, Result
 from pinnace.reconcile.events import EventType
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.owners import controller_of
+from pinnace.schema.golang.numbers import parse_int
 
-BUDGET = "policy/v1/PodDisruptionBudget"
 DELETION_TIMEOUT = timedelta(minutes=2)
 """A pod whose eviction was allowed and that is not being deleted after this time counts as healthy again."""
 STALE_AFTER = timedelta(minutes=2)
@@ -52,21 +55,21 @@ class Disruption:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._budgets = manager.cache(BUDGET)
-        self._pods = manager.cache(POD)
+        self._budgets = manager.cache(PodDisruptionBudget)
+        self._pods = manager.cache(Pod)
         index_by_label(self._pods)
         self._scales = ControllerScales(manager, client)
         self._selectors: dict[Key, tuple[str, LabelSelector]] = {}
         self._health: dict[Key, tuple[str, _Health]] = {}
         self.controller = Controller("disruption", self._reconcile, workers=2)
-        self.controller.for_(BUDGET, when=_is_worth_a_look)
+        self.controller.for_(PodDisruptionBudget, when=_is_worth_a_look)
         self.controllers = (self.controller, StaleDisruption(manager, client).controller)
-        self._informer = manager.informer(POD)
+        self._informer = manager.informer(Pod)
         self._informer.on_change(self._pod_changed)
 
     # Changes
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         before, after = pod_or_none(old), pod_or_none(new)
         if before is not None and after is not None and _counted_fields(before) == _counted_fields(after):
             return
@@ -75,15 +78,11 @@ class Disruption:
         priority = 0 if self._informer.is_synced else LOW
         for pod in (before, after):
             if pod is not None:
-                for key in self._budgets_of(pod):
-                    self.controller.enqueue(key, "pod", priority=priority)
+                for budget in self._budgets.snapshots(namespace=pod.metadata.namespace):
+                    if self._selector(budget).matches(pod.labels):
+                        self.controller.enqueue(budget.key, "pod", priority=priority)
 
-    def _budgets_of(self, pod: PodView) -> Iterable[Key]:
-        for snapshot in self._budgets.snapshots(namespace=pod.metadata.namespace):
-            if self._selector(snapshot).matches(pod.labels):
-                yield snapshot.key
-
-    def _selector(self, snapshot: Snapshot) -> LabelSelector:
+    def _selector(self, snapshot: Snapshot[PodDisruptionBudget]) -> LabelSelector:
         known = self._selectors.get(snapshot.key)
         if known is None or known[0] != snapshot.version:
             selector = (snapshot.object.get("spec") or {}).get("selector")
@@ -98,7 +97,7 @@ class Disruption:
             self._selectors.pop(key, None)
             return None
         budget = snapshot.object
-        pods = self._pods_of(key, self._selector(snapshot))
+        pods = await self._pods_of(key, self._selector(snapshot))
         if not pods:
             self._record(budget, "Normal", "NoPods", "No matching pods found")
         try:
@@ -115,19 +114,24 @@ class Disruption:
         await self._write(budget, counts, healthy, disrupted)
         return Result(requeue_after=recheck) if recheck else None
 
-    def _pods_of(self, key: Key, selector: LabelSelector) -> list[_Health]:
+    async def _pods_of(self, key: Key, selector: LabelSelector) -> list[_Health]:
         if selector.matches_nothing:
             return []
         equalities = selector.equalities()
         if equalities:
             keys: Iterable[Key] = self._pods.keys_by_all(BY_LABEL, label_values(key.namespace, equalities))
-            found = [one for pod in keys if (one := self._pods.snapshot(pod)) is not None]
+            snapshots = [snapshot for pod in keys if (snapshot := self._pods.snapshot(pod)) is not None]
         else:
-            found = list(self._pods.snapshots(namespace=key.namespace))
+            snapshots = list(self._pods.snapshots(namespace=key.namespace))
         is_exact = len(equalities) == len(selector.requirements)
-        return [self._health_of(one) for one in found if is_exact or selector.matches(one.metadata.get("labels") or {})]
+        return [
+            self._health_of(pod)
+            async for some in in_turns(snapshots, cost=DECODING)
+            for pod in some
+            if is_exact or selector.matches(pod.metadata.get("labels") or {})
+        ]
 
-    def _health_of(self, snapshot: Snapshot) -> _Health:
+    def _health_of(self, snapshot: Snapshot[Pod]) -> _Health:
         known = self._health.get(snapshot.key)
         if known is None or known[0] != snapshot.version:
             pod = pod_of(snapshot)
@@ -135,7 +139,7 @@ class Disruption:
             known = self._health[snapshot.key] = (snapshot.version, health)
         return known[1]
 
-    async def _count(self, budget: Object, pods: list[_Health]) -> _Counts:
+    async def _count(self, budget: PodDisruptionBudget, pods: list[_Health]) -> _Counts:
         spec = budget.get("spec") or {}
         if spec.get("maxUnavailable") is not None:
             expected, unmanaged = await self._expected_scale(budget, pods)
@@ -148,7 +152,7 @@ class Disruption:
             return _Counts(0, 0, [])
         return _Counts(len(pods), least, [])
 
-    async def _expected_scale(self, budget: Object, pods: list[_Health]) -> tuple[int, list[str]]:
+    async def _expected_scale(self, budget: PodDisruptionBudget, pods: list[_Health]) -> tuple[int, list[str]]:
         """Return how many pods the controllers of these pods want together, and the pods without a controller."""
         namespace = budget["metadata"]["namespace"]
         unmanaged = []
@@ -165,7 +169,7 @@ class Disruption:
                 scales[scale[0]] = scale[1]
         return sum(scales.values()), unmanaged
 
-    def _pending_evictions(self, budget: Object, pods: list[_Health]) -> tuple[dict[str, str], float]:
+    def _pending_evictions(self, budget: PodDisruptionBudget, pods: list[_Health]) -> tuple[dict[str, str], float]:
         """Return the pods whose eviction was allowed and is pending, and the seconds until the first expires."""
         promised: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
         kept: dict[str, str] = {}
@@ -174,7 +178,9 @@ class Disruption:
         for pod in pods:
             if pod.is_leaving or pod.name not in promised:
                 continue
-            left = (datetime.fromisoformat(promised[pod.name]) + DELETION_TIMEOUT - now).total_seconds()
+            left = (
+                later(datetime.fromisoformat(promised[pod.name]), DELETION_TIMEOUT.total_seconds()) - now
+            ).total_seconds()
             if left < 0:
                 namespace = budget["metadata"]["namespace"]
                 about = self._pods.get(Key(namespace, pod.name))
@@ -186,17 +192,21 @@ class Disruption:
             recheck = min(recheck or left + 1, left + 1)
         return kept, recheck
 
-    async def _write(self, budget: Object, counts: _Counts, healthy: int, disrupted: dict[str, str]) -> None:
+    async def _write(
+        self, budget: PodDisruptionBudget, counts: _Counts, healthy: int, disrupted: dict[str, str]
+    ) -> None:
         allowed = max(0, healthy - counts.desired) if counts.expected > 0 else 0
         before = budget.get("status") or {}
-        wanted: Object = {
+        wanted: PodDisruptionBudgetStatus = {
             "currentHealthy": healthy,
             "desiredHealthy": counts.desired,
             "expectedPods": counts.expected,
             "disruptionsAllowed": allowed,
             "observedGeneration": budget["metadata"].get("generation", 0),
         }
-        state = _condition_of(allowed)
+        state: tuple[ConditionStatus, str] = (
+            ("True", "SufficientPods") if allowed > 0 else ("False", "InsufficientPods")
+        )
         known = condition(budget, _ALLOWED) or {}
         if (
             all(before.get(name) == value for name, value in wanted.items())
@@ -208,23 +218,24 @@ class Disruption:
         budget["status"] = wanted | {"conditions": before.get("conditions") or []}
         await self._update(budget, *state, "")
 
-    async def _fail_safe(self, budget: Object, why: str) -> None:
+    async def _fail_safe(self, budget: PodDisruptionBudget, why: str) -> None:
         """Allow no disruption while the number of safe ones is unknown."""
         status = budget.setdefault("status", {})
-        for name in ("currentHealthy", "desiredHealthy", "expectedPods"):
-            status.setdefault(name, 0)
+        status.setdefault("currentHealthy", 0)
+        status.setdefault("desiredHealthy", 0)
+        status.setdefault("expectedPods", 0)
         status["disruptionsAllowed"] = 0
         known = condition(budget, _ALLOWED) or {}
         if (known.get("status"), known.get("reason"), known.get("message")) == ("False", "SyncFailed", why):
             return
         await self._update(budget, "False", "SyncFailed", why)
 
-    async def _update(self, budget: Object, status: ConditionStatus, reason: str, message: str) -> None:
+    async def _update(self, budget: PodDisruptionBudget, status: ConditionStatus, reason: str, message: str) -> None:
         conditions = budget["status"].setdefault("conditions", [])
         known = condition(budget, _ALLOWED)
         if known is None:
             known = {"type": _ALLOWED}
-            conditions.append(known)
+            conditions.append(cast("Condition", known))
         if known.get("status") != status:
             known["lastTransitionTime"] = to_rfc3339(self._client.clock.now())
         known |= {
@@ -235,7 +246,7 @@ class Disruption:
         }
         await self._client.update_status(budget)
 
-    def _record(self, about: Object, type: EventType, reason: str, message: str) -> None:
+    def _record(self, about: AnyObject, type: EventType, reason: str, message: str) -> None:
         self._recorder.record(about, type, reason, message, component=_COMPONENT)
 
 
@@ -244,11 +255,11 @@ class StaleDisruption:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._pods = manager.cache(POD)
+        self._pods = manager.cache(Pod)
         self.controller = Controller("disruption-stale-pods", self._reconcile)
-        manager.informer(POD).on_change(self._pod_changed)
+        manager.informer(Pod).on_change(self._pod_changed)
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         if new is not None and b'"DisruptionTarget"' in new.body and _is_marked(pod_of(new)):
             self.controller.enqueue(new.key, "marked")
 
@@ -260,7 +271,9 @@ class StaleDisruption:
         mark = condition(pod, _TARGET)
         assert mark is not None
         now = self._client.clock.now()
-        left = (datetime.fromisoformat(mark["lastTransitionTime"]) + STALE_AFTER - now).total_seconds()
+        left = (
+            later(datetime.fromisoformat(mark["lastTransitionTime"]), STALE_AFTER.total_seconds()) - now
+        ).total_seconds()
         if left > 0:
             return Result(requeue_after=left)
         mark.clear()
@@ -280,7 +293,7 @@ def _counted_fields(pod: PodView) -> tuple[object, ...]:
     return pod.labels, pod.is_ready, pod.is_terminating, pod.controller
 
 
-def _is_worth_a_look(old: Object | None, new: Object | None) -> bool:
+def _is_worth_a_look(old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
     """Whether a change needs a reconcile: all but our own writes. Evictions lower the allowance: compute it again."""
     if old is None or new is None:
         return True
@@ -292,21 +305,17 @@ def _is_worth_a_look(old: Object | None, new: Object | None) -> bool:
     )
 
 
-def _condition_of(allowed: int) -> tuple[ConditionStatus, str]:
-    return ("True", "SufficientPods") if allowed > 0 else ("False", "InsufficientPods")
-
-
 def _scale(value: int | str, total: int) -> int:
     """Return a number, or the given percentage of a total, rounded up."""
     if isinstance(value, int):
         return value
-    percent = value.removesuffix("%")
-    if percent == value or not percent.isdigit():
+    percent = parse_int(value[:-1], least=0) if value[-1:] == "%" and value[:1] not in ("+", "-") else None
+    if percent is None:
         raise ScaleUnknown(f'invalid value for IntOrString: invalid type: string is not a percentage: "{value}"')
-    return -(-int(percent) * total // 100)
+    return -(-percent * total // 100)
 
 
-def _unmanaged_message(budget: Object) -> str:
+def _unmanaged_message(budget: PodDisruptionBudget) -> str:
     selector = (budget.get("spec") or {}).get("selector") or {}
     return (
         f"Pods selected by this PodDisruptionBudget (selector: {format_selector(selector)}) were found to be "
@@ -314,3 +323,59 @@ def _unmanaged_message(budget: Object) -> str:
         "As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "
         'To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
     )
+
+
+_DEPLOYMENT = "apps/v1/Deployment"
+_CACHED = {
+    ("", "ReplicationController"): "v1/ReplicationController",
+    ("apps", "ReplicaSet"): "apps/v1/ReplicaSet",
+    ("extensions", "ReplicaSet"): "apps/v1/ReplicaSet",
+    ("apps", "StatefulSet"): "apps/v1/StatefulSet",
+}
+
+
+class ScaleUnknown(Exception):
+    """The number of pods that the controller of a pod wants is unknown; the message says why."""
+
+
+class ControllerScales:
+    """Finds the scale behind an owner reference: the uid of the controller that decides, and the replicas it wants."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        kinds = {*_CACHED.values(), _DEPLOYMENT}
+        self._caches = {kind: manager.cache(kind) for kind in kinds}
+
+    async def of(self, owner: PodOwner, namespace: str) -> tuple[str, int] | None:
+        """Return the scale behind an owner reference; None if the owner is gone. Raise ScaleUnknown."""
+        kind = Kind.parse(owner.apiVersion, owner.kind)
+        cached = _CACHED.get((kind.group, kind.name))
+        if cached is None:
+            return await self._custom(kind, owner, namespace)
+        scaled = self._find(cached, namespace, owner.name, owner.uid)
+        if scaled is None:
+            return None
+        above = controller_of(scaled) if kind.name == "ReplicaSet" else None
+        if above is not None and above.get("kind") == "Deployment":
+            scaled = self._find(_DEPLOYMENT, namespace, above["name"], above["uid"])
+        return (scaled["metadata"]["uid"], scaled["spec"].get("replicas", 1)) if scaled is not None else None
+
+    def _find(self, kind: str, namespace: str, name: str, uid: str) -> Object | None:
+        obj = self._caches[kind].get(Key(namespace, name))
+        return obj if obj is not None and obj["metadata"]["uid"] == uid else None
+
+    async def _custom(self, kind: Kind, owner: PodOwner, namespace: str) -> tuple[str, int] | None:
+        try:
+            served = await self._client.kinds.find(kind)
+            if "scale" not in served.subresources:
+                self._client.kinds.forget(kind)  # A newer definition may have it.
+                resource = errors.qualified(kind.group, served.plural)
+                raise ScaleUnknown(f"{resource} does not implement the scale subresource")
+            scale = await self._client.get(kind, owner.name, namespace=namespace, subresource="scale")
+        except NoSuchKind:
+            raise ScaleUnknown(f'no matches for kind "{kind.name}" in version "{kind.api_version}"') from None
+        except errors.NotFound:
+            return None
+        if scale["metadata"].get("uid") != owner.uid:
+            return None
+        return owner.uid, (scale.get("spec") or {}).get("replicas", 0)

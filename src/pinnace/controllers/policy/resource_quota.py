@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +13,13 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.kinds.core.quota_account import QuotaAccount, open_account, places_of
 from pinnace.kinds.core.quota_usage import CLAIMS, PODS, RESOURCE_CLAIMS, SERVICES, Place
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import Key, Kind
+from pinnace.model.typed_objects import ResourceQuota, ResourceQuotaSpec
+from pinnace.process.work_slices import DECODING, in_turns
 from pinnace.reconcile.controller import LOW, Controller, Result
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 
-QUOTA = "v1/ResourceQuota"
 RESYNC_SECONDS = 300.0
 """How often all objects are counted again: the usage of a pod past its grace period ends without an event."""
 
@@ -42,12 +44,12 @@ class ResourceQuotas:
         self._manager = manager
         self._client = client
         self._monitors = monitors
-        self._quotas = manager.cache(QUOTA)
+        self._quotas = manager.cache(ResourceQuota)
         self._counted: dict[str, dict[Key, _Counted]] = {}
         """By namespace."""
         self._followed: dict[Place, Informer] = {}
         self.controller = Controller("resourcequota", self._reconcile, workers=5, resync=RESYNC_SECONDS)
-        self.controller.for_(QUOTA)
+        self.controller.for_(ResourceQuota)
         monitors.on_kinds(self._kinds_changed)
 
     # Changes
@@ -88,7 +90,7 @@ class ResourceQuotas:
                 for source in sources.values():
                     await source.synced()
         complete = {place: source for place, source in sources.items() if source.is_synced}
-        account = self._account(key, spec, complete)
+        account = await self._account(key, spec, complete)
         hard = {name: str(amount) for name, amount in sorted(account.hard.items())}
         # As in Kubernetes, the usage of a resource that cannot be counted stays as it is.
         used = {name: amount for name, amount in (status.get("used") or {}).items() if name in hard}
@@ -98,7 +100,7 @@ class ResourceQuotas:
             await self._client.update_status({**quota, "status": wanted})
         return Result(requeue_after=_SYNC_SECONDS) if len(complete) < len(sources) else None
 
-    def _account(self, key: Key, spec: Object, sources: dict[Place, Informer]) -> QuotaAccount:
+    async def _account(self, key: Key, spec: ResourceQuotaSpec, sources: dict[Place, Informer]) -> QuotaAccount:
         """Return the account of a quota; count all objects if it is new, changed or old."""
         known = self._counted.get(key.namespace, {}).get(key)
         now = self._client.clock.monotonic()
@@ -110,10 +112,15 @@ class ResourceQuotas:
         ):
             return known.account
         account = open_account(spec, sources)
+        # From here on it follows the changes, also while all objects are counted.
+        entry = self._counted.setdefault(key.namespace, {})[key] = _Counted(account, -math.inf)
         for place, source in sources.items():
-            for snapshot in source.cache.snapshots(namespace=key.namespace):
-                account.count(place, str(snapshot.key), snapshot.object, self._client.clock.now())
-        self._counted.setdefault(key.namespace, {})[key] = _Counted(account, now)
+            async for keys in in_turns(source.cache.keys(namespace=key.namespace), cost=DECODING):
+                for counted in keys:
+                    snapshot = source.cache.snapshot(counted)
+                    if snapshot is not None:
+                        account.count(place, str(counted), snapshot.object, self._client.clock.now())
+        entry.counted_at = now
         return account
 
     def _forget(self, key: Key) -> None:

@@ -17,12 +17,11 @@ from pinnace.model.bootstrap_tokens import (
     TYPE,
     detached_signature,
 )
-from pinnace.model.clock import Clock
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import ConfigMap, Secret
+from pinnace.process.clock import Clock
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
-
-_SECRET, _CONFIG_MAP = "v1/Secret", "v1/ConfigMap"
 
 
 class TokenCleaner:
@@ -30,9 +29,9 @@ class TokenCleaner:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._secrets = manager.cache(_SECRET, namespace=NAMESPACE, fields=f"type={TYPE}")
+        self._secrets = manager.cache(Secret, namespace=NAMESPACE, fields=f"type={TYPE}")
         self.controller = Controller("token-cleaner", self._reconcile)
-        self.controller.for_(_SECRET, namespace=NAMESPACE, fields=f"type={TYPE}")
+        self.controller.for_(Secret, namespace=NAMESPACE, fields=f"type={TYPE}")
 
     async def _reconcile(self, key: Key) -> Result | None:
         secret = self._secrets.get(key)
@@ -42,7 +41,7 @@ class TokenCleaner:
         if left > 0:
             return Result(requeue_after=left)
         try:
-            await self._client.delete(_SECRET, key.name, namespace=key.namespace, uid=secret["metadata"]["uid"])
+            await self._client.delete(Secret, key.name, namespace=key.namespace, uid=secret["metadata"]["uid"])
         except (errors.NotFound, errors.Conflict):
             return None  # Deleted, and maybe created again: its event follows.
         return None
@@ -54,16 +53,16 @@ class BootstrapSigner:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         name = f"metadata.name={CLUSTER_INFO.name}"
-        self._secrets = manager.cache(_SECRET, namespace=NAMESPACE, fields=f"type={TYPE}")
-        self._config_maps = manager.cache(_CONFIG_MAP, namespace=CLUSTER_INFO.namespace, fields=name)
+        self._secrets = manager.cache(Secret, namespace=NAMESPACE, fields=f"type={TYPE}")
+        self._config_maps = manager.cache(ConfigMap, namespace=CLUSTER_INFO.namespace, fields=name)
         self.controller = Controller("bootstrap-signer", self._reconcile)
-        self.controller.for_(_CONFIG_MAP, namespace=CLUSTER_INFO.namespace, fields=name)
-        self.controller.watches(_SECRET, _sign_again, namespace=NAMESPACE, fields=f"type={TYPE}")
+        self.controller.for_(ConfigMap, namespace=CLUSTER_INFO.namespace, fields=name)
+        self.controller.watches(Secret, _sign_again, namespace=NAMESPACE, fields=f"type={TYPE}")
 
     async def _reconcile(self, key: Key) -> Result | None:
-        found = self._config_maps.get(CLUSTER_INFO)
-        data = (found.get("data") or {}) if found is not None else {}
-        if found is None or KUBECONFIG not in data:
+        config_map = self._config_maps.get(CLUSTER_INFO)
+        data = (config_map.get("data") or {}) if config_map is not None else {}
+        if config_map is None or KUBECONFIG not in data:
             return None
         clock = self._client.clock
         secrets = [secret for secret in self._secrets.list() if _may_sign(secret, clock)]
@@ -72,17 +71,17 @@ class BootstrapSigner:
             token = _value(secret, "token-id")
             wanted[SIGNATURE + token] = detached_signature(data[KUBECONFIG], token, _value(secret, "token-secret"))
         if wanted != data:
-            found["data"] = wanted
-            await self._client.update(found)
-        waits = [left for one in secrets if (left := _seconds_left(one, clock)) is not None]
+            config_map["data"] = wanted
+            await self._client.update(config_map)
+        waits = [left for secret in secrets if (left := _seconds_left(secret, clock)) is not None]
         return Result(requeue_after=min(waits)) if waits else None
 
 
-def _sign_again(secret: Object) -> Iterable[Key]:
+def _sign_again(secret: Secret) -> Iterable[Key]:
     return (CLUSTER_INFO,)
 
 
-def _may_sign(secret: Object, clock: Clock) -> bool:
+def _may_sign(secret: Secret, clock: Clock) -> bool:
     token = _value(secret, "token-id")
     left = _seconds_left(secret, clock)
     return (
@@ -93,7 +92,7 @@ def _may_sign(secret: Object, clock: Clock) -> bool:
     )
 
 
-def _seconds_left(secret: Object, clock: Clock) -> float | None:
+def _seconds_left(secret: Secret, clock: Clock) -> float | None:
     """None if a token does not expire. One whose time cannot be read has expired."""
     until = _value(secret, "expiration")
     if not until:
@@ -104,5 +103,5 @@ def _seconds_left(secret: Object, clock: Clock) -> float | None:
         return 0.0
 
 
-def _value(secret: Object, key: str) -> str:
+def _value(secret: Secret, key: str) -> str:
     return b64decode((secret.get("data") or {}).get(key) or "").decode("latin-1")

@@ -7,14 +7,19 @@ from datetime import datetime
 from pinnace.client.client import Client
 from pinnace.kinds.certificates.signers import (
     KUBELET_CLIENT,
-    REQUESTS,
     SigningRequest,
     denial,
     has_condition,
     is_issued,
     parse_signing_request,
 )
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import (
+    CertificateSigningRequest,
+    CertificateSigningRequestCondition,
+    CertificateSigningRequestSpec,
+    SubjectAccessReviewSpec,
+)
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.failures import Permanent
 from pinnace.reconcile.manager import Manager
@@ -31,9 +36,9 @@ class CertificateApprover:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._requests = manager.cache(REQUESTS)
+        self._requests = manager.cache(CertificateSigningRequest)
         self.controller = Controller("certificate-approval", self._reconcile)
-        self.controller.for_(REQUESTS)
+        self.controller.for_(CertificateSigningRequest)
 
     async def _reconcile(self, key: Key) -> Result | None:
         request = self._requests.get(key)
@@ -42,12 +47,12 @@ class CertificateApprover:
         if request["spec"].get("signerName") != KUBELET_CLIENT:
             return None
         try:
-            asked = parse_signing_request(request)
+            signing = parse_signing_request(request)
         except ValueError as error:
             raise Permanent(f"the request cannot be read: {error}") from None
-        if denial(KUBELET_CLIENT, asked, request["spec"].get("usages") or ()):
+        if denial(KUBELET_CLIENT, signing, request["spec"].get("usages") or ()):
             return None
-        for permission, message in _ways(request, asked):
+        for permission, message in _ways(request, signing):
             if await self._is_allowed(request["spec"], permission):
                 await self._approve(request, message)
                 return None
@@ -56,7 +61,7 @@ class CertificateApprover:
         waited = (self._client.clock.now() - born).total_seconds()
         return Result(requeue_after=min(LATEST, max(SOONEST, waited)))
 
-    async def _is_allowed(self, spec: Object, permission: str) -> bool:
+    async def _is_allowed(self, spec: CertificateSigningRequestSpec, permission: str) -> bool:
         asked_for = {
             "group": "certificates.k8s.io",
             "resource": "certificatesigningrequests",
@@ -64,17 +69,27 @@ class CertificateApprover:
             "verb": "create",
             "version": "*",
         }
-        who = {"user": spec.get("username", "")}
-        who |= {name: spec[name] for name in ("uid", "groups", "extra") if spec.get(name)}
+        who: SubjectAccessReviewSpec = {"user": spec.get("username", "")}
+        if spec.get("uid"):
+            who["uid"] = spec["uid"]
+        if spec.get("groups"):
+            who["groups"] = spec["groups"]
+        if spec.get("extra"):
+            who["extra"] = spec["extra"]
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
         answer = await self._client.create({**review, "spec": {**who, "resourceAttributes": asked_for}})
         return bool(answer["status"].get("allowed"))
 
-    async def _approve(self, request: Object, message: str) -> None:
-        approved = {"type": "Approved", "status": "True", "reason": "AutoApproved", "message": message}
+    async def _approve(self, request: CertificateSigningRequest, message: str) -> None:
+        approved: CertificateSigningRequestCondition = {
+            "type": "Approved",
+            "status": "True",
+            "reason": "AutoApproved",
+            "message": message,
+        }
         request.setdefault("status", {}).setdefault("conditions", []).append(approved)
         await self._client.update(request, subresource="approval")
 
 
-def _ways(request: Object, asked: SigningRequest) -> list[tuple[str, str]]:
-    return [_SELF, _ANY] if request["spec"].get("username") == asked.common_name else [_ANY]
+def _ways(request: CertificateSigningRequest, signing: SigningRequest) -> list[tuple[str, str]]:
+    return [_SELF, _ANY] if request["spec"].get("username") == signing.common_name else [_ANY]

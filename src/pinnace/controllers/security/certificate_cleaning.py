@@ -1,4 +1,4 @@
-"""Deletes old certificate signing requests: issued, denied, or never decided."""
+"""Deletes old requests for certificates: issued, denied, or never decided."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from datetime import datetime, timedelta
 
 from pinnace.client.client import Client
 from pinnace.kinds.certificates.parsing import decoded, parse_certificate, pem_blocks
-from pinnace.kinds.certificates.signers import REQUESTS, is_issued
+from pinnace.kinds.certificates.signers import is_issued
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import CertificateSigningRequest, PodCertificateRequest
+from pinnace.process.clock import later
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
 DECIDED_LIVE = timedelta(hours=1)
 PENDING_LIVE = timedelta(hours=24)
+POD_REQUESTS_LIVE = timedelta(minutes=15)
+"""Nodes and signers are done with a request for a pod by then."""
 
 
 class CertificateCleaning:
@@ -22,9 +26,9 @@ class CertificateCleaning:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._requests = manager.cache(REQUESTS)
+        self._requests = manager.cache(CertificateSigningRequest)
         self.controller = Controller("certificate-cleaning", self._reconcile)
-        self.controller.for_(REQUESTS)
+        self.controller.for_(CertificateSigningRequest)
 
     async def _reconcile(self, key: Key) -> Result | None:
         request = self._requests.get(key)
@@ -35,13 +39,38 @@ class CertificateCleaning:
         if left >= 0:
             return Result(requeue_after=left + 1)  # Times are written in whole seconds.
         try:
-            await self._client.delete(REQUESTS, key.name, uid=request["metadata"]["uid"])
+            await self._client.delete(CertificateSigningRequest, key.name, uid=request["metadata"]["uid"])
         except (errors.NotFound, errors.Conflict):
             return None  # Another client deleted it first.
         return None
 
 
-def _ends(request: Object) -> Iterator[datetime]:
+class PodCertificateCleaning:
+    """Deletes each request for a pod when its time has come, whatever its outcome."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._requests = manager.cache(PodCertificateRequest)
+        self.controller = Controller("pod-certificate-cleaning", self._reconcile)
+        self.controller.for_(PodCertificateRequest)
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        request = self._requests.get(key)
+        if request is None:
+            return None
+        until = datetime.fromisoformat(request["metadata"]["creationTimestamp"]) + POD_REQUESTS_LIVE
+        left = (until - self._client.clock.now()).total_seconds()
+        if left > 0:
+            return Result(requeue_after=left)
+        uid = request["metadata"]["uid"]
+        try:
+            await self._client.delete(PodCertificateRequest, key.name, namespace=key.namespace, uid=uid)
+        except (errors.NotFound, errors.Conflict):
+            return None  # Another client deleted it first.
+        return None
+
+
+def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
     """Yield every time after which the request is no longer needed."""
     conditions = (request.get("status") or {}).get("conditions") or []
     if not conditions:
@@ -52,9 +81,9 @@ def _ends(request: Object) -> Iterator[datetime]:
         updated = datetime.fromisoformat(condition["lastUpdateTime"])
         match condition.get("type"):
             case "Approved":
-                yield updated + (DECIDED_LIVE if is_issued(request) else PENDING_LIVE)
+                yield later(updated, (DECIDED_LIVE if is_issued(request) else PENDING_LIVE).total_seconds())
             case "Denied" | "Failed":
-                yield updated + DECIDED_LIVE
+                yield later(updated, DECIDED_LIVE.total_seconds())
     if is_issued(request) and any(condition.get("type") == "Approved" for condition in conditions):
         yield from _expiry(request["status"]["certificate"])
 

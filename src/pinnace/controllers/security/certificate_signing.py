@@ -9,7 +9,6 @@ from typing import Protocol
 
 from pinnace.client.client import Client
 from pinnace.kinds.certificates.signers import (
-    REQUESTS,
     SIGNERS,
     denial,
     has_condition,
@@ -17,8 +16,13 @@ from pinnace.kinds.certificates.signers import (
     lifetime_of,
     parse_signing_request,
 )
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import (
+    CertificateSigningRequest,
+    CertificateSigningRequestCondition,
+    CertificateSigningRequestSpec,
+)
+from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
@@ -36,9 +40,9 @@ class CertificateSigner:
     def __init__(self, manager: Manager, client: Client, *, authority: Authority) -> None:
         self._client = client
         self._authority = authority
-        self._requests = manager.cache(REQUESTS)
+        self._requests = manager.cache(CertificateSigningRequest)
         self.controller = Controller("certificate-signing", self._reconcile)
-        self.controller.for_(REQUESTS)
+        self.controller.for_(CertificateSigningRequest)
 
     async def _reconcile(self, key: Key) -> None:
         request = self._requests.get(key)
@@ -50,13 +54,18 @@ class CertificateSigner:
         try:
             status["certificate"] = b64encode(self._sign(request["spec"], request)).decode()
         except ValueError as error:
-            failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": str(error)}
+            failed: CertificateSigningRequestCondition = {
+                "type": "Failed",
+                "status": "True",
+                "reason": "SignerValidationFailure",
+                "message": str(error),
+            }
             failed["lastUpdateTime"] = to_rfc3339(self._client.clock.now())
             status.setdefault("conditions", []).append(failed)
         await self._client.update_status(request)
 
-    def _sign(self, spec: Object, request: Object) -> bytes:
-        asked, usages = parse_signing_request(request), spec.get("usages") or ()
-        if refused := denial(spec["signerName"], asked, usages):
+    def _sign(self, spec: CertificateSigningRequestSpec, request: CertificateSigningRequest) -> bytes:
+        signing, usages = parse_signing_request(request), spec.get("usages") or ()
+        if refused := denial(spec["signerName"], signing, usages):
             raise ValueError(refused)
-        return self._authority.sign(asked.der, usages=usages, lifetime=lifetime_of(spec))
+        return self._authority.sign(signing.der, usages=usages, lifetime=lifetime_of(spec))

@@ -12,7 +12,8 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.controllers.security.service_account_tokens import NAME, TYPE, UID
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import ConfigMap, ObjectMeta, Pod, Secret
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
@@ -31,10 +32,10 @@ class LegacyTokenCleaner:
         self._client = client
         self._reader = manager.client  # The account of this controller may not read accounts.
         self._clock = client.clock
-        self._secrets = manager.cache(_SECRET, fields=_OF_TYPE)
-        self._pods = manager.cache("v1/Pod")
+        self._secrets = manager.cache(Secret, fields=_OF_TYPE)
+        self._pods = manager.cache(Pod)
         self.controller = Controller("legacy-service-account-token-cleaner", self._reconcile)
-        self.controller.for_(_SECRET, fields=_OF_TYPE)
+        self.controller.for_(Secret, fields=_OF_TYPE)
 
     async def _reconcile(self, key: Key) -> Result | None:
         secret = self._secrets.get(key)
@@ -44,7 +45,7 @@ class LegacyTokenCleaner:
             await self._invalidate_or_delete(secret)
         return Result(requeue_after=_DAY)
 
-    async def _is_unused(self, secret: Object) -> bool:
+    async def _is_unused(self, secret: Secret) -> bool:
         metadata, now = secret["metadata"], self._clock.now()
         if datetime.fromisoformat(metadata["creationTimestamp"]) >= now - UNUSED:
             return False
@@ -54,23 +55,25 @@ class LegacyTokenCleaner:
         return (
             await self._is_tracked_long_enough()
             and await self._is_listed_by_account(secret)
-            and not any(_names(one.object, metadata["name"]) for one in self._pods.snapshots(namespace=_of(metadata)))
+            and not any(
+                _names(pod.object, metadata["name"]) for pod in self._pods.snapshots(namespace=metadata["namespace"])
+            )
         )
 
     async def _is_tracked_long_enough(self) -> bool:
-        found = await self._client.get_or_none("v1/ConfigMap", TRACKING.name, namespace=TRACKING.namespace)
-        since = _day(((found or {}).get("data") or {}).get("since", ""), otherwise=date.max)
+        config_map = await self._client.get_or_none(ConfigMap, TRACKING.name, namespace=TRACKING.namespace)
+        since = _day(((config_map or {}).get("data") or {}).get("since", ""), otherwise=date.max)
         return since != date.max and self._clock.now().date() > since + UNUSED
 
-    async def _is_listed_by_account(self, secret: Object) -> bool:
+    async def _is_listed_by_account(self, secret: Secret) -> bool:
         annotations = secret["metadata"].get("annotations") or {}
         namespace = secret["metadata"]["namespace"]
         account = await self._reader.get_or_none(_ACCOUNT, annotations.get(NAME) or "-", namespace=namespace)
         if account is None or annotations.get(UID, "") not in ("", account["metadata"]["uid"]):
             return False
-        return any(one.get("name") == secret["metadata"]["name"] for one in account.get("secrets") or ())
+        return any(reference.get("name") == secret["metadata"]["name"] for reference in account.get("secrets") or ())
 
-    async def _invalidate_or_delete(self, secret: Object) -> None:
+    async def _invalidate_or_delete(self, secret: Secret) -> None:
         metadata, today = secret["metadata"], self._clock.now().date()
         since = _day((metadata.get("labels") or {}).get(INVALID_SINCE, ""), otherwise=date.max)
         where, name = metadata["namespace"], metadata["name"]
@@ -84,7 +87,7 @@ class LegacyTokenCleaner:
             return  # Changed meanwhile: its event leads here again.
 
 
-def _of(metadata: Object) -> str:
+def _of(metadata: ObjectMeta) -> str:
     return str(metadata["namespace"])
 
 
@@ -95,7 +98,7 @@ def _day(text: str, *, otherwise: date) -> date:
         return otherwise
 
 
-def _names(pod: Object, secret: str) -> bool:
+def _names(pod: Pod, secret: str) -> bool:
     """Whether a pod uses a Secret in any way."""
     return secret in _secret_names(pod["spec"])
 
@@ -103,14 +106,14 @@ def _names(pod: Object, secret: str) -> bool:
 def _secret_names(part: Any) -> Iterator[str]:
     """Yield the names that a pod's spec gives to Secrets: of volumes, variables, pulls and storage."""
     if isinstance(part, list):
-        for one in part:
-            yield from _secret_names(one)
+        for item in part:
+            yield from _secret_names(item)
     elif isinstance(part, dict):
         for field, value in part.items():
             if field in ("secret", "secretRef", "secretKeyRef", "secretName") or field.endswith("SecretRef"):
                 yield from _name_in(value)
             elif field == "imagePullSecrets":
-                yield from (one.get("name", "") for one in value or ())
+                yield from (reference.get("name", "") for reference in value or ())
             else:
                 yield from _secret_names(value)
 

@@ -10,6 +10,7 @@ from pinnace.controllers.metric_names import ROOT_CA_SYNC_SECONDS, ROOT_CA_SYNCS
 from pinnace.controllers.namespace_content import create_unless_leaving
 from pinnace.model import errors
 from pinnace.model.objects import Key
+from pinnace.model.typed_objects import ConfigMap, Namespace
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
@@ -20,8 +21,6 @@ _TEXT = (
     "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
     "clusters."
 )
-_CONFIG_MAP = "v1/ConfigMap"
-_NAMESPACE = "v1/Namespace"
 
 
 class RootCaPublisher:
@@ -32,11 +31,11 @@ class RootCaPublisher:
         self._reading = manager.client
         self._client = client
         self._ca = ca
-        self._namespaces = manager.cache(_NAMESPACE, metadata_only=True)
+        self._namespaces = manager.cache(Namespace, metadata_only=True)
         self._metrics = ControllerMetrics(manager.metrics, ROOT_CA_SYNCS, ROOT_CA_SYNC_SECONDS)
         self.controller = Controller("root-ca-certificate-publisher", self._reconcile)
-        self.controller.for_(_NAMESPACE, metadata_only=True)
-        self.controller.watches_encoded(_CONFIG_MAP, _namespace_of_ours, metadata_only=True)
+        self.controller.for_(Namespace, metadata_only=True)
+        self.controller.watches_encoded(ConfigMap, _namespace_of_ours, metadata_only=True)
 
     async def _reconcile(self, key: Key) -> None:
         clock = self._client.clock
@@ -55,7 +54,7 @@ class RootCaPublisher:
         namespace = self._namespaces.get(key)
         if namespace is None or "deletionTimestamp" in namespace["metadata"]:
             return
-        present = await self._reading.get_or_none(_CONFIG_MAP, NAME, namespace=key.name)
+        present = await self._reading.get_or_none(ConfigMap, NAME, namespace=key.name)
         if present is None:
             metadata = {"name": NAME, "namespace": key.name, "annotations": {_DESCRIPTION: _TEXT}}
             made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": self._ca}}
@@ -69,5 +68,5 @@ class RootCaPublisher:
         await self._client.update(present)
 
 
-def _namespace_of_ours(config_map: Snapshot) -> Iterable[Key]:
+def _namespace_of_ours(config_map: Snapshot[ConfigMap]) -> Iterable[Key]:
     return (Key("", config_map.key.namespace),) if config_map.key.name == NAME else ()

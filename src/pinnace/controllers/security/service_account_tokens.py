@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Secret, ServiceAccount
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
 TYPE = "kubernetes.io/service-account-token"
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
-_SECRET, _ACCOUNT = "v1/Secret", "v1/ServiceAccount"
 _OF_TYPE = f"type={TYPE}"
 _BY_ACCOUNT = "token-account"
 
-TokenOf = Callable[[Object, Object], str]
+TokenOf = Callable[[ServiceAccount, Secret], str]
 """Returns the token of an account, to be kept in a Secret."""
 
 
@@ -29,14 +29,14 @@ class ServiceAccountTokenController:
         self._client = client
         self._token_of = token_of
         self._ca = b64encode(ca.encode()).decode()
-        self._secrets = manager.cache(_SECRET, fields=_OF_TYPE)
+        self._secrets = manager.cache(Secret, fields=_OF_TYPE)
         self._secrets.add_index(_BY_ACCOUNT, _account_of)
-        self._accounts = manager.cache(_ACCOUNT, metadata_only=True)
+        self._accounts = manager.cache(ServiceAccount, metadata_only=True)
         self.controller = Controller("tokens", self._reconcile)
-        self.controller.for_(_SECRET, fields=_OF_TYPE)
-        self.controller.watches(_ACCOUNT, self._tokens_of, metadata_only=True)
+        self.controller.for_(Secret, fields=_OF_TYPE)
+        self.controller.watches(ServiceAccount, self._tokens_of, metadata_only=True)
 
-    def _tokens_of(self, account: Object) -> Iterable[Key]:
+    def _tokens_of(self, account: ServiceAccount) -> Iterable[Key]:
         metadata = account["metadata"]
         return self._secrets.keys_by_index(_BY_ACCOUNT, f"{metadata['namespace']}/{metadata['name']}")
 
@@ -48,23 +48,23 @@ class ServiceAccountTokenController:
         account = await self._account(secret)
         if account is None:
             try:
-                await self._client.delete(_SECRET, key.name, namespace=key.namespace, uid=secret["metadata"]["uid"])
+                await self._client.delete(Secret, key.name, namespace=key.namespace, uid=secret["metadata"]["uid"])
             except (errors.NotFound, errors.Conflict):
                 return  # Another client wrote first.
         elif self._fill(secret, account):
             await self._client.update(secret)
 
-    async def _account(self, secret: Object) -> Object | None:
+    async def _account(self, secret: Secret) -> ServiceAccount | None:
         """Return the account of a Secret; read it from the server before the Secret is deleted for lack of it."""
         metadata = secret["metadata"]
         annotations = metadata.get("annotations") or {}
         name, uid = annotations.get(NAME, ""), annotations.get(UID, "")
         account = self._accounts.get(Key(metadata["namespace"], name))
         if account is None or (uid and account["metadata"]["uid"] != uid):
-            account = await self._client.get_or_none(_ACCOUNT, name, namespace=metadata["namespace"])
+            account = await self._client.get_or_none(ServiceAccount, name, namespace=metadata["namespace"])
         return account if account is not None and uid in ("", account["metadata"]["uid"]) else None
 
-    def _fill(self, secret: Object, account: Object) -> bool:
+    def _fill(self, secret: Secret, account: ServiceAccount) -> bool:
         """Add missing entries; return whether there were any."""
         data = secret.get("data") or {}
         wanted = {**data, "ca.crt": self._ca}
@@ -81,9 +81,9 @@ class ServiceAccountTokenController:
 
     async def _forget(self, gone: Key) -> None:
         """Remove a deleted Secret from the accounts that reference it. Few do, so they are searched, not remembered."""
-        for account in await self._client.list(_ACCOUNT, namespace=gone.namespace):
+        for account in await self._client.list(ServiceAccount, namespace=gone.namespace):
             mentioned = account.get("secrets") or []
-            kept = [one for one in mentioned if one.get("name") != gone.name]
+            kept = [reference for reference in mentioned if reference.get("name") != gone.name]
             if kept == mentioned:
                 continue
             account["secrets"] = kept
@@ -93,6 +93,6 @@ class ServiceAccountTokenController:
                 continue
 
 
-def _account_of(secret: Object) -> Iterator[str]:
+def _account_of(secret: Secret) -> Iterator[str]:
     metadata = secret["metadata"]
     yield f"{metadata['namespace']}/{(metadata.get('annotations') or {}).get(NAME, '')}"

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 
 from pinnace.client.client import Client
 from pinnace.controllers.namespace_content import create_unless_leaving
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Namespace, ServiceAccount
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
 DEFAULT = "default"
-_ACCOUNT = "v1/ServiceAccount"
-_NAMESPACE = "v1/Namespace"
 
 
 class ServiceAccounts:
@@ -20,11 +19,11 @@ class ServiceAccounts:
 
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
-        self._namespaces = manager.cache(_NAMESPACE, metadata_only=True)
-        self._accounts = manager.cache(_ACCOUNT, metadata_only=True)
+        self._namespaces = manager.cache(Namespace, metadata_only=True)
+        self._accounts = manager.cache(ServiceAccount, metadata_only=True)
         self.controller = Controller("service-account", self._reconcile)
-        self.controller.for_(_NAMESPACE, metadata_only=True)
-        self.controller.watches(_ACCOUNT, _namespace_of_default, metadata_only=True)
+        self.controller.for_(Namespace, metadata_only=True)
+        self.controller.watches(ServiceAccount, _namespace_of_default, metadata_only=True)
 
     async def _reconcile(self, key: Key) -> None:
         namespace = self._namespaces.get(key)
@@ -35,6 +34,6 @@ class ServiceAccounts:
             await create_unless_leaving(self._client, {**account, "metadata": {"name": DEFAULT, "namespace": key.name}})
 
 
-def _namespace_of_default(account: Object) -> Iterable[Key]:
+def _namespace_of_default(account: ServiceAccount) -> Iterable[Key]:
     metadata = account["metadata"]
     return (Key("", metadata["namespace"]),) if metadata["name"] == DEFAULT else ()

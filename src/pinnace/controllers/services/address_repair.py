@@ -11,15 +11,14 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 
 from pinnace.client.client import Client
-from pinnace.controllers.services.address_objects import ALLOCATOR, MANAGED_BY, address_object, labels_of
 from pinnace.controllers.workloads.pod_control import EventSource
+from pinnace.kinds.networking.address_objects import ALLOCATOR, MANAGED_BY, address_object, labels_of
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import AnyObject, Key
+from pinnace.model.typed_objects import IPAddress, ParentReference, Service, ServiceCIDR
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
-SERVICE, ADDRESS = "v1/Service", "networking.k8s.io/v1/IPAddress"
-RANGE = "networking.k8s.io/v1/ServiceCIDR"
 NODE_PORTS = range(30000, 32768)
 CREATION_SECONDS = 60.0
 """An address is allocated before its service is stored: the server has this long."""
@@ -34,21 +33,21 @@ class AddressRepair:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._clock = client.clock
-        self._services = manager.cache(SERVICE)
+        self._services = manager.cache(Service)
         self._services.add_index(_BY_PORT, _port_texts)
-        self._addresses = manager.cache(ADDRESS)
-        self._ranges = manager.cache(RANGE)
+        self._addresses = manager.cache(IPAddress)
+        self._ranges = manager.cache(ServiceCIDR)
         self._events = EventSource(manager.recorder, "ipallocator-repair-controller")
         self._port_events = EventSource(manager.recorder, "portallocator-repair-controller")
         services = Controller("service-address-repair", self._repair_service)
-        services.for_(SERVICE)
-        services.watches(ADDRESS, self._services_of)
+        services.for_(Service)
+        services.watches(IPAddress, self._services_of)
         addresses = Controller("address-repair", self._repair_address)
-        addresses.for_(ADDRESS)
-        addresses.watches(SERVICE, _addresses_of)
+        addresses.for_(IPAddress)
+        addresses.watches(Service, _addresses_of)
         self.controllers = (services, addresses)
 
-    def _services_of(self, address: Object) -> Iterable[Key]:
+    def _services_of(self, address: IPAddress) -> Iterable[Key]:
         parent = address["spec"].get("parentRef") or {}
         return (Key(parent.get("namespace", ""), parent.get("name", "")),) if _refers_to_service(parent) else ()
 
@@ -67,22 +66,26 @@ class AddressRepair:
                 self._events.warning(service, "ClusterIPNotValid", message)
                 continue
             family = f"IPv{address.version}"
-            if not any(address in ip_network(cidr) for one in self._ranges.list() for cidr in one["spec"]["cidrs"]):
+            if not any(
+                address in ip_network(cidr)
+                for service_cidr in self._ranges.list()
+                for cidr in service_cidr["spec"]["cidrs"]
+            ):
                 message = "is not within any configured Service CIDR; please recreate service"
                 self._events.warning(service, "ClusterIPOutOfRange", f"Cluster IP [{family}]: {address} {message}")
                 continue
             await self._repair_cluster_ip(service, str(address), family)
 
-    async def _repair_cluster_ip(self, service: Object, address: str, family: str) -> None:
+    async def _repair_cluster_ip(self, service: Service, address: str, family: str) -> None:
         # The watches of services and addresses are not in step: the server knows what is there now.
-        found = self._addresses.get(Key("", address)) or await self._client.get_or_none(ADDRESS, address)
+        present = self._addresses.get(Key("", address)) or await self._client.get_or_none(IPAddress, address)
         metadata = service["metadata"]
-        if found is None:
+        if present is None:
             message = f"Cluster IP [{family}]: {address} is not allocated; repairing"
             self._events.warning(service, "ClusterIPNotAllocated", message)
             await self._client.create(address_object(address, service))
             return
-        parent = found["spec"].get("parentRef") or {}
+        parent = present["spec"].get("parentRef") or {}
         is_own = (parent.get("namespace"), parent.get("name")) == (metadata["namespace"], metadata["name"])
         if not _refers_to_service(parent) or not is_own:
             holder = self._services.get(Key(parent.get("namespace", ""), parent.get("name", "")))
@@ -93,15 +96,15 @@ class AddressRepair:
             name = f"{metadata['namespace']}/{metadata['name']}"
             message = f"the ClusterIP [{family}]: {address} for Service {name} has a wrong reference; repairing"
             self._events.warning(service, "ClusterIPNotAllocated", message)
-            await self._recreate(found, service)
-        elif labels_of(address).items() - (found["metadata"].get("labels") or {}).items():
-            await self._recreate(found, service)
+            await self._recreate(present, service)
+        elif labels_of(address).items() - (present["metadata"].get("labels") or {}).items():
+            await self._recreate(present, service)
 
-    async def _recreate(self, found: Object, service: Object) -> None:
-        await self._delete(found)
-        await self._client.create(address_object(found["metadata"]["name"], service))
+    async def _recreate(self, present: IPAddress, service: Service) -> None:
+        await self._delete(present)
+        await self._client.create(address_object(present["metadata"]["name"], service))
 
-    def _check_ports(self, service: Object) -> None:
+    def _check_ports(self, service: Service) -> None:
         key = Key(service["metadata"]["namespace"], service["metadata"]["name"])
         for port in _node_ports(service):
             if port not in NODE_PORTS:
@@ -111,7 +114,9 @@ class AddressRepair:
                 continue
             holders = self._services.by_index(_BY_PORT, str(port))
             # As in Kubernetes' list of all services, the first by name has the port.
-            first = min((Key(one["metadata"]["namespace"], one["metadata"]["name"]) for one in holders), default=key)
+            first = min(
+                (Key(holder["metadata"]["namespace"], holder["metadata"]["name"]) for holder in holders), default=key
+            )
             if first != key:
                 message = f"Port {port} was assigned to multiple services; please recreate service"
                 self._port_events.warning(service, "PortAlreadyAllocated", message)
@@ -119,69 +124,69 @@ class AddressRepair:
     # Addresses
 
     async def _repair_address(self, key: Key) -> Result | None:
-        found = self._addresses.get(key)
-        if found is None or (found["metadata"].get("labels") or {}).get(MANAGED_BY) != ALLOCATOR:
+        present = self._addresses.get(key)
+        if present is None or (present["metadata"].get("labels") or {}).get(MANAGED_BY) != ALLOCATOR:
             return None
-        parent = found["spec"].get("parentRef") or {}
+        parent = present["spec"].get("parentRef") or {}
         if not _refers_to_service(parent):
             message = f"IPAddress {key.name} appears to have been modified, not referencing a Service: cleaning up"
-            self._events.warning(found, "IPAddressNotAllocated", message)
-            await self._delete(found)
+            self._events.warning(present, "IPAddressNotAllocated", message)
+            await self._delete(present)
             return None
         where = f"{parent.get('namespace', '')}/{parent.get('name', '')}"
         service = self._services.get(Key(parent.get("namespace", ""), parent.get("name", "")))
         if service is not None and key.name in _cluster_ips(service):
             return None
-        wait = self._wait(found, service)
+        wait = self._wait(present, service)
         if wait > 0:
             return Result(requeue_after=wait)
         if service is None:
             message = f"IPAddress: {key.name} for Service {where} appears to have leaked: cleaning up"
-            self._events.warning(found, "IPAddressNotAllocated", message)
+            self._events.warning(present, "IPAddressNotAllocated", message)
         else:
             message = f"IPAddress: {key.name} for Service {where} has a wrong reference; cleaning up"
-            self._events.warning(found, "IPAddressWrongReference", message)
-        await self._delete(found)
+            self._events.warning(present, "IPAddressWrongReference", message)
+        await self._delete(present)
         return None
 
-    def _wait(self, found: Object, service: Object | None) -> float:
+    def _wait(self, present: IPAddress, service: Service | None) -> float:
         """The seconds that the write of a service may still take after that of its address."""
-        age = (self._clock.now() - _created(found)).total_seconds()
+        age = (self._clock.now() - _created(present)).total_seconds()
         if service is None or service["spec"].get("type") == "ExternalName":
             return CREATION_SECONDS - age
-        return ROLLBACK_SECONDS - age if _created(found) > _created(service) else 0.0
+        return ROLLBACK_SECONDS - age if _created(present) > _created(service) else 0.0
 
-    async def _delete(self, found: Object) -> None:
+    async def _delete(self, present: IPAddress) -> None:
         try:
-            await self._client.delete(ADDRESS, found["metadata"]["name"], uid=found["metadata"]["uid"])
+            await self._client.delete(IPAddress, present["metadata"]["name"], uid=present["metadata"]["uid"])
         except (errors.NotFound, errors.Conflict):
             return  # Gone, or created again meanwhile: its event follows.
 
 
-def _refers_to_service(parent: Object) -> bool:
+def _refers_to_service(parent: ParentReference) -> bool:
     return not parent.get("group") and parent.get("resource") == "services"
 
 
-def _cluster_ips(service: Object) -> Sequence[str]:
+def _cluster_ips(service: Service) -> Sequence[str]:
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return ()
-    return [one for one in spec.get("clusterIPs") or (spec.get("clusterIP"),) if one and one != "None"]
+    return [address for address in spec.get("clusterIPs") or (spec.get("clusterIP"),) if address and address != "None"]
 
 
-def _addresses_of(service: Object) -> Iterable[Key]:
+def _addresses_of(service: Service) -> Iterable[Key]:
     return [Key("", address) for address in _cluster_ips(service)]
 
 
-def _node_ports(service: Object) -> Sequence[int]:
+def _node_ports(service: Service) -> Sequence[int]:
     spec = service["spec"]
     ports = [port.get("nodePort") for port in spec.get("ports") or ()]
     return list(dict.fromkeys(port for port in (*ports, spec.get("healthCheckNodePort")) if port))
 
 
-def _port_texts(service: Object) -> Iterable[str]:
+def _port_texts(service: Service) -> Iterable[str]:
     return map(str, _node_ports(service))
 
 
-def _created(obj: Object) -> datetime:
+def _created(obj: AnyObject) -> datetime:
     return datetime.fromisoformat(obj["metadata"]["creationTimestamp"])

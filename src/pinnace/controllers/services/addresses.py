@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pinnace.controllers.pods import Container, PodView
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    DiscoveryEndpointPort,
+    Endpoint,
+    ObjectReference,
+    Service,
+    ServicePort,
+)
 
 IPV4, IPV6 = "IPv4", "IPv6"
 
@@ -20,18 +26,18 @@ class Port(NamedTuple):
     protocol: str
     app_protocol: str | None = None
 
-    def as_object(self) -> Object:
-        entry: Object = {"name": self.name, "port": self.port, "protocol": self.protocol}
+    def as_object(self) -> DiscoveryEndpointPort:
+        entry: DiscoveryEndpointPort = {"name": self.name, "port": self.port, "protocol": self.protocol}
         return entry | ({"appProtocol": self.app_protocol} if self.app_protocol is not None else {})
 
 
 Ports = tuple[Port, ...]
 
 
-def families_of(service: Object) -> tuple[str, ...]:
+def families_of(service: Service) -> tuple[str, ...]:
     """Return the address families of a Service. One without families has that of its cluster IP, or both."""
     spec = service["spec"]
-    families = tuple(one for one in spec.get("ipFamilies") or () if one in (IPV4, IPV6))
+    families = tuple(family for family in spec.get("ipFamilies") or () if family in (IPV4, IPV6))
     if families:
         return families
     address = spec.get("clusterIP") or "None"
@@ -66,14 +72,14 @@ def canonical(address: str) -> str:
         return ".".join(str(int(part)) if part.isdigit() else part for part in address.split("."))
 
 
-def endpoint_of(pod: PodView, zone: str, service: Object, family: str) -> Object | None:
+def endpoint_of(pod: PodView, zone: str, service: Service, family: str) -> Endpoint | None:
     """Return the entry of an EndpointSlice for a pod; None if the pod has no address of this family."""
     addresses = sorted(addresses_of(pod, family))
     if not addresses:
         return None
     serving, terminating = pod.is_ready, pod.is_terminating
     publishes_all = bool(service["spec"].get("publishNotReadyAddresses"))
-    endpoint: Object = {
+    endpoint: Endpoint = {
         "addresses": addresses,
         "conditions": {
             "ready": publishes_all or (serving and not terminating),
@@ -91,34 +97,34 @@ def endpoint_of(pod: PodView, zone: str, service: Object, family: str) -> Object
     return endpoint
 
 
-def target_of(pod: PodView) -> Object:
+def target_of(pod: PodView) -> ObjectReference:
     metadata = pod.metadata
     return {"kind": "Pod", "namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
 
 
-def shows_hostname(pod: PodView, service: Object) -> bool:
+def shows_hostname(pod: PodView, service: Service) -> bool:
     metadata = service["metadata"]
     is_named = bool(pod.spec.hostname) and pod.spec.subdomain == metadata["name"]
     return is_named and pod.metadata.namespace == metadata["namespace"]
 
 
-def ports_of(pod: PodView, service: Object) -> Ports:
+def ports_of(pod: PodView, service: Service) -> Ports:
     """Return the ports of a Service as this pod serves them; a named port that the pod does not have is left out."""
-    found = []
+    ports = []
     for port in service["spec"].get("ports") or ():
         number = target_port(pod, port)
         if number is not None:
-            found.append(Port(port.get("name") or "", number, port.get("protocol") or "TCP", port.get("appProtocol")))
-    return tuple(found)
+            ports.append(Port(port.get("name") or "", number, port.get("protocol") or "TCP", port.get("appProtocol")))
+    return tuple(ports)
 
 
-def target_port(pod: PodView, port: Object) -> int | None:
+def target_port(pod: PodView, port: ServicePort) -> int | None:
     """Return the number of the pod's port behind a Service port; None if it has no port of that name."""
     target = port.get("targetPort", port.get("port"))
     if isinstance(target, int):
         return target
     protocol = port.get("protocol") or "TCP"
-    sidecars = [one for one in pod.spec.initContainers or () if one.restartPolicy == "Always"]
+    sidecars = [container for container in pod.spec.initContainers or () if container.restartPolicy == "Always"]
     return _named_port((*(pod.spec.containers or ()), *sidecars), str(target), protocol)
 
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.status_errors import is_namespace_terminating
-from pinnace.controllers.pods import BY_NODE, POD, PodView, index_by_node, pod_or_none
+from pinnace.controllers.metric_names import (
+    ENDPOINT_SLICE_CHANGES,
+    ENDPOINT_SLICE_SYNCS,
+    ENDPOINT_SLICES,
+    ENDPOINT_SLICES_DESIRED,
+    ENDPOINTS_ADDED,
+    ENDPOINTS_DESIRED,
+    ENDPOINTS_REMOVED,
+    TRAFFIC_DISTRIBUTIONS,
+    ControllerMetrics,
+)
+from pinnace.controllers.pods import BY_NODE, PodView, index_by_node, pod_or_none
 from pinnace.controllers.services.addresses import (
     IPV4,
     IPV6,
@@ -20,17 +33,18 @@ from pinnace.controllers.services.addresses import (
 )
 from pinnace.controllers.services.hints import ZONE, ZoneHints, zone_of
 from pinnace.controllers.services.members import Member, Members, TriggerTimes
-from pinnace.controllers.services.packing import MANAGED_BY, MANAGER, SERVICE_NAME, Plan, plan_slices
-from pinnace.controllers.services.selection import SERVICE, ServicePods, selector_of
-from pinnace.controllers.services.slice_metrics import SliceMetrics
+from pinnace.controllers.services.packing import MANAGED_BY, MANAGER, MOST, SERVICE_NAME, Plan, plan_slices
+from pinnace.controllers.services.selection import ServicePods, selector_of
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Endpoint, EndpointSlice, Node, Pod, Service
+from pinnace.process.clock import AlarmClock
+from pinnace.process.exposition import Sample
 from pinnace.reconcile.conditions import is_true
 from pinnace.reconcile.controller import LOW, Controller
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.metrics import Metrics
 
-SLICE = "discovery.k8s.io/v1/EndpointSlice"
-NODE = "v1/Node"
 BY_SERVICE = "service"
 _COMPONENT = "endpoint-slice-controller"
 
@@ -40,7 +54,7 @@ class _Entry(NamedTuple):
 
     ports: Ports
     node: str
-    endpoints: dict[str, Object]
+    endpoints: dict[str, Endpoint]
     """By address family."""
 
 
@@ -53,28 +67,28 @@ class EndpointSlices:
         self._metrics = SliceMetrics(manager.metrics)
         self._selection = ServicePods(manager)
         index_by_node(self._selection.pods)
-        self._slices = manager.cache(SLICE)
+        self._slices = manager.cache(EndpointSlice)
         self._slices.add_index(BY_SERVICE, service_of_slice)
-        self._nodes = manager.cache(NODE)
+        self._nodes = manager.cache(Node)
         self._members: Members[_Entry | None] = Members(_entry_of)
         self._times = TriggerTimes()
         self._hints = ZoneHints()
         self._written: dict[Key, str] = {}
         self.controller = Controller("endpointslice", self._reconcile, workers=5)
-        self.controller.for_(SERVICE)
-        self._pod_informer = manager.informer(POD)
+        self.controller.for_(Service)
+        self._pod_informer = manager.informer(Pod)
         self._pod_informer.on_change(self._pod_changed)
-        manager.informer(SLICE).on_change(self._slice_changed)
-        manager.informer(NODE).on_change(self._node_changed)
+        manager.informer(EndpointSlice).on_change(self._slice_changed)
+        manager.informer(Node).on_change(self._node_changed)
 
     # Changes
 
-    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _pod_changed(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         priority = 0 if self._pod_informer.is_synced else LOW
         for key in self._selection.affected(pod_or_none(old), pod_or_none(new)):
             self.controller.enqueue(key, "pod", after=self._members.batch_seconds(key), priority=priority)
 
-    def _slice_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _slice_changed(self, old: Snapshot[EndpointSlice] | None, new: Snapshot[EndpointSlice] | None) -> None:
         if new is not None and self._written.get(new.key) == new.version:
             return  # Our own write.
         services = set()
@@ -88,8 +102,8 @@ class EndpointSlices:
         for key in services:
             self.controller.enqueue(key, "slice")
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        before, after = (one.object if one is not None else None for one in (old, new))
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
+        before, after = (snapshot.object if snapshot is not None else None for snapshot in (old, new))
         seen = new or old
         if seen is None or _topology_of(before) == _topology_of(after):
             return
@@ -123,8 +137,8 @@ class EndpointSlices:
             return
         if service["spec"].get("type") == "ExternalName" or not selector_of(service):
             return
-        members = self._members.of(key, service, self._selection.pods_of(service))
-        trigger = self._times.next(key, service, {pod.name: one.ready_since for pod, one in members.items()})
+        members = await self._members.of(key, service, self._selection.pods_of(service))
+        trigger = self._times.next(key, service, {pod.name: member.ready_since for pod, member in members.items()})
         missing: list[str] = []
         by_family = self._slices_by_family(key)
         plans: list[Plan] = []
@@ -145,23 +159,23 @@ class EndpointSlices:
         if missing:
             self._tell_missing(key, service, missing)
 
-    def _slices_by_family(self, key: Key) -> dict[str, list[Object]]:
-        found: dict[str, list[Object]] = {}
+    def _slices_by_family(self, key: Key) -> dict[str, list[EndpointSlice]]:
+        by_family: dict[str, list[EndpointSlice]] = {}
         for slice_ in self._slices.by_index(BY_SERVICE, str(key)):
             metadata = slice_["metadata"]
             if metadata["labels"].get(MANAGED_BY) == MANAGER and "deletionTimestamp" not in metadata:
-                found.setdefault(slice_["addressType"], []).append(slice_)
-        for slices in found.values():
-            slices.sort(key=lambda one: str(one["metadata"]["name"]))
-        return found
+                by_family.setdefault(slice_["addressType"], []).append(slice_)
+        for slices in by_family.values():
+            slices.sort(key=lambda item: str(item["metadata"]["name"]))
+        return by_family
 
     def _wanted(
-        self, service: Object, family: str, members: dict[Key, Member[_Entry | None]], missing: list[str]
-    ) -> dict[Ports, list[Object]]:
+        self, service: Service, family: str, members: dict[Key, Member[_Entry | None]], missing: list[str]
+    ) -> dict[Ports, list[Endpoint]]:
         """Return the endpoints by their ports. A pod whose node does not exist has none, and is named in `missing`."""
         publishes_all = bool(service["spec"].get("publishNotReadyAddresses"))
         zones: dict[str, str | None] = {}
-        wanted: dict[Ports, list[Object]] = {}
+        wanted: dict[Ports, list[Endpoint]] = {}
         for key, member in members.items():
             entry = member.entry
             if entry is None:
@@ -186,7 +200,7 @@ class EndpointSlices:
         snapshot = self._nodes.snapshot(Key("", node))
         return (snapshot.metadata.get("labels") or {}).get(ZONE, "") if snapshot is not None else None
 
-    async def _write(self, service: Object, plan: Plan, trigger: str) -> None:
+    async def _write(self, service: Service, plan: Plan, trigger: str) -> None:
         if "deletionTimestamp" not in service["metadata"]:
             for slice_ in plan.create:
                 TriggerTimes.annotate(slice_, trigger)
@@ -204,40 +218,93 @@ class EndpointSlices:
         for slice_ in plan.delete:
             metadata = slice_["metadata"]
             try:
-                await self._client.delete(SLICE, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
+                await self._client.delete(
+                    EndpointSlice, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
             except errors.NotFound:
                 continue
             self._metrics.count_change("delete")
 
-    def _note(self, slice_: Object) -> None:
+    def _note(self, slice_: EndpointSlice) -> None:
         metadata = slice_["metadata"]
         self._written[Key(metadata["namespace"], metadata["name"])] = metadata["resourceVersion"]
 
-    def _tell_missing(self, key: Key, service: Object, missing: list[str]) -> None:
+    def _tell_missing(self, key: Key, service: Service, missing: list[str]) -> None:
         reasons = "; ".join(dict.fromkeys(missing))
         message = f"Error updating Endpoint Slices for Service {key}: {reasons}"
         self._recorder.record(service, "Warning", "FailedToUpdateEndpointSlices", message, component=_COMPONENT)
 
 
-def service_of_slice(slice_: Object) -> Iterator[str]:
+def service_of_slice(slice_: EndpointSlice) -> Iterator[str]:
     metadata = slice_["metadata"]
     name = (metadata.get("labels") or {}).get(SERVICE_NAME)
     if name:
         yield f"{metadata['namespace']}/{name}"
 
 
-def _entry_of(service: Object, pod: PodView) -> _Entry | None:
+def _entry_of(service: Service, pod: PodView) -> _Entry | None:
     if not has_endpoint(pod, with_terminating=True):
         return None
-    found = {family: endpoint_of(pod, "", service, family) for family in (IPV4, IPV6)}
-    endpoints = {family: endpoint for family, endpoint in found.items() if endpoint is not None}
+    by_family = {family: endpoint_of(pod, "", service, family) for family in (IPV4, IPV6)}
+    endpoints = {family: endpoint for family, endpoint in by_family.items() if endpoint is not None}
     return _Entry(ports_of(pod, service), pod.spec.nodeName, endpoints)
 
 
-def _topology_of(node: Object | None) -> tuple[object, ...] | None:
+def _topology_of(node: Node | None) -> tuple[object, ...] | None:
     """Return the fields of a node that hints and zones depend on."""
     if node is None:
         return None
     labels = node["metadata"].get("labels") or {}
     cpu = ((node.get("status") or {}).get("allocatable") or {}).get("cpu")
     return is_true(node, "Ready"), labels.get(ZONE), cpu
+
+
+class _ServiceSlices(NamedTuple):
+    slices: int
+    desired: int
+    endpoints: int
+    distribution: str
+
+
+class SliceMetrics:
+    """Counts changes of slices, and the slices and endpoints of each Service."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = ControllerMetrics(
+            metrics, ENDPOINT_SLICE_SYNCS, ENDPOINT_SLICE_CHANGES, ENDPOINTS_ADDED, ENDPOINTS_REMOVED
+        )
+        self._services: dict[Key, _ServiceSlices] = {}
+        gauge = self._metrics.gauge
+        gauge(ENDPOINT_SLICES, "The EndpointSlices of all Services.", lambda: self._total(0))
+        gauge(ENDPOINT_SLICES_DESIRED, "The EndpointSlices that full slices would need.", lambda: self._total(1))
+        gauge(ENDPOINTS_DESIRED, "The endpoints of all Services.", lambda: self._total(2))
+        gauge(TRAFFIC_DISTRIBUTIONS, "Services by trafficDistribution.", self._read_distributions)
+
+    @contextmanager
+    def syncing(self, clock: AlarmClock) -> Iterator[None]:
+        with self._metrics.syncing(ENDPOINT_SLICE_SYNCS, "", clock, {}):
+            yield
+
+    def count_change(self, operation: str) -> None:
+        self._metrics.count(ENDPOINT_SLICE_CHANGES, operation=operation)
+
+    def observe_plan(self, plan: Plan) -> None:
+        self._metrics.observe(ENDPOINTS_ADDED, plan.added)
+        self._metrics.observe(ENDPOINTS_REMOVED, plan.removed)
+
+    def set_service(self, key: Key, service: Service, plans: Sequence[Plan], endpoints: Sequence[int]) -> None:
+        """Record the slices of a Service; `endpoints` has the number of each set of ports."""
+        slices = sum(len(plan.create) + len(plan.update) + len(plan.unchanged) for plan in plans)
+        desired = sum(max(1, -(-count // MOST)) for count in endpoints) or len(plans)
+        distribution = service["spec"].get("trafficDistribution") or ""
+        self._services[key] = _ServiceSlices(slices, desired, sum(endpoints), distribution)
+
+    def forget(self, key: Key) -> None:
+        self._services.pop(key, None)
+
+    def _total(self, column: int) -> list[Sample]:
+        return [((), float(sum(int(service[column]) for service in self._services.values())))]
+
+    def _read_distributions(self) -> list[Sample]:
+        counts = Counter(service.distribution for service in self._services.values() if service.distribution)
+        return [((("traffic_distribution", name),), float(count)) for name, count in sorted(counts.items())]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from pinnace.controllers.services.packing import Plan
 from pinnace.model import quantity
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Endpoint, EndpointHints, EndpointSlice, Node, Service
 from pinnace.reconcile.conditions import is_true
 from pinnace.reconcile.events import EventType
 
@@ -54,7 +55,7 @@ class ZoneHints:
         self._ratios: dict[str, float] | None = None
         self._given: dict[Key, dict[str, dict[str, int]]] = {}
 
-    def set_node(self, name: str, node: Object | None) -> set[Key]:
+    def set_node(self, name: str, node: Node | None) -> set[Key]:
         """Record a node in its current state; return the Services whose hints no longer fit the nodes."""
         capacity = _capacity_of(node) if node is not None else None
         if capacity is None:
@@ -70,7 +71,7 @@ class ZoneHints:
     def forget(self, key: Key) -> None:
         self._given.pop(key, None)
 
-    def apply(self, key: Key, service: Object, family: str, plan: Plan) -> list[Notice]:
+    def apply(self, key: Key, service: Service, family: str, plan: Plan) -> list[Notice]:
         """Set the hints that a Service asks for in the slices of its plan, and no others."""
         if is_topology_aware(service):
             return [
@@ -92,7 +93,7 @@ class ZoneHints:
             self._given.pop(key, None)
 
     def _distribute(self, key: Key, family: str, plan: Plan) -> list[Notice]:
-        shares = self._shares(sum(1 for one in _ready(plan.create + plan.update + plan.unchanged)))
+        shares = self._shares(sum(1 for _ in _ready(plan.create + plan.update + plan.unchanged)))
         if isinstance(shares, str):
             return self._without(key, family, plan, shares)
         allocated = _count_allocated(plan, shares)
@@ -103,7 +104,9 @@ class ZoneHints:
                 return self._without(key, family, plan, _NO_ZONE)
             allocated[zone] = allocated.get(zone, 0) + 1
             endpoint["hints"] = {"forZones": [{"name": zone}]}
-        for endpoint in (one for slice_ in changing for one in slice_["endpoints"] if not _is_ready(one)):
+        for endpoint in (
+            endpoint for slice_ in changing for endpoint in slice_["endpoints"] if not _is_ready(endpoint)
+        ):
             endpoint.pop("hints", None)
         _redistribute(changing, allocated, shares)
         if not allocated:
@@ -148,17 +151,16 @@ class ZoneHints:
         )
 
 
-def is_topology_aware(service: Object) -> bool:
+def is_topology_aware(service: Service) -> bool:
     annotations = service["metadata"].get("annotations") or {}
     return annotations.get(_OLD_MODE, annotations.get(_MODE)) in ("Auto", "auto")
 
 
-def zone_of(node: Object) -> str:
-    zone: str = (node["metadata"].get("labels") or {}).get(ZONE, "")
-    return zone
+def zone_of(node: Node) -> str:
+    return (node["metadata"].get("labels") or {}).get(ZONE, "")
 
 
-def _capacity_of(node: Object) -> tuple[str, int] | None:
+def _capacity_of(node: Node) -> tuple[str, int] | None:
     """Return the zone of a node and its CPUs in thousandths; None if the node does not count."""
     labels = node["metadata"].get("labels") or {}
     if any(label in labels for label in _EXCLUDED) or not is_true(node, "Ready"):
@@ -183,10 +185,10 @@ def _set_hints(plan: Plan, distribution: str) -> None:
     is_close = distribution in _DISTRIBUTIONS
     with_nodes = distribution == "PreferSameNode"
 
-    def wanted(endpoint: Object) -> Object | None:
+    def wanted(endpoint: Endpoint) -> EndpointHints | None:
         if not is_close or not _is_ready(endpoint):
             return None
-        hints: Object = {}
+        hints: EndpointHints = {}
         if endpoint.get("zone"):
             hints["forZones"] = [{"name": endpoint["zone"]}]
         if with_nodes and endpoint.get("nodeName"):
@@ -195,7 +197,9 @@ def _set_hints(plan: Plan, distribution: str) -> None:
 
     for slice_ in list(plan.unchanged):
         endpoints = slice_.get("endpoints") or ()
-        if any(wanted(one) != one.get("hints") for one in endpoints if _is_ready(one) or not is_close):
+        if any(
+            wanted(endpoint) != endpoint.get("hints") for endpoint in endpoints if _is_ready(endpoint) or not is_close
+        ):
             plan.unchanged.remove(slice_)
             plan.update.append(slice_)
     for slice_ in plan.create + plan.update:
@@ -206,12 +210,12 @@ def _set_hints(plan: Plan, distribution: str) -> None:
                 endpoint["hints"] = hints
 
 
-def _is_ready(endpoint: Object) -> bool:
+def _is_ready(endpoint: Endpoint) -> bool:
     return bool((endpoint.get("conditions") or {}).get("ready"))
 
 
-def _ready(slices: Iterable[Object]) -> Iterator[Object]:
-    return (one for slice_ in slices for one in slice_.get("endpoints") or () if _is_ready(one))
+def _ready(slices: Iterable[EndpointSlice]) -> Iterator[Endpoint]:
+    return (endpoint for slice_ in slices for endpoint in slice_.get("endpoints") or () if _is_ready(endpoint))
 
 
 def _count_allocated(plan: Plan, shares: Mapping[str, _Share]) -> dict[str, int]:
@@ -228,7 +232,9 @@ def _count_allocated(plan: Plan, shares: Mapping[str, _Share]) -> dict[str, int]
     return allocated
 
 
-def _hints_by_zone(slice_: Object, allocated: Mapping[str, int], shares: Mapping[str, _Share]) -> dict[str, int] | None:
+def _hints_by_zone(
+    slice_: EndpointSlice, allocated: Mapping[str, int], shares: Mapping[str, _Share]
+) -> dict[str, int] | None:
     given: dict[str, int] = {}
     for endpoint in _ready([slice_]):
         zones = (endpoint.get("hints") or {}).get("forZones") or ()
@@ -236,13 +242,13 @@ def _hints_by_zone(slice_: Object, allocated: Mapping[str, int], shares: Mapping
             return None
         for zone in zones:
             given[zone["name"]] = given.get(zone["name"], 0) + 1
-    for zone, count in given.items():
-        if zone not in shares or count + allocated.get(zone, 0) > shares[zone].maximum:
+    for name, count in given.items():
+        if name not in shares or count + allocated.get(name, 0) > shares[name].maximum:
             return None
     return given
 
 
-def _redistribute(slices: Iterable[Object], allocated: dict[str, int], shares: Mapping[str, _Share]) -> None:
+def _redistribute(slices: Iterable[EndpointSlice], allocated: dict[str, int], shares: Mapping[str, _Share]) -> None:
     """Move endpoints from zones with too many to zones with too few, by their hints."""
     giving, receiving = _transfers(allocated, shares)
     for endpoint in _ready(slices):
@@ -255,10 +261,10 @@ def _redistribute(slices: Iterable[Object], allocated: dict[str, int], shares: M
         endpoint["hints"] = {"forZones": [{"name": receiver}]}
         allocated[receiver] = allocated.get(receiver, 0) + 1
         allocated[zone] -= 1
-        for counts, one in ((giving, zone), (receiving, receiver)):
-            counts[one] -= 1
-            if not counts[one]:
-                del counts[one]
+        for counts, name in ((giving, zone), (receiving, receiver)):
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
 
 
 def _transfers(allocated: Mapping[str, int], shares: Mapping[str, _Share]) -> tuple[dict[str, int], dict[str, int]]:

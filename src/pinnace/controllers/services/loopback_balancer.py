@@ -23,7 +23,7 @@ class LoopbackBalancer:
     async def ensure(self, service: Object, nodes: Sequence[Object]) -> list[Object]:
         uid = service["metadata"]["uid"]
         ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-        wishes = [service["spec"].get("loadBalancerIP"), *(one.get("ip") for one in ingress)]
+        wishes = [service["spec"].get("loadBalancerIP"), *(address.get("ip") for address in ingress)]
         for wish in wishes:
             if wish and _is_loopback(wish) and self._taken.setdefault(wish, uid) == uid:
                 return self._only(wish, uid)
@@ -38,7 +38,7 @@ class LoopbackBalancer:
         self._only("", service["metadata"]["uid"])
 
     def _only(self, address: str, uid: str) -> list[Object]:
-        for other in [one for one, owner in self._taken.items() if owner == uid and one != address]:
+        for other in [taken for taken, owner in self._taken.items() if owner == uid and taken != address]:
             del self._taken[other]
         return [{"ip": address}]
 

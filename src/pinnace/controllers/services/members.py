@@ -7,7 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.pods import PodView, pod_of
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Endpoints, EndpointSlice, Pod, Service
+from pinnace.process.work_slices import DECODING, in_turns
 
 Entry = TypeVar("Entry")
 
@@ -25,24 +27,25 @@ class Member(NamedTuple, Generic[Entry]):
 class Members(Generic[Entry]):
     """Entries that are computed from a service and one of its pods, kept until either changes."""
 
-    def __init__(self, compute: Callable[[Object, PodView], Entry]) -> None:
+    def __init__(self, compute: Callable[[Service, PodView], Entry]) -> None:
         self._compute = compute
         self._known: dict[Key, tuple[str, dict[Key, tuple[str, Member[Entry]]]]] = {}
 
-    def of(self, key: Key, service: Object, pods: Iterable[Snapshot]) -> dict[Key, Member[Entry]]:
-        """Return the entry of each pod, by the pod's key."""
+    async def of(self, key: Key, service: Service, pods: Iterable[Snapshot[Pod]]) -> dict[Key, Member[Entry]]:
+        """Return the entry of each pod, by the pod's key. Other work has its turn in between."""
         version = service["metadata"]["resourceVersion"]
         known = self._known.get(key)
         before = known[1] if known is not None and known[0] == version else {}
         after = {}
-        for snapshot in pods:
-            member = before.get(snapshot.key)
-            if member is None or member[0] != snapshot.version:
-                pod = pod_of(snapshot)
-                ready = pod.condition("Ready")
-                since = (ready.lastTransitionTime or "") if ready is not None else ""
-                member = (snapshot.version, Member(self._compute(service, pod), since))
-            after[snapshot.key] = member
+        async for some in in_turns(pods, cost=DECODING):
+            for snapshot in some:
+                member = before.get(snapshot.key)
+                if member is None or member[0] != snapshot.version:
+                    pod = pod_of(snapshot)
+                    ready = pod.condition("Ready")
+                    since = (ready.lastTransitionTime or "") if ready is not None else ""
+                    member = (snapshot.version, Member(self._compute(service, pod), since))
+                after[snapshot.key] = member
         self._known[key] = (version, after)
         return {pod: member for pod, (_, member) in after.items()}
 
@@ -64,7 +67,7 @@ class TriggerTimes:
     def __init__(self) -> None:
         self._known: dict[Key, dict[str, str]] = {}
 
-    def next(self, key: Key, service: Object, times: dict[str, str]) -> str:
+    def next(self, key: Key, service: Service, times: dict[str, str]) -> str:
         """Return the trigger time from the `times` of pods by name; empty if none is later than at the last call."""
         known = self._known.get(key)
         self._known[key] = times
@@ -77,7 +80,7 @@ class TriggerTimes:
         self._known.pop(key, None)
 
     @classmethod
-    def annotate(cls, obj: Object, time: str) -> None:
+    def annotate(cls, obj: Endpoints | EndpointSlice, time: str) -> None:
         annotations = dict(obj["metadata"].get("annotations") or {})
         annotations.pop(cls.ANNOTATION, None)
         if time:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from pinnace.controllers.services.addresses import Port, Ports
 from pinnace.controllers.services.selection import is_headless
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Endpoint, EndpointSlice, ObjectMeta, Service, TemplateMeta
 from pinnace.reconcile.owners import owner_reference
 
 MOST = 100
@@ -27,10 +28,10 @@ _COMPARED = ("nodeName", "zone", "targetRef", "deprecatedTopology")
 class Plan:
     """Slices to write. A slice in no list stays as it is."""
 
-    create: list[Object] = field(default_factory=list)
-    update: list[Object] = field(default_factory=list)
-    delete: list[Object] = field(default_factory=list)
-    unchanged: list[Object] = field(default_factory=list)
+    create: list[EndpointSlice] = field(default_factory=list)
+    update: list[EndpointSlice] = field(default_factory=list)
+    delete: list[EndpointSlice] = field(default_factory=list)
+    unchanged: list[EndpointSlice] = field(default_factory=list)
     added: int = 0
     """How many endpoints are new, and how many are removed."""
     removed: int = 0
@@ -44,18 +45,18 @@ class Plan:
             if slice_["addressType"] == made["addressType"] and is_owned(slice_, uid):
                 self.create.pop()
                 self.delete.remove(slice_)
-                slice_.update(endpoints=made["endpoints"], ports=made["ports"])
+                slice_["endpoints"], slice_["ports"] = made["endpoints"], made["ports"]
                 slice_["metadata"]["labels"] = made["metadata"]["labels"]
                 self.update.append(slice_)
 
 
 def plan_slices(
-    service: Object, family: str, wanted: Mapping[Ports, Sequence[Object]], existing: Iterable[Object]
+    service: Service, family: str, wanted: Mapping[Ports, Sequence[Endpoint]], existing: Iterable[EndpointSlice]
 ) -> Plan:
     """Decide how the slices of one family become the wanted endpoints, which are grouped by their ports."""
     plan = Plan()
     uid = service["metadata"]["uid"]
-    by_ports: dict[frozenset[Port], list[Object]] = {}
+    by_ports: dict[frozenset[Port], list[EndpointSlice]] = {}
     count = 0
     for slice_ in existing:
         count += 1
@@ -74,13 +75,19 @@ def plan_slices(
     return plan
 
 
-def pack(plan: Plan, template: Object, slices: Sequence[Object], endpoints: Iterable[Object], labels: Object) -> None:
+def pack(
+    plan: Plan,
+    template: EndpointSlice,
+    slices: Sequence[EndpointSlice],
+    endpoints: Iterable[Endpoint],
+    labels: dict[str, str],
+) -> None:
     """Fit endpoints with one set of ports into their slices: keep each where it is, fill changed slices first."""
     left = {identity_of(endpoint): endpoint for endpoint in endpoints}
     changed, unchanged = _keep_wanted(plan, slices, left, labels)
     waiting = list(left.values())
     plan.added += len(waiting)
-    for slice_ in sorted(changed, key=lambda one: -len(one["endpoints"])):
+    for slice_ in sorted(changed, key=lambda changing: -len(changing["endpoints"])):
         _fill(slice_, waiting)
     plan.update += changed
     while waiting:
@@ -90,27 +97,28 @@ def pack(plan: Plan, template: Object, slices: Sequence[Object], endpoints: Iter
             plan.update.append(roomy)
             _fill(roomy, waiting)
         else:
-            metadata = {**template["metadata"], "labels": dict(template["metadata"]["labels"])}
+            metadata: ObjectMeta = {**template["metadata"], "labels": dict(template["metadata"]["labels"])}
             plan.create.append({**template, "metadata": metadata, "endpoints": []})
             _fill(plan.create[-1], waiting)
     plan.unchanged += unchanged
 
 
 def _keep_wanted(
-    plan: Plan, slices: Sequence[Object], left: dict[_Identity, Object], labels: Object
-) -> tuple[list[Object], list[Object]]:
+    plan: Plan, slices: Sequence[EndpointSlice], left: dict[_Identity, Endpoint], labels: dict[str, str]
+) -> tuple[list[EndpointSlice], list[EndpointSlice]]:
     """Drop the endpoints that are no longer wanted; return the slices that change and those that do not."""
-    changed: list[Object] = []
-    unchanged: list[Object] = []
+    changed: list[EndpointSlice] = []
+    unchanged: list[EndpointSlice] = []
     for slice_ in slices:
         before = slice_.get("endpoints") or []
-        kept, is_same = [], True
+        kept: list[Endpoint] = []
+        is_same = True
         for endpoint in before:
-            found = left.pop(identity_of(endpoint), None)
-            if found is not None:
-                is_same = is_same and is_equal(found, endpoint)
+            counterpart = left.pop(identity_of(endpoint), None)
+            if counterpart is not None:
+                is_same = is_same and is_equal(counterpart, endpoint)
                 # Hints are computed later, from the existing ones.
-                kept.append(found | ({"hints": endpoint["hints"]} if "hints" in endpoint else {}))
+                kept.append({**counterpart, "hints": endpoint["hints"]} if "hints" in endpoint else counterpart.copy())
         slice_["endpoints"] = kept
         plan.removed += len(before) - len(kept)
         has_labels = _plain_labels(slice_["metadata"].get("labels") or {}) == _plain_labels(labels)
@@ -125,22 +133,22 @@ def _keep_wanted(
     return changed, unchanged
 
 
-def _plain_labels(labels: Object) -> Object:
+def _plain_labels(labels: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name not in _RESERVED}
 
 
-def _fill(slice_: Object, waiting: list[Object]) -> None:
+def _fill(slice_: EndpointSlice, waiting: list[Endpoint]) -> None:
     room = max(0, MOST - len(slice_["endpoints"]))
-    slice_["endpoints"] += [dict(endpoint) for endpoint in waiting[:room]]  # Hints are added to the copies.
+    slice_["endpoints"] += [endpoint.copy() for endpoint in waiting[:room]]  # Hints are added to the copies.
     del waiting[:room]
 
 
-def _closest_to_full(slices: Sequence[Object], more: int) -> Object | None:
-    fitting = [one for one in slices if len(one["endpoints"]) + more <= MOST] if more < MOST else []
-    return max(fitting, key=lambda one: len(one["endpoints"]), default=None)
+def _closest_to_full(slices: Sequence[EndpointSlice], more: int) -> EndpointSlice | None:
+    fitting = [slice_ for slice_ in slices if len(slice_["endpoints"]) + more <= MOST] if more < MOST else []
+    return max(fitting, key=lambda slice_: len(slice_["endpoints"]), default=None)
 
 
-def _add_placeholder(plan: Plan, placeholder: Object) -> None:
+def _add_placeholder(plan: Plan, placeholder: EndpointSlice) -> None:
     """Add the one empty slice of a Service without endpoints, so that its readers know that there are none."""
     if len(plan.delete) == 1 and _is_placeholder(plan.delete[0], placeholder):
         plan.unchanged.append(plan.delete.pop())
@@ -148,36 +156,38 @@ def _add_placeholder(plan: Plan, placeholder: Object) -> None:
         plan.create.append(placeholder)
 
 
-def _is_placeholder(slice_: Object, placeholder: Object) -> bool:
+def _is_placeholder(slice_: EndpointSlice, placeholder: EndpointSlice) -> bool:
     metadata, wanted = slice_["metadata"], placeholder["metadata"]
     return (
         not slice_.get("endpoints")
         and not slice_.get("ports")
         and slice_["addressType"] == placeholder["addressType"]
         and metadata.get("labels") == wanted["labels"]
-        and [one["uid"] for one in metadata.get("ownerReferences") or ()] == [wanted["ownerReferences"][0]["uid"]]
+        and [reference["uid"] for reference in metadata.get("ownerReferences") or ()]
+        == [wanted["ownerReferences"][0]["uid"]]
     )
 
 
-def new_slice(service: Object, family: str, ports: Ports) -> Object:
+def new_slice(service: Service, family: str, ports: Ports) -> EndpointSlice:
     metadata = service["metadata"]
     name = metadata["name"]
+    made: TemplateMeta = {
+        "generateName": f"{name}-",
+        "namespace": metadata["namespace"],
+        "labels": labels_of(service),
+        "ownerReferences": [owner_reference({"apiVersion": "v1", "kind": "Service", **service})],
+    }
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {
-            "generateName": f"{name}-",
-            "namespace": metadata["namespace"],
-            "labels": labels_of(service),
-            "ownerReferences": [owner_reference({"apiVersion": "v1", "kind": "Service", **service})],
-        },
+        "metadata": cast("ObjectMeta", made),  # The server names it.
         "addressType": family,
         "endpoints": [],
         "ports": [port.as_object() for port in ports],
     }
 
 
-def labels_of(service: Object) -> Object:
+def labels_of(service: Service) -> dict[str, str]:
     """Return the labels of a Service's slices: the Service's own and the reserved ones."""
     labels = _plain_labels(service["metadata"].get("labels") or {})
     if is_headless(service):
@@ -185,19 +195,19 @@ def labels_of(service: Object) -> Object:
     return labels | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}
 
 
-def is_owned(slice_: Object, uid: str) -> bool:
+def is_owned(slice_: EndpointSlice, uid: str) -> bool:
     owners = slice_["metadata"].get("ownerReferences") or ()
-    return any(one.get("uid") == uid for one in owners)
+    return any(owner.get("uid") == uid for owner in owners)
 
 
-def ports_in(slice_: Object) -> frozenset[Port]:
+def ports_in(slice_: EndpointSlice) -> frozenset[Port]:
     return frozenset(
-        Port(one.get("name") or "", one.get("port") or 0, one.get("protocol") or "TCP", one.get("appProtocol"))
-        for one in slice_.get("ports") or ()
+        Port(port.get("name") or "", port.get("port") or 0, port.get("protocol") or "TCP", port.get("appProtocol"))
+        for port in slice_.get("ports") or ()
     )
 
 
-def identity_of(endpoint: Object) -> _Identity:
+def identity_of(endpoint: Endpoint) -> _Identity:
     """Return the identity of an endpoint; everything else about it may change in place."""
     target = endpoint.get("targetRef") or {}
     return (
@@ -208,8 +218,8 @@ def identity_of(endpoint: Object) -> _Identity:
     )
 
 
-def is_equal(one: Object, other: Object) -> bool:
+def is_equal(first: Endpoint, other: Endpoint) -> bool:
     """Whether two endpoints of one identity are equal, hints aside."""
-    return one.get("conditions") == other.get("conditions") and all(
-        one.get(name) == other.get(name) for name in _COMPARED
+    return first.get("conditions") == other.get("conditions") and all(
+        first.get(name) == other.get(name) for name in _COMPARED
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.pods import BY_LABEL, POD, PodView, index_by_label, label_values
-from pinnace.model.objects import Key, Object, key_of
+from pinnace.controllers.pods import BY_LABEL, PodView, index_by_label, label_values
+from pinnace.model.objects import Key, key_of
+from pinnace.model.typed_objects import Pod, Service
 from pinnace.reconcile.manager import Manager
 
-SERVICE = "v1/Service"
 _BY_SELECTOR = "selector"
 
 
@@ -17,26 +17,26 @@ class ServicePods:
     """Pods are indexed by label, and Services by one label of their selector, which every pod of theirs has."""
 
     def __init__(self, manager: Manager) -> None:
-        self.pods = manager.cache(POD)
-        self.services = manager.cache(SERVICE)
+        self.pods = manager.cache(Pod)
+        self.services = manager.cache(Service)
         index_by_label(self.pods)
         self.services.add_index(_BY_SELECTOR, _first_label)
         self._selectors: dict[Key, tuple[str, dict[str, str]]] = {}
 
-    def pods_of(self, service: Object) -> list[Snapshot]:
+    def pods_of(self, service: Service) -> list[Snapshot[Pod]]:
         """Return the pods that the selector of a Service matches, in the order of their names."""
         namespace, selector = service["metadata"]["namespace"], selector_of(service)
         keys = self.pods.keys_by_all(BY_LABEL, label_values(namespace, selector))
-        return [found for key in sorted(keys) if (found := self.pods.snapshot(key)) is not None]
+        return [snapshot for key in sorted(keys) if (snapshot := self.pods.snapshot(key)) is not None]
 
     def services_of(self, namespace: str, labels: dict[str, str]) -> set[Key]:
         """Return the Services whose selectors match a pod with these labels."""
-        found = set()
+        services = set()
         for value in label_values(namespace, labels):
             for key in self.services.keys_by_index(_BY_SELECTOR, value):
                 if self._selector(key).items() <= labels.items():
-                    found.add(key)
-        return found
+                    services.add(key)
+        return services
 
     def affected(self, old: PodView | None, new: PodView | None) -> set[Key]:
         """Return the Services whose endpoints a change of a pod may change."""
@@ -64,16 +64,15 @@ class ServicePods:
         return known[1]
 
 
-def selector_of(service: Object) -> dict[str, str]:
-    selector: dict[str, str] = (service.get("spec") or {}).get("selector") or {}
-    return selector
+def selector_of(service: Service) -> dict[str, str]:
+    return (service.get("spec") or {}).get("selector") or {}
 
 
-def is_headless(service: Object) -> bool:
+def is_headless(service: Service) -> bool:
     return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
 
 
-def _first_label(service: Object) -> Iterable[str]:
+def _first_label(service: Service) -> Iterable[str]:
     selector = selector_of(service)
     return label_values(key_of(service).namespace, dict([min(selector.items())])) if selector else ()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pinnace.client.client import Client
 from pinnace.controllers.storage.local_path import NAME
-from pinnace.controllers.storage.volumes import CLAIM, PROVISIONED_BY, VOLUME, annotations_of, wanted_size
+from pinnace.controllers.storage.volumes import PROVISIONED_BY, annotations_of, wanted_size
 from pinnace.model import quantity
 from pinnace.model.objects import Key, Object
+from pinnace.model.typed_objects import PersistentVolume, PersistentVolumeClaim
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
@@ -19,10 +20,10 @@ class Expansion:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._claims = manager.cache(CLAIM)
-        self._volumes = manager.cache(VOLUME)
+        self._claims = manager.cache(PersistentVolumeClaim)
+        self._volumes = manager.cache(PersistentVolume)
         self.controller = Controller("persistentvolume-expander", self._reconcile)
-        self.controller.for_(CLAIM, when=_asks_for_more)
+        self.controller.for_(PersistentVolumeClaim, when=_asks_for_more)
 
     async def _reconcile(self, key: Key) -> None:
         claim = self._claims.get(key)
@@ -36,7 +37,7 @@ class Expansion:
             self._recorder.record(claim, "Normal", "ExternalExpanding", text, component=_COMPONENT)
 
 
-def _asks_for_more(old: Object | None, new: Object | None) -> bool:
+def _asks_for_more(old: Object | None, new: PersistentVolumeClaim | None) -> bool:
     if new is None or not new["spec"].get("volumeName"):
         return False
     if old is not None and old["spec"] == new["spec"]:

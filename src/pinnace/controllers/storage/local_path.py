@@ -7,12 +7,9 @@ from collections.abc import Iterable
 from pinnace.client.client import Client
 from pinnace.controllers.storage.binder import BY_CLAIM, claim_of_volume
 from pinnace.controllers.storage.volumes import (
-    CLAIM,
-    CLASS,
     PROVISIONED_BY,
     PROVISIONER,
     SELECTED_NODE,
-    VOLUME,
     annotations_of,
     class_of,
     reference_to,
@@ -22,6 +19,7 @@ from pinnace.controllers.storage.volumes import (
 )
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
+from pinnace.model.typed_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
@@ -29,6 +27,21 @@ NAME = "pinnace.dev/local-path"
 DIRECTORY = "/var/lib/pinnace/volumes"
 """The parent of the directories, unless the parameter `path` of the class says otherwise."""
 _COMPONENT = NAME
+
+
+def default_storage_class(path: str) -> Object:
+    """Return the default storage class: directories below `path` on the node."""
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "standard", "annotations": annotations},
+        "provisioner": NAME,
+        "parameters": {"path": path},
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+        "allowVolumeExpansion": True,
+    }
 
 
 class LocalPathProvisioner:
@@ -41,14 +54,14 @@ class LocalPathProvisioner:
     def __init__(self, manager: Manager, client: Client) -> None:
         self._client = client
         self._recorder = manager.recorder
-        self._claims = manager.cache(CLAIM)
-        self._classes = manager.cache(CLASS)
-        self._volumes = manager.cache(VOLUME)
+        self._claims = manager.cache(PersistentVolumeClaim)
+        self._classes = manager.cache(StorageClass)
+        self._volumes = manager.cache(PersistentVolume)
         self._volumes.add_index(BY_CLAIM, claim_of_volume)
         self.controller = Controller("local-path-provisioner", self._reconcile, workers=4)
-        self.controller.for_(CLAIM, when=_asks_us)
+        self.controller.for_(PersistentVolumeClaim, when=_asks_us)
         self.deleter = Controller("local-path-deleter", self._reclaim, workers=4)
-        self.deleter.for_(VOLUME, when=_is_ours)
+        self.deleter.for_(PersistentVolume, when=_is_ours)
         self.controllers = (self.controller, self.deleter)
 
     async def _reconcile(self, key: Key) -> None:
@@ -60,7 +73,7 @@ class LocalPathProvisioner:
         else:
             await self._provision(claim)
 
-    async def _provision(self, claim: Object) -> None:
+    async def _provision(self, claim: PersistentVolumeClaim) -> None:
         storage_class = self._classes.get(Key("", class_of(claim)))
         if storage_class is None:
             return
@@ -79,7 +92,7 @@ class LocalPathProvisioner:
         text = f"Successfully provisioned volume {name}"
         self._recorder.record(claim, "Normal", "ProvisioningSucceeded", text, component=_COMPONENT)
 
-    async def _expand(self, claim: Object) -> None:
+    async def _expand(self, claim: PersistentVolumeClaim) -> None:
         """Raise the capacity of the volume of a claim that asks for more, then that of the claim."""
         volume = self._volumes.get(Key("", claim["spec"]["volumeName"]))
         status = claim.get("status") or {}
@@ -95,7 +108,7 @@ class LocalPathProvisioner:
         recorded = (status.get("capacity") or {}).get("storage")
         if size_of(volume) >= wanted and recorded != volume["spec"]["capacity"]["storage"]:
             status["capacity"] = {**(status.get("capacity") or {}), "storage": volume["spec"]["capacity"]["storage"]}
-            kept = [one for one in status.get("conditions") or () if one.get("type") not in _RESIZING]
+            kept = [condition for condition in status.get("conditions") or () if condition.get("type") not in _RESIZING]
             status["conditions"] = kept
             await self._client.update_status({**claim, "status": status})
             text = "Resize volume succeeded"
@@ -108,7 +121,7 @@ class LocalPathProvisioner:
         is_released = (volume.get("status") or {}).get("phase") == "Released"
         if is_released and volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
             try:
-                await self._client.delete(VOLUME, key.name, uid=volume["metadata"]["uid"])
+                await self._client.delete(PersistentVolume, key.name, uid=volume["metadata"]["uid"])
             except errors.NotFound:
                 return
 
@@ -116,23 +129,23 @@ class LocalPathProvisioner:
 _RESIZING = ("Resizing", "FileSystemResizePending")
 
 
-def _is_asked(claim: Object) -> bool:
+def _is_asked(claim: PersistentVolumeClaim) -> bool:
     return annotations_of(claim).get(PROVISIONER) == NAME
 
 
-def _is_made_here(volume: Object) -> bool:
+def _is_made_here(volume: PersistentVolume) -> bool:
     return annotations_of(volume).get(PROVISIONED_BY) == NAME
 
 
-def _asks_us(old: Object | None, new: Object | None) -> bool:
+def _asks_us(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> bool:
     return new is not None and _is_asked(new)
 
 
-def _is_ours(old: Object | None, new: Object | None) -> bool:
+def _is_ours(old: PersistentVolume | None, new: PersistentVolume | None) -> bool:
     return new is not None and _is_made_here(new)
 
 
-def _reason_to_reject(claim: Object, storage_class: Object) -> str:
+def _reason_to_reject(claim: PersistentVolumeClaim, storage_class: StorageClass) -> str:
     """Return why a claim cannot be provisioned; empty if it can."""
     spec = claim["spec"]
     if volume_mode(claim) != "Filesystem":
@@ -147,7 +160,7 @@ def _reason_to_reject(claim: Object, storage_class: Object) -> str:
     return ""
 
 
-def _volume(name: str, claim: Object, storage_class: Object) -> Object:
+def _volume(name: str, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Object:
     metadata = claim["metadata"]
     directory = (storage_class.get("parameters") or {}).get("path") or DIRECTORY
     spec: Object = {

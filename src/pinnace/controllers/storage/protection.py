@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.objects import Key, Object, key_of
+from pinnace.client.typed import Stored
+from pinnace.model.objects import AnyObject, Key, key_of
+from pinnace.model.typed_objects import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StoredObject,
+    VolumeAttributesClass,
+)
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 
-_CLAIM = "v1/PersistentVolumeClaim"
-_CLASS = "storage.k8s.io/v1/VolumeAttributesClass"
-_POD = "v1/Pod"
-_VOLUME = "v1/PersistentVolume"
 
-
-class Protection:
+class Protection(Generic[Stored]):
     """Manages the finalizer of one kind: removed when the object is being deleted and is no longer used.
 
     Only metadata is watched. Objects are read when one of them is being deleted, which is rare.
@@ -28,10 +32,10 @@ class Protection:
         client: Client,
         name: str,
         *,
-        kind: str,
+        kind: type[Stored],
         finalizer: str,
-        is_used: Callable[[Object], Awaitable[bool]],
-        users: Sequence[str] = (),
+        is_used: Callable[[Stored], Awaitable[bool]],
+        users: Sequence[type[StoredObject]] = (),
     ) -> None:
         """`users` are the kinds whose objects use the protected ones; a claim is used in its own namespace only."""
         self._client = client
@@ -46,9 +50,9 @@ class Protection:
         for user in users:
             self.controller.watches_encoded(user, self._concerned)
 
-    def _concerned(self, user: Snapshot) -> Iterable[Key]:
+    def _concerned(self, user: Snapshot[Any]) -> Iterable[Key]:
         """Return the objects that may no longer be in use."""
-        namespace = user.key.namespace if self._kind == _CLAIM else ""
+        namespace = user.key.namespace if self._kind is PersistentVolumeClaim else ""
         return self._objects.keys_by_index(self._leaving, namespace)
 
     async def _reconcile(self, key: Key) -> None:
@@ -64,75 +68,75 @@ class Protection:
         elif await self._is_used(obj):
             return
         else:
-            obj["metadata"]["finalizers"] = [one for one in finalizers if one != self._finalizer]
+            obj["metadata"]["finalizers"] = [finalizer for finalizer in finalizers if finalizer != self._finalizer]
         await self._client.update(obj)
 
-    def _is_right(self, obj: Object) -> bool:
+    def _is_right(self, obj: AnyObject) -> bool:
         is_leaving = "deletionTimestamp" in obj["metadata"]
         return is_leaving != (self._finalizer in (obj["metadata"].get("finalizers") or ()))
 
 
-def protect_claims(manager: Manager, client: Client) -> Protection:
+def protect_claims(manager: Manager, client: Client) -> Protection[PersistentVolumeClaim]:
     """Protect claims from deletion while a scheduled pod uses them."""
 
-    async def is_used(claim: Object) -> bool:
-        pods = await client.list(_POD, namespace=claim["metadata"]["namespace"])
+    async def is_used(claim: PersistentVolumeClaim) -> bool:
+        pods = await client.list(Pod, namespace=claim["metadata"]["namespace"])
         return any(_mounts(pod, claim) for pod in pods)
 
     return Protection(
         manager,
         client,
         "persistentvolumeclaim-protection",
-        kind=_CLAIM,
+        kind=PersistentVolumeClaim,
         finalizer="kubernetes.io/pvc-protection",
-        users=(_POD,),
+        users=(Pod,),
         is_used=is_used,
     )
 
 
-def protect_volumes(manager: Manager, client: Client) -> Protection:
+def protect_volumes(manager: Manager, client: Client) -> Protection[PersistentVolume]:
     """Protect volumes from deletion while they are bound to a claim."""
 
-    async def is_used(volume: Object) -> bool:
+    async def is_used(volume: PersistentVolume) -> bool:
         return (volume.get("status") or {}).get("phase") == "Bound"
 
     return Protection(
         manager,
         client,
         "persistentvolume-protection",
-        kind=_VOLUME,
+        kind=PersistentVolume,
         finalizer="kubernetes.io/pv-protection",
         is_used=is_used,
     )
 
 
-def protect_classes(manager: Manager, client: Client) -> Protection:
+def protect_classes(manager: Manager, client: Client) -> Protection[VolumeAttributesClass]:
     """Protect VolumeAttributesClasses from deletion while a claim or a volume names them."""
 
-    async def is_used(named: Object) -> bool:
+    async def is_used(named: VolumeAttributesClass) -> bool:
         name = named["metadata"]["name"]
-        claims = await client.list(_CLAIM)
+        claims = await client.list(PersistentVolumeClaim)
         return any(name in _classes_of(claim) for claim in claims) or any(
-            name in _classes_of(volume) for volume in await client.list(_VOLUME)
+            name in _classes_of(volume) for volume in await client.list(PersistentVolume)
         )
 
     return Protection(
         manager,
         client,
         "volumeattributesclass-protection",
-        kind=_CLASS,
+        kind=VolumeAttributesClass,
         finalizer="kubernetes.io/vac-protection",
-        users=(_CLAIM, _VOLUME),
+        users=(PersistentVolumeClaim, PersistentVolume),
         is_used=is_used,
     )
 
 
-def _leaving_from(obj: Object) -> Iterable[str]:
+def _leaving_from(obj: AnyObject) -> Iterable[str]:
     metadata = obj["metadata"]
     return (metadata.get("namespace", ""),) if "deletionTimestamp" in metadata else ()
 
 
-def _mounts(pod: Object, claim: Object) -> bool:
+def _mounts(pod: Pod, claim: PersistentVolumeClaim) -> bool:
     """Whether a pod uses the claim. Only scheduled pods count: no node starts a pod whose claim is being deleted."""
     spec, name = pod.get("spec") or {}, claim["metadata"]["name"]
     if not spec.get("nodeName"):
@@ -146,18 +150,18 @@ def _mounts(pod: Object, claim: Object) -> bool:
     return False
 
 
-def _is_owned(claim: Object, pod: Object) -> bool:
+def _is_owned(claim: PersistentVolumeClaim, pod: Pod) -> bool:
     owners = claim["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == pod["metadata"].get("uid") for owner in owners)
 
 
-def _is_shut_down(pod: Object) -> bool:
+def _is_shut_down(pod: Pod) -> bool:
     """Whether no container of it runs any more; only finalizers may hold it."""
     metadata = pod["metadata"]
     return "deletionTimestamp" in metadata and metadata.get("deletionGracePeriodSeconds") == 0
 
 
-def _classes_of(user: Object) -> set[str]:
+def _classes_of(user: AnyObject) -> set[str]:
     """Return the classes that a claim or a volume names: requested, current, or being applied."""
     status = user.get("status") or {}
     named = (

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinnace.model import quantity, selectors
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
 from pinnace.model.quantity import Quantity
-
-CLAIM, VOLUME = "v1/PersistentVolumeClaim", "v1/PersistentVolume"
-CLASS = "storage.k8s.io/v1/StorageClass"
+from pinnace.model.typed_objects import ObjectReference, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -21,36 +19,35 @@ IS_DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
-def annotations_of(obj: Object) -> Object:
-    annotations: Object = obj["metadata"].get("annotations") or {}
-    return annotations
+def annotations_of(obj: AnyObject) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
 
 
-def annotate(obj: Object, **annotations: str) -> None:
+def annotate(obj: AnyObject, **annotations: str) -> None:
     """Set annotations."""
     obj["metadata"]["annotations"] = annotations_of(obj) | annotations
 
 
-def class_of(obj: Object) -> str:
+def class_of(obj: AnyObject) -> str:
     """Return the storage class of a claim or a volume; empty for none."""
     return str(annotations_of(obj).get(_OLD_CLASS) or obj["spec"].get("storageClassName") or "")
 
 
-def has_class(claim: Object) -> bool:
+def has_class(claim: PersistentVolumeClaim) -> bool:
     """Whether a claim names a class, the empty one included, which asks for no class at all."""
     return _OLD_CLASS in annotations_of(claim) or claim["spec"].get("storageClassName") is not None
 
 
-def size_of(volume: Object) -> Quantity:
+def size_of(volume: PersistentVolume) -> Quantity:
     return quantity.parse((volume["spec"].get("capacity") or {}).get("storage", "0"))
 
 
-def wanted_size(claim: Object) -> Quantity:
+def wanted_size(claim: PersistentVolumeClaim) -> Quantity:
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     return quantity.parse(requests.get("storage", "0"))
 
 
-def is_bound_to(volume: Object, claim: Object) -> bool:
+def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Whether a volume is for this claim: by name, and by uid where it has one."""
     reference = volume["spec"].get("claimRef")
     if reference is None:
@@ -60,7 +57,7 @@ def is_bound_to(volume: Object, claim: Object) -> bool:
     return is_named and reference.get("uid") in (None, "", metadata["uid"])
 
 
-def mismatch(volume: Object, claim: Object) -> str:
+def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
     """Return why a claim cannot be bound to the volume that it names; empty if it can."""
     if "deletionTimestamp" in volume["metadata"]:
         return f'the volume is marked for deletion "{volume["metadata"]["name"]}"'
@@ -77,15 +74,17 @@ def mismatch(volume: Object, claim: Object) -> str:
     return ""
 
 
-def volume_mode(obj: Object) -> str:
+def volume_mode(obj: AnyObject) -> str:
     return str(obj["spec"].get("volumeMode") or "Filesystem")
 
 
-def has_modes(volume: Object, claim: Object) -> bool:
+def has_modes(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return set(claim["spec"].get("accessModes") or ()) <= set(volume["spec"].get("accessModes") or ())
 
 
-def best_match(claim: Object, volumes: Iterable[Object], *, only_prebound: bool) -> Object | None:
+def best_match(
+    claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], *, only_prebound: bool
+) -> PersistentVolume | None:
     """Return the volume for a claim: one reserved for it, else the smallest that fits, of the fewest access modes.
 
     `only_prebound` is for claims that wait for their first consumer.
@@ -93,7 +92,7 @@ def best_match(claim: Object, volumes: Iterable[Object], *, only_prebound: bool)
     size = wanted_size(claim)
     selector = selectors.from_object(claim["spec"]["selector"]) if claim["spec"].get("selector") else None
     best: tuple[int, Quantity] | None = None
-    found = None
+    matching = None
     for volume in volumes:
         if not _may_bind(volume, claim, size):
             continue
@@ -106,11 +105,11 @@ def best_match(claim: Object, volumes: Iterable[Object], *, only_prebound: bool)
             continue
         rank = (len(volume["spec"].get("accessModes") or ()), size_of(volume))
         if best is None or rank < best:
-            best, found = rank, volume
-    return found
+            best, matching = rank, volume
+    return matching
 
 
-def _may_bind(volume: Object, claim: Object, size: Quantity) -> bool:
+def _may_bind(volume: PersistentVolume, claim: PersistentVolumeClaim, size: Quantity) -> bool:
     is_free = volume["spec"].get("claimRef") is None or is_bound_to(volume, claim)
     return (
         is_free
@@ -122,11 +121,11 @@ def _may_bind(volume: Object, claim: Object, size: Quantity) -> bool:
     )
 
 
-def _attributes_class(obj: Object) -> str:
+def _attributes_class(obj: AnyObject) -> str:
     return str(obj["spec"].get("volumeAttributesClassName") or "")
 
 
-def reference_to(claim: Object) -> Object:
+def reference_to(claim: PersistentVolumeClaim) -> ObjectReference:
     """Return the `claimRef` of a volume that is bound to this claim."""
     metadata = claim["metadata"]
     return {
@@ -139,12 +138,16 @@ def reference_to(claim: Object) -> Object:
     }
 
 
-def default_class(classes: Iterable[Object]) -> Object | None:
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
     """Return the default class, for claims that name none: the newest of those marked so, then by name."""
-    marked = [one for one in classes if any(annotations_of(one).get(name) == "true" for name in IS_DEFAULT)]
-    by_name = sorted(marked, key=lambda one: str(one["metadata"]["name"]))
-    return max(by_name, key=lambda one: str(one["metadata"]["creationTimestamp"]), default=None)
+    marked = [
+        storage_class
+        for storage_class in classes
+        if any(annotations_of(storage_class).get(name) == "true" for name in IS_DEFAULT)
+    ]
+    by_name = sorted(marked, key=lambda storage_class: str(storage_class["metadata"]["name"]))
+    return max(by_name, key=lambda storage_class: str(storage_class["metadata"]["creationTimestamp"]), default=None)
 
 
-def waits_for_consumer(storage_class: Object | None) -> bool:
+def waits_for_consumer(storage_class: StorageClass | None) -> bool:
     return (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from pinnace.client.client import Client
+from pinnace.client.mapping import KindLike
 from pinnace.controllers.workloads.ownership import Owned
 from pinnace.model import errors
-from pinnace.model.objects import Object, kind_of
+from pinnace.model.objects import AnyObject, Object, kind_of
+from pinnace.process.work_slices import in_turns
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.owners import owner_reference
 
@@ -22,7 +24,7 @@ class OwnerGone(Exception):
 class Adoption:
     """Claims the objects of one kind for one owner, within one reconcile."""
 
-    def __init__(self, client: Client, owner: Object, kind: str, *, finalizers: Sequence[str] = ()) -> None:
+    def __init__(self, client: Client, owner: AnyObject, kind: KindLike, *, finalizers: Sequence[str] = ()) -> None:
         """`kind` is that of the claimed objects. `finalizers` are added at adoption and removed at release."""
         self._client = client
         self._owner = owner
@@ -35,52 +37,53 @@ class Adoption:
         """Return the candidates that the owner controls now. Raise the first failure after all have been tried."""
         claimed: list[Facts] = []
         failure: Exception | None = None
-        for one in candidates:
-            try:
-                if await self._is_claimed(one, matches):
-                    claimed.append(one)
-            except (errors.ApiError, OwnerGone) as error:
-                failure = failure or error
+        async for some in in_turns(candidates):
+            for candidate in some:
+                try:
+                    if await self._is_claimed(candidate, matches):
+                        claimed.append(candidate)
+                except (errors.ApiError, OwnerGone) as error:
+                    failure = failure or error
         if failure is not None:
             raise failure
         return claimed
 
-    async def _is_claimed(self, one: Facts, matches: Callable[[Facts], bool]) -> bool:
-        if one.controller is not None:
-            if one.controller.uid != self._uid:
+    async def _is_claimed(self, candidate: Facts, matches: Callable[[Facts], bool]) -> bool:
+        if candidate.controller is not None:
+            if candidate.controller.uid != self._uid:
                 return False
-            if matches(one):
+            if matches(candidate):
                 return True
             if not is_being_deleted(self._owner):
-                await self._release(one)
+                await self._release(candidate)
             return False
-        if is_being_deleted(self._owner) or one.is_deleting or not matches(one):
+        if is_being_deleted(self._owner) or candidate.is_deleting or not matches(candidate):
             return False
-        return await self._adopt(one)
+        return await self._adopt(candidate)
 
-    async def _adopt(self, one: Owned) -> bool:
+    async def _adopt(self, candidate: Owned) -> bool:
         await self._recheck_owner()
         # With the UID: a new object of the same name is not adopted. The server refuses a second controller.
-        metadata: Object = {"ownerReferences": [owner_reference(self._owner)], "uid": one.uid}
+        metadata: Object = {"ownerReferences": [owner_reference(self._owner)], "uid": candidate.uid}
         if self._finalizers:
             metadata["finalizers"] = self._finalizers
         try:
-            await self._patch(one, metadata)
+            await self._patch(candidate, metadata)
         except errors.NotFound:
             return False
         return True
 
-    async def _release(self, one: Owned) -> None:
-        metadata: Object = {"ownerReferences": [{"$patch": "delete", "uid": self._uid}], "uid": one.uid}
+    async def _release(self, owned: Owned) -> None:
+        metadata: Object = {"ownerReferences": [{"$patch": "delete", "uid": self._uid}], "uid": owned.uid}
         if self._finalizers:
             metadata["$deleteFromPrimitiveList/finalizers"] = self._finalizers
         try:
-            await self._patch(one, metadata)
+            await self._patch(owned, metadata)
         except (errors.NotFound, errors.Invalid):
             return  # Gone, or replaced by another object of this name: nothing is left to release.
 
-    async def _patch(self, one: Owned, metadata: Object) -> None:
-        key = one.key
+    async def _patch(self, owned: Owned, metadata: Object) -> None:
+        key = owned.key
         await self._client.patch(
             self._kind, key.name, {"metadata": metadata}, namespace=key.namespace, form="strategic"
         )

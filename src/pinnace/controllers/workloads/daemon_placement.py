@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -13,12 +14,21 @@ from pinnace.controllers.workloads.pod_control import pod_from_template
 from pinnace.controllers.workloads.pod_facts import pod_facts
 from pinnace.controllers.workloads.revisions import POD_LABEL
 from pinnace.kinds.pods.placement import Constraints
-from pinnace.model.objects import Object
-from pinnace.reconcile.turns import Turns
+from pinnace.model.typed_objects import (
+    Affinity,
+    DaemonSet,
+    Node,
+    NodeSelector,
+    NodeSelectorRequirement,
+    Pod,
+    PodSpec,
+    Taint,
+    Toleration,
+)
+from pinnace.process.work_slices import Turns
 
 GENERATION_LABEL = "pod-template-generation"
 _GENERATION = "deprecated.daemonset.template.generation"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_RULES = 200
 """More terms and tolerations are not compared with a node at each of its changes."""
 _NODE_TAINT = "node.kubernetes.io/"
@@ -39,7 +49,7 @@ class NodeFacts:
 
     name: str
     labels: Mapping[str, str]
-    taints: Sequence[Object]
+    taints: Sequence[Taint]
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -47,7 +57,7 @@ class _Metadata(msgspec.Struct, gc=False):
 
 
 class _Spec(msgspec.Struct, gc=False):
-    taints: list[dict[str, str]] | None = None
+    taints: list[Any] | None = None
 
 
 class _Node(msgspec.Struct, gc=False):
@@ -58,7 +68,7 @@ class _Node(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Node)
 
 
-def node_facts(snapshot: Snapshot) -> NodeFacts:
+def node_facts(snapshot: Snapshot[Node]) -> NodeFacts:
     """Read the labels and taints of a node. Use through `snapshot.derive(node_facts)`."""
     node = _decoder.decode(snapshot.body)
     taints = node.spec.taints if node.spec is not None else None
@@ -110,19 +120,19 @@ async def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> Elig
     return EligibleNodes(names=frozenset(node.name for node in nodes), wanted=wanted, allowed=allowed)
 
 
-def placement_of(snapshot: Snapshot) -> Placement:
+def placement_of(snapshot: Snapshot[DaemonSet]) -> Placement:
     """Read the placement rules of a DaemonSet. Use through `snapshot.derive(placement_of)`."""
     spec = snapshot.object["spec"]["template"]["spec"]
-    return Placement(spec.get("nodeName", ""), Constraints({"spec": {**spec, "tolerations": _tolerations(spec)}}))
+    return Placement(spec.get("nodeName", ""), Constraints({**spec, "tolerations": _tolerations(spec)}))
 
 
-def target_node(snapshot: Snapshot) -> str:
+def target_node(snapshot: Snapshot[Pod]) -> str:
     """Read the node that a pod of a DaemonSet is for: bound to it, or pinned by its affinity; empty if neither."""
     node = snapshot.derive(pod_facts).node
     if node:
         return node
     affinity = (snapshot.object["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ():
+    for term in (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ():
         for field in term.get("matchFields") or ():
             if (field.get("key"), field.get("operator")) == ("metadata.name", "In"):
                 values: Sequence[str] = field.get("values") or ()
@@ -130,7 +140,7 @@ def target_node(snapshot: Snapshot) -> str:
     return ""
 
 
-def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
+def daemon_pod(daemon_set: DaemonSet, node: str, hash_value: str) -> Pod:
     """Return the pod for a node: pinned to it by affinity, and tolerating the taints of an unhealthy node."""
     template = daemon_set["spec"]["template"]
     pod = pod_from_template(daemon_set, template)
@@ -138,7 +148,7 @@ def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
     generation = template_generation(daemon_set)
     if generation:
         labels[GENERATION_LABEL] = generation
-    spec = {
+    spec: PodSpec = {
         **template["spec"],
         "tolerations": _tolerations(template["spec"]),
         "affinity": _pin(template["spec"].get("affinity") or {}, node),
@@ -146,7 +156,7 @@ def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
     return {**pod, "metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
 
 
-def template_generation(daemon_set: Object) -> str:
+def template_generation(daemon_set: DaemonSet) -> str:
     """Return the generation of the template, which old clients use; empty if there is none."""
     number: str = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION, "")
     return number if number.isascii() and number.isdigit() else ""
@@ -158,17 +168,23 @@ def is_updated(pod: Owned, hash_value: str, generation: str) -> bool:
     return is_of_generation or pod.labels.get(POD_LABEL) == hash_value
 
 
-def _tolerations(spec: Object) -> list[Object]:
+def _tolerations(spec: PodSpec) -> list[Toleration]:
     own = list(spec.get("tolerations") or ())
     added = (*_TOLERATED, *(_TOLERATED_ON_HOST_NETWORK if spec.get("hostNetwork") else ()))
     for name, effect in added:
-        toleration = {"key": f"{_NODE_TAINT}{name}", "operator": "Exists", "effect": effect}
+        toleration: Toleration = {"key": f"{_NODE_TAINT}{name}", "operator": "Exists", "effect": effect}
         if toleration not in own:
             own.append(toleration)
     return own
 
 
-def _pin(affinity: Object, node: str) -> Object:
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    return {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), _REQUIRED: required}}
+def _pin(affinity: Affinity, node: str) -> Affinity:
+    field: NodeSelectorRequirement = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required: NodeSelector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {
+        **affinity,
+        "nodeAffinity": {
+            **(affinity.get("nodeAffinity") or {}),
+            "requiredDuringSchedulingIgnoredDuringExecution": required,
+        },
+    }

@@ -1,4 +1,7 @@
-"""Plans the next step of a DaemonSet: the nodes that get pods, and the pods to delete. Pure functions."""
+"""Plans the next step of a DaemonSet: the nodes that get pods, and the pods to delete. Nothing here reads or writes.
+
+There may be thousands of nodes: other work has its turn in between.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from dataclasses import dataclass, field
 from pinnace.controllers.workloads.daemon_placement import EligibleNodes, is_updated, template_generation
 from pinnace.controllers.workloads.pod_facts import PodFacts
 from pinnace.kinds.apps.rollouts import scaled_amount
-from pinnace.model.objects import Object
+from pinnace.model.objects import without_zeros
+from pinnace.model.typed_objects import DaemonSet, DaemonSetStatus
+from pinnace.process.work_slices import in_turns
 
 
 @dataclass(slots=True)
@@ -26,7 +31,7 @@ class DaemonPlan:
 class Daemons:
     """A DaemonSet with the nodes and its pods, within one reconcile."""
 
-    daemon_set: Object
+    daemon_set: DaemonSet
     nodes: EligibleNodes
     hash_value: str
     pods: Mapping[str, Sequence[PodFacts]]
@@ -52,11 +57,12 @@ class Daemons:
         return strategy.get("type") == "RollingUpdate" and scaled_amount(surge, 1, round_up=True) > 0
 
 
-def plan_nodes(daemons: Daemons) -> DaemonPlan:
+async def plan_nodes(daemons: Daemons) -> DaemonPlan:
     """Plan that every node that should run a pod has one, and no other node has any."""
     plan = DaemonPlan()
-    for name in sorted(daemons.nodes.names):
-        _plan_node(daemons, name, plan)
+    async for names in in_turns(sorted(daemons.nodes.names)):
+        for name in names:
+            _plan_node(daemons, name, plan)
     for name, pods in daemons.pods.items():
         if name not in daemons.nodes.names:
             plan.delete += [pod for pod in pods if not pod.node]  # Its node is gone: it would stay pending for ever.
@@ -95,58 +101,60 @@ def _surplus(daemons: Daemons, running: Sequence[PodFacts]) -> list[PodFacts]:
     return surplus
 
 
-def plan_update(daemons: Daemons) -> DaemonPlan:
+async def plan_update(daemons: Daemons) -> DaemonPlan:
     """Plan the next step of a rolling update."""
     surge, unavailable = daemons.limits()
-    return _plan_surge(daemons, surge) if surge else _plan_replacement(daemons, unavailable)
+    return await (_plan_surge(daemons, surge) if surge else _plan_replacement(daemons, unavailable))
 
 
-def _plan_replacement(daemons: Daemons, most: int) -> DaemonPlan:
+async def _plan_replacement(daemons: Daemons, most: int) -> DaemonPlan:
     """Plan to delete old pods: unavailable ones first, then others while not too many nodes lack a pod."""
     broken: list[PodFacts] = []
     candidates: list[PodFacts] = []
     missing = 0
-    for name in sorted({*daemons.nodes.wanted, *daemons.pods}):
-        found = _new_and_old(daemons, daemons.pods.get(name) or ())
-        new, old = found or (None, None)
-        if (new is None) == (old is None):
-            missing += 1  # None or several: `plan_nodes` handles them first.
-        elif new is not None:
-            missing += not daemons.is_available(new)
-        elif old is not None and daemons.is_available(old):
-            candidates.append(old)
-        elif old is not None:
-            broken.append(old)
-            missing += 1
+    async for names in in_turns(sorted({*daemons.nodes.wanted, *daemons.pods})):
+        for name in names:
+            pair = _new_and_old(daemons, daemons.pods.get(name) or ())
+            new, old = pair or (None, None)
+            if (new is None) == (old is None):
+                missing += 1  # None or several: `plan_nodes` handles them first.
+            elif new is not None:
+                missing += not daemons.is_available(new)
+            elif old is not None and daemons.is_available(old):
+                candidates.append(old)
+            elif old is not None:
+                broken.append(old)
+                missing += 1
     return DaemonPlan(delete=[*broken, *candidates[: max(0, most - missing)]])
 
 
-def _plan_surge(daemons: Daemons, most: int) -> DaemonPlan:
+async def _plan_surge(daemons: Daemons, most: int) -> DaemonPlan:
     """Plan to create new pods beside old ones, and to delete replaced old ones."""
     wanted = daemons.nodes.wanted
     plan = DaemonPlan()
     candidates: list[str] = []
     leaving: list[PodFacts] = []
     surging = working = 0
-    for name in sorted(daemons.pods):
-        found = _new_and_old(daemons, daemons.pods[name])
-        if found is None:
-            surging += 1
-            continue
-        new, old = found
-        counted = old or new
-        working += counted is not None and daemons.is_available(counted)
-        if old is None:
-            continue
-        if new is not None:
-            if daemons.is_available(new):
-                plan.delete.append(old)
-            else:
+    async for names in in_turns(sorted(daemons.pods)):
+        for name in names:
+            pair = _new_and_old(daemons, daemons.pods[name])
+            if pair is None:
                 surging += 1
-        elif name not in wanted:
-            (leaving if daemons.is_available(old) else plan.delete).append(old)
-        else:
-            (candidates if daemons.is_available(old) else plan.create_on).append(name)
+                continue
+            new, old = pair
+            counted = old or new
+            working += counted is not None and daemons.is_available(counted)
+            if old is None:
+                continue
+            if new is not None:
+                if daemons.is_available(new):
+                    plan.delete.append(old)
+                else:
+                    surging += 1
+            elif name not in wanted:
+                (leaving if daemons.is_available(old) else plan.delete).append(old)
+            else:
+                (candidates if daemons.is_available(old) else plan.create_on).append(name)
     plan.create_on += candidates[: max(0, most - surging)]
     plan.delete += leaving[: max(0, working - len(wanted))]
     return plan
@@ -161,14 +169,23 @@ def _new_and_old(daemons: Daemons, pods: Collection[PodFacts]) -> tuple[PodFacts
     return (new[0] if new else None), (old[0] if old else None)
 
 
-def status_of(daemons: Daemons) -> Object:
+async def status_of(daemons: Daemons) -> DaemonSetStatus:
     """Return the counts over all nodes."""
     wanted = daemons.nodes.wanted
-    first = {name: min(pods, key=by_age) for name, pods in daemons.pods.items() if name in daemons.nodes.names}
-    current = [pod for name, pod in first.items() if name in wanted]
-    available = sum(map(daemons.is_available, current))
-    optional = {
-        "updatedNumberScheduled": sum(map(daemons.is_updated, current)),
+    first: dict[str, PodFacts] = {}
+    current: list[PodFacts] = []
+    available = updated = 0
+    async for some in in_turns(daemons.pods.items()):
+        for name, pods in some:
+            if name not in daemons.nodes.names:
+                continue
+            pod = first[name] = min(pods, key=by_age)
+            if name in wanted:
+                current.append(pod)
+                available += daemons.is_available(pod)
+                updated += daemons.is_updated(pod)
+    optional: DaemonSetStatus = {
+        "updatedNumberScheduled": updated,
         "numberAvailable": available,
         "numberUnavailable": len(wanted) - available,
         "observedGeneration": daemons.daemon_set["metadata"].get("generation", 0),
@@ -178,7 +195,7 @@ def status_of(daemons: Daemons) -> Object:
         "numberMisscheduled": len(first) - len(current),
         "desiredNumberScheduled": len(wanted),
         "numberReady": sum(pod.is_ready for pod in current),
-        **{name: count for name, count in optional.items() if count},
+        **without_zeros(optional),
     }
 
 

@@ -18,7 +18,7 @@ from pinnace.controllers.workloads.daemon_placement import (
 )
 from pinnace.controllers.workloads.daemon_plan import DaemonPlan, Daemons, plan_nodes, plan_update, status_of
 from pinnace.controllers.workloads.ownership import Dependents
-from pinnace.controllers.workloads.pod_control import POD, EventSource, PodControl, slow_start
+from pinnace.controllers.workloads.pod_control import EventSource, PodControl, slow_start
 from pinnace.controllers.workloads.pod_facts import (
     PodFacts,
     index_pods,
@@ -28,15 +28,15 @@ from pinnace.controllers.workloads.pod_facts import (
 )
 from pinnace.controllers.workloads.replica_sets import selector_of_replica_set
 from pinnace.controllers.workloads.revisions import POD_LABEL, Newest, Revisions, name_of
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import Key, Kind
 from pinnace.model.selectors import LabelSelector, from_object
+from pinnace.model.typed_objects import ControllerRevision, DaemonSet, Node, Pod
+from pinnace.process.work_slices import in_turns
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 
-DAEMON_SET = "apps/v1/DaemonSet"
-NODE = "v1/Node"
 BURST = 250
 """Pods that one reconcile creates or deletes at most."""
 FIRST_BACKOFF = 1.0
@@ -51,18 +51,18 @@ class DaemonSets:
         self._client = client
         self._clock = client.clock
         self._events = EventSource(manager.recorder, "daemonset-controller")
-        self._sets = manager.cache(DAEMON_SET)
-        self._nodes = manager.cache(NODE)
-        self._pods = Dependents(manager.cache(POD), pod_facts, index_pods)
+        self._sets = manager.cache(DaemonSet)
+        self._nodes = manager.cache(Node)
+        self._pods = Dependents(manager.cache(Pod), pod_facts, index_pods)
         self._control = PodControl(client, self._events)
         self._revisions = Revisions(manager, client, hash_label=POD_LABEL)
         self._backoffs: dict[tuple[str, str], tuple[float, float]] = {}
         self.controller = Controller("daemonset", self._reconcile, workers=2)
-        self.controller.for_(DAEMON_SET)
-        self.controller.watches_encoded(POD, self._sets_of)
-        manager.informer(NODE).on_change(self._node_changed)
+        self.controller.for_(DaemonSet)
+        self.controller.watches_encoded(Pod, self._sets_of)
+        manager.informer(Node).on_change(self._node_changed)
 
-    def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
+    def _sets_of(self, snapshot: Snapshot[Pod]) -> Iterable[Key]:
         """Yield the set that owns a pod; for an orphan every set that may adopt it."""
         pod = snapshot.derive(pod_facts)
         if pod.controller is not None:
@@ -70,9 +70,9 @@ class DaemonSets:
         if not pod.labels:
             return ()
         sets = self._sets.snapshots(namespace=pod.key.namespace)
-        return [one.key for one in sets if one.derive(selector_of_replica_set).matches(pod.labels)]
+        return [daemon_set.key for daemon_set in sets if daemon_set.derive(selector_of_replica_set).matches(pod.labels)]
 
-    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _node_changed(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         """Enqueue the DaemonSets that labels or taints of a node matter to; its heartbeats matter to none."""
         facts = [snapshot.derive(node_facts) for snapshot in (old, new) if snapshot is not None]
         if len(facts) == 2 and facts[0] == facts[1]:
@@ -96,33 +96,36 @@ class DaemonSets:
         collisions = (daemon_set.get("status") or {}).get("collisionCount", 0)
         newest = await self._revisions.sync_newest(daemon_set, revisions, collisions)
         await self._claim_pods(daemon_set, selector)
-        nodes = [node.derive(node_facts) for node in self._nodes.snapshots()]
+        nodes = [node.derive(node_facts) async for some in in_turns(self._nodes.snapshots()) for node in some]
         eligible = await sort_nodes(snapshot.derive(placement_of), nodes)
         read = partial(self._read, daemon_set, selector, newest, eligible)
-        failure, wait = await self._run_on_nodes(read())
+        failure, wait = await self._run_on_nodes(await read())
         if failure is None and daemon_set["spec"]["updateStrategy"]["type"] == "RollingUpdate":
-            daemons = read()
-            failure = await self._apply(daemons, plan_update(daemons))
+            daemons = await read()
+            failure = await self._apply(daemons, await plan_update(daemons))
         await self._truncate(daemon_set, revisions, newest)
-        await self._write_status(read(), newest.collisions)
+        await self._write_status(await read(), newest.collisions)
         if failure is not None:
             raise Reported(str(failure)) from failure
-        return Result(requeue_after=self._next_look(daemon_set, wait))
+        return Result(requeue_after=await self._next_look(daemon_set, wait))
 
-    async def _claim_pods(self, daemon_set: Object, selector: LabelSelector) -> None:
+    async def _claim_pods(self, daemon_set: DaemonSet, selector: LabelSelector) -> None:
         metadata = daemon_set["metadata"]
-        candidates = [*self._pods.of(metadata["uid"]), *self._pods.orphans(metadata["namespace"])]
-        await Adoption(self._client, daemon_set, POD).claim(candidates, lambda pod: selector.matches(pod.labels))
+        candidates = [*await self._pods.of(metadata["uid"]), *await self._pods.orphans(metadata["namespace"])]
+        await Adoption(self._client, daemon_set, Pod).claim(candidates, lambda pod: selector.matches(pod.labels))
 
-    def _read(self, daemon_set: Object, selector: LabelSelector, newest: Newest, nodes: EligibleNodes) -> Daemons:
+    async def _read(
+        self, daemon_set: DaemonSet, selector: LabelSelector, newest: Newest, nodes: EligibleNodes
+    ) -> Daemons:
         now, seconds = self._clock.now(), daemon_set["spec"].get("minReadySeconds", 0)
         pods: dict[str, list[PodFacts]] = {}
-        for pod in self._pods.of(daemon_set["metadata"]["uid"]):
-            found = self._pods.snapshot(pod)
-            if found is None or not selector.matches(pod.labels) or (pod.is_terminal and pod.is_deleting):
-                continue
-            if node := found.derive(target_node):
-                pods.setdefault(node, []).append(pod)
+        async for some in in_turns(await self._pods.of(daemon_set["metadata"]["uid"])):
+            for pod in some:
+                snapshot = self._pods.snapshot(pod)
+                if snapshot is None or not selector.matches(pod.labels) or (pod.is_terminal and pod.is_deleting):
+                    continue
+                if node := snapshot.derive(target_node):
+                    pods.setdefault(node, []).append(pod)
         return Daemons(
             daemon_set,
             nodes,
@@ -133,7 +136,7 @@ class DaemonSets:
 
     async def _run_on_nodes(self, daemons: Daemons) -> tuple[Exception | None, float]:
         """Create and delete pods so that each node has the pods it should. Return the back-off of failed pods, too."""
-        plan = plan_nodes(daemons)
+        plan = await plan_nodes(daemons)
         daemon_set = daemons.daemon_set
         wait = 0.0
         for pod in plan.failed:
@@ -150,7 +153,7 @@ class DaemonSets:
             plan.delete.append(pod)
         return await self._apply(daemons, plan), wait
 
-    def _back_off(self, daemon_set: Object, node: str) -> float:
+    def _back_off(self, daemon_set: DaemonSet, node: str) -> float:
         """Return the seconds to wait before the next failed pod of a node is deleted; 0 counts it as deleted."""
         key, now = (daemon_set["metadata"]["uid"], node), self._clock.monotonic()
         delay, last = self._backoffs.get(key, (0.0, now))
@@ -173,14 +176,14 @@ class DaemonSets:
         failure = await slow_start(creations)
         return await self._control.delete_all(daemon_set, plan.delete[:BURST]) or failure
 
-    async def _truncate(self, daemon_set: Object, revisions: Sequence[Object], newest: Newest) -> None:
-        hashes = {pod.labels.get(POD_LABEL) for pod in self._pods.of(daemon_set["metadata"]["uid"])}
-        live = {name_of(one) for one in revisions if one["metadata"]["labels"].get(POD_LABEL) in hashes}
+    async def _truncate(self, daemon_set: DaemonSet, revisions: Sequence[ControllerRevision], newest: Newest) -> None:
+        hashes = {pod.labels.get(POD_LABEL) for pod in await self._pods.unordered(daemon_set["metadata"]["uid"])}
+        live = {name_of(revision) for revision in revisions if revision["metadata"]["labels"].get(POD_LABEL) in hashes}
         await self._revisions.truncate(daemon_set, revisions, {*live, name_of(newest.revision)})
 
     async def _write_status(self, daemons: Daemons, collisions: int) -> None:
         before = daemons.daemon_set.get("status") or {}
-        status = status_of(daemons)
+        status = await status_of(daemons)
         if collisions or "collisionCount" in before:
             status["collisionCount"] = collisions
         if before.get("conditions"):
@@ -188,7 +191,7 @@ class DaemonSets:
         if status != before:
             await self._client.update_status({**daemons.daemon_set, "status": status})
 
-    def _next_look(self, daemon_set: Object, wait: float) -> float:
-        pods = self._pods.of(daemon_set["metadata"]["uid"])
+    async def _next_look(self, daemon_set: DaemonSet, wait: float) -> float:
+        pods = await self._pods.unordered(daemon_set["metadata"]["uid"])
         seconds = seconds_to_available(pods, daemon_set["spec"].get("minReadySeconds", 0), self._clock.now())
         return min(wait, seconds) if wait and seconds else wait or seconds

@@ -6,58 +6,57 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pinnace.controllers.workloads.deployment_revisions import MAX_REPLICAS, desired_replicas, non_negative
 from pinnace.kinds.apps.rollouts import scaled_amount
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
+from pinnace.model.typed_objects import Deployment, ReplicaSet
 
 Sizes = Mapping[str, int]
 """The wanted replicas of ReplicaSets, by name."""
 
 
-def size(replica_set: Object) -> int:
+def size(replica_set: ReplicaSet | Deployment) -> int:
     """Return the wanted replicas of a ReplicaSet or a Deployment."""
-    replicas: int = replica_set["spec"]["replicas"]
-    return replicas
+    return replica_set["spec"]["replicas"]
 
 
-def available(replica_set: Object) -> int:
-    count: int = (replica_set.get("status") or {}).get("availableReplicas", 0)
-    return count
+def available(replica_set: ReplicaSet) -> int:
+    return (replica_set.get("status") or {}).get("availableReplicas", 0)
 
 
-def count_lasting(replica_set: Object) -> int:
+def count_lasting(replica_set: ReplicaSet) -> int:
     """Return the available replicas that stay: those beyond the wanted size are about to be deleted."""
     return min(available(replica_set), size(replica_set))
 
 
-def total(sets: Iterable[Object]) -> int:
+def total(sets: Iterable[ReplicaSet]) -> int:
     return sum(map(size, sets))
 
 
-def active(sets: Iterable[Object]) -> list[Object]:
+def active(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Return the ReplicaSets that have, or should have, pods."""
-    return [one for one in sets if size(one) > 0]
+    return [replica_set for replica_set in sets if size(replica_set) > 0]
 
 
-def is_rolling(deployment: Object) -> bool:
+def is_rolling(deployment: Deployment) -> bool:
     return bool(deployment["spec"]["strategy"]["type"] == "RollingUpdate")
 
 
-def max_surge(deployment: Object) -> int:
+def max_surge(deployment: Deployment) -> int:
     """Return how many pods there may be beyond the wanted replicas."""
     return _fenceposts(deployment)[0] if is_rolling(deployment) else 0
 
 
-def max_unavailable(deployment: Object) -> int:
+def max_unavailable(deployment: Deployment) -> int:
     """Return how many of the wanted replicas may be missing."""
     if not is_rolling(deployment):
         return 0
     return min(_fenceposts(deployment)[1], size(deployment))
 
 
-def max_replicas(deployment: Object) -> int:
+def max_replicas(deployment: Deployment) -> int:
     return size(deployment) + max_surge(deployment)
 
 
-def _fenceposts(deployment: Object) -> tuple[int, int]:
+def _fenceposts(deployment: Deployment) -> tuple[int, int]:
     rolling, wanted = deployment["spec"]["strategy"].get("rollingUpdate") or {}, size(deployment)
     surge = scaled_amount(rolling.get("maxSurge", 0), wanted, round_up=True)
     unavailable = scaled_amount(rolling.get("maxUnavailable", 0), wanted, round_up=False)
@@ -66,7 +65,7 @@ def _fenceposts(deployment: Object) -> tuple[int, int]:
     return surge, unavailable
 
 
-def new_size(deployment: Object, new: Object, sets: Sequence[Object]) -> int:
+def new_size(deployment: Deployment, new: ReplicaSet, sets: Sequence[ReplicaSet]) -> int:
     """Return how many replicas the newest ReplicaSet may have now. `sets` are all, the newest included."""
     wanted = size(deployment)
     if not is_rolling(deployment) or size(new) > wanted:
@@ -75,7 +74,7 @@ def new_size(deployment: Object, new: Object, sets: Sequence[Object]) -> int:
     return size(new) + max(0, min(room, wanted - size(new)))
 
 
-def old_sizes(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
+def old_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
     """Return the ReplicaSets of old revisions that may shrink now, without too few pods being available."""
     olds = sorted(active(old), key=by_creation)
     least = size(deployment) - max_unavailable(deployment)
@@ -83,28 +82,32 @@ def old_sizes(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
     budget = total(olds) + size(new) - least - missing_of_new
     if not olds or budget <= 0:
         return {}
-    sizes = {name_of(one): size(one) for one in olds}
+    sizes = {name_of(replica_set): size(replica_set) for replica_set in olds}
     _drop_unavailable(olds, sizes, budget)
     _drop_available(olds, sizes, sum(map(count_lasting, [*olds, new])) - least)
-    return {name_of(one): sizes[name_of(one)] for one in olds if sizes[name_of(one)] != size(one)}
+    return {
+        name_of(replica_set): sizes[name_of(replica_set)]
+        for replica_set in olds
+        if sizes[name_of(replica_set)] != size(replica_set)
+    }
 
 
-def _drop_unavailable(olds: Sequence[Object], sizes: dict[str, int], budget: int) -> None:
+def _drop_unavailable(olds: Sequence[ReplicaSet], sizes: dict[str, int], budget: int) -> None:
     """Delete unavailable pods first: they would block the rollout, and no availability is lost."""
-    for one in olds:
-        dropped = max(0, min(budget, size(one) - count_lasting(one)))
-        sizes[name_of(one)] -= dropped
+    for replica_set in olds:
+        dropped = max(0, min(budget, size(replica_set) - count_lasting(replica_set)))
+        sizes[name_of(replica_set)] -= dropped
         budget -= dropped
 
 
-def _drop_available(olds: Sequence[Object], sizes: dict[str, int], budget: int) -> None:
-    for one in olds:
-        dropped = max(0, min(budget, sizes[name_of(one)]))
-        sizes[name_of(one)] -= dropped
+def _drop_available(olds: Sequence[ReplicaSet], sizes: dict[str, int], budget: int) -> None:
+    for replica_set in olds:
+        dropped = max(0, min(budget, sizes[name_of(replica_set)]))
+        sizes[name_of(replica_set)] -= dropped
         budget -= dropped
 
 
-def proportional_sizes(deployment: Object, new: Object | None, old: Sequence[Object]) -> Sizes:
+def proportional_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
     """Return the sizes after the Deployment was scaled: in the middle of a rollout each revision keeps its share."""
     sets = [*old, new] if new is not None else list(old)
     actives = active(sets)
@@ -112,13 +115,13 @@ def proportional_sizes(deployment: Object, new: Object | None, old: Sequence[Obj
         only = actives[0] if actives else new or max(old, key=by_creation, default=None)
         return {} if only is None else {name_of(only): size(deployment)}
     if new is not None and _is_saturated(deployment, new):
-        return {name_of(one): 0 for one in active(old)}
+        return {name_of(replica_set): 0 for replica_set in active(old)}
     if not is_rolling(deployment):
         return {}
     return _shares(deployment, actives)
 
 
-def _shares(deployment: Object, actives: Sequence[Object]) -> Sizes:
+def _shares(deployment: Deployment, actives: Sequence[ReplicaSet]) -> Sizes:
     allowed = max_replicas(deployment) if size(deployment) > 0 else 0
     to_add = allowed - total(actives)
     newest_first = to_add > 0
@@ -126,49 +129,45 @@ def _shares(deployment: Object, actives: Sequence[Object]) -> Sizes:
     ordered.sort(key=size, reverse=True)
     sizes: dict[str, int] = {}
     added = 0
-    for one in ordered:
-        share = _share(one, deployment, to_add, added)
-        sizes[name_of(one)] = size(one) + share
+    for replica_set in ordered:
+        share = _share(replica_set, deployment, to_add, added)
+        sizes[name_of(replica_set)] = size(replica_set) + share
         added += share
     largest = name_of(ordered[0])
     sizes[largest] = max(0, sizes[largest] + to_add - added)
     return sizes
 
 
-def _share(replica_set: Object, deployment: Object, to_add: int, added: int) -> int:
+def _share(replica_set: ReplicaSet, deployment: Deployment, to_add: int, added: int) -> int:
     if to_add in (0, added):
         return 0
     fraction = _fraction(replica_set, deployment)
     return min(fraction, to_add - added) if to_add > 0 else max(fraction, to_add - added)
 
 
-def _fraction(replica_set: Object, deployment: Object) -> int:
+def _fraction(replica_set: ReplicaSet, deployment: Deployment) -> int:
     own = size(replica_set)
     if size(deployment) == 0:
         return -own
     before = non_negative(replica_set, MAX_REPLICAS) or (deployment.get("status") or {}).get("replicas", 0)
-    return _round(own * max_replicas(deployment) / before) - own if before else 0
+    return int(own * max_replicas(deployment) / before + 0.5) - own if before else 0
 
 
-def _round(number: float) -> int:
-    return int(number + 0.5)
-
-
-def _is_saturated(deployment: Object, new: Object) -> bool:
+def _is_saturated(deployment: Deployment, new: ReplicaSet) -> bool:
     wanted = size(deployment)
     return wanted == size(new) == desired_replicas(new) == available(new)
 
 
-def is_scaling_event(deployment: Object, sets: Iterable[Object]) -> bool:
+def is_scaling_event(deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
     """Whether the Deployment was scaled since its ReplicaSets were: their annotations hold the size at that time."""
-    noted = (desired_replicas(one) for one in active(sets))
-    return any(one is not None and one != size(deployment) for one in noted)
+    noted = (desired_replicas(replica_set) for replica_set in active(sets))
+    return any(replicas is not None and replicas != size(deployment) for replicas in noted)
 
 
-def by_creation(obj: Object) -> tuple[str, str]:
+def by_creation(obj: ReplicaSet) -> tuple[str, str]:
     return obj["metadata"].get("creationTimestamp") or "", obj["metadata"]["name"]
 
 
-def name_of(obj: Object) -> str:
+def name_of(obj: AnyObject) -> str:
     name: str = obj["metadata"]["name"]
     return name

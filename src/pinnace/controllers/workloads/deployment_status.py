@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import datetime
+from typing import Literal, NamedTuple
 
 from pinnace.controllers.workloads.deployment_sizes import available, max_unavailable, name_of, size, total
 from pinnace.controllers.workloads.pod_facts import parse_time
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.objects import SameType, without_zeros
+from pinnace.model.typed_objects import Deployment, DeploymentStatus, ReplicaSet, ReplicaSetCondition
+from pinnace.model.typed_objects import DeploymentCondition as StoredCondition
+from pinnace.process.clock import later, to_rfc3339
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"
@@ -29,11 +31,13 @@ class DeploymentCondition(NamedTuple):
     message: str
 
 
-def find(conditions: Iterable[Object], type: str) -> Object | None:
-    return next((one for one in conditions if one.get("type") == type), None)
+def find(conditions: Iterable[SameType], type: str) -> SameType | None:
+    return next((condition for condition in conditions if condition.get("type") == type), None)
 
 
-def with_condition(conditions: list[Object], condition: DeploymentCondition, now: datetime) -> list[Object]:
+def with_condition(
+    conditions: list[StoredCondition], condition: DeploymentCondition, now: datetime
+) -> list[StoredCondition]:
     """Return the conditions with one set. A condition with the same status and reason stays as it is."""
     known = find(conditions, condition.type)
     if known is not None and (known.get("status"), known.get("reason")) == (condition.status, condition.reason):
@@ -41,29 +45,40 @@ def with_condition(conditions: list[Object], condition: DeploymentCondition, now
     return _replace(conditions, condition, now)
 
 
-def _replace(conditions: list[Object], condition: DeploymentCondition, now: datetime) -> list[Object]:
+def _replace(conditions: list[StoredCondition], condition: DeploymentCondition, now: datetime) -> list[StoredCondition]:
     known = find(conditions, condition.type)
     moment = to_rfc3339(now)
     since = known.get("lastTransitionTime") if known is not None and known.get("status") == condition.status else None
-    fresh = {**condition._asdict(), "lastUpdateTime": moment, "lastTransitionTime": since or moment}
+    fresh: StoredCondition = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastUpdateTime": moment,
+        "lastTransitionTime": since or moment,
+    }
     return [*without(conditions, condition.type), fresh]
 
 
-def without(conditions: Iterable[Object], type: str) -> list[Object]:
-    return [one for one in conditions if one.get("type") != type]
+def without(conditions: Iterable[StoredCondition], type: str) -> list[StoredCondition]:
+    return [condition for condition in conditions if condition.get("type") != type]
 
 
-def has_deadline(deployment: Object) -> bool:
+def has_deadline(deployment: Deployment) -> bool:
     return bool(deployment["spec"].get("progressDeadlineSeconds", _ENDLESS) != _ENDLESS)
 
 
 def counted_status(
-    deployment: Object, new: Object | None, old: list[Object], conditions: list[Object], now: datetime
-) -> Object:
+    deployment: Deployment,
+    new: ReplicaSet | None,
+    old: list[ReplicaSet],
+    conditions: list[StoredCondition],
+    now: datetime,
+) -> DeploymentStatus:
     """Return the counts over all ReplicaSets, and whether enough replicas are available."""
     sets = [*old, new] if new is not None else old
     ready_to_use = sum(map(available, sets))
-    counts = {
+    counts: DeploymentStatus = {
         "observedGeneration": deployment["metadata"].get("generation", 0),
         "replicas": _sum(sets, "replicas"),
         "updatedReplicas": _sum([new], "replicas") if new is not None else 0,
@@ -71,7 +86,7 @@ def counted_status(
         "availableReplicas": ready_to_use,
         "unavailableReplicas": max(0, total(sets) - ready_to_use),
     }
-    status: Object = {name: count for name, count in counts.items() if count}
+    status = without_zeros(counts)
     terminating = _count_terminating(sets)
     if terminating is not None:
         status["terminatingReplicas"] = terminating
@@ -81,7 +96,7 @@ def counted_status(
     return status
 
 
-def _availability(deployment: Object, count: int) -> DeploymentCondition:
+def _availability(deployment: Deployment, count: int) -> DeploymentCondition:
     if count >= size(deployment) - max_unavailable(deployment):
         message = "Deployment has minimum availability."
         return DeploymentCondition(AVAILABLE, "True", "MinimumReplicasAvailable", message)
@@ -89,15 +104,15 @@ def _availability(deployment: Object, count: int) -> DeploymentCondition:
     return DeploymentCondition(AVAILABLE, "False", "MinimumReplicasUnavailable", message)
 
 
-def _sum(sets: Iterable[Object], field: str) -> int:
-    return sum((one.get("status") or {}).get(field, 0) for one in sets)
+def _sum(sets: Iterable[ReplicaSet], field: Literal["replicas", "readyReplicas"]) -> int:
+    return sum((replica_set.get("status") or {}).get(field, 0) for replica_set in sets)
 
 
-def _count_terminating(sets: Iterable[Object]) -> int | None:
+def _count_terminating(sets: Iterable[ReplicaSet]) -> int | None:
     """Return the number of pods being deleted; None if an observed ReplicaSet does not report it."""
     count = 0
-    for one in sets:
-        status = one.get("status") or {}
+    for replica_set in sets:
+        status = replica_set.get("status") or {}
         if "terminatingReplicas" in status:
             count += status["terminatingReplicas"]
         elif status.get("observedGeneration"):
@@ -105,7 +120,7 @@ def _count_terminating(sets: Iterable[Object]) -> int | None:
     return count
 
 
-def is_complete(deployment: Object, status: Object) -> bool:
+def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
     """Whether all replicas are of the newest revision and available, and no others are left."""
     counts = (status.get(field, 0) for field in ("updatedReplicas", "replicas", "availableReplicas"))
     is_seen: bool = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
@@ -113,10 +128,10 @@ def is_complete(deployment: Object, status: Object) -> bool:
 
 
 def rollout_conditions(
-    deployment: Object, new: Object | None, old: list[Object], status: Object, now: datetime
-) -> list[Object]:
+    deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet], status: DeploymentStatus, now: datetime
+) -> list[StoredCondition]:
     """Return the conditions of a counted status with those that follow a rollout: Progressing and ReplicaFailure."""
-    conditions: list[Object] = status["conditions"]
+    conditions: list[StoredCondition] = status["conditions"]
     if has_deadline(deployment):
         conditions = _with_progress(deployment, new, status, now)
     else:
@@ -127,8 +142,10 @@ def rollout_conditions(
     return _with_failure(conditions, failure)
 
 
-def _with_progress(deployment: Object, new: Object | None, status: Object, now: datetime) -> list[Object]:
-    conditions: list[Object] = status["conditions"]
+def _with_progress(
+    deployment: Deployment, new: ReplicaSet | None, status: DeploymentStatus, now: datetime
+) -> list[StoredCondition]:
+    conditions: list[StoredCondition] = status["conditions"]
     before = find(conditions, PROGRESSING)
     is_over = status.get("replicas", 0) == status.get("updatedReplicas", 0)
     if is_over and before is not None and before.get("reason") == _COMPLETE:
@@ -146,28 +163,29 @@ def _with_progress(deployment: Object, new: Object | None, status: Object, now: 
     return conditions
 
 
-def _has_progressed(before: Object, status: Object) -> bool:
-    def old_replicas(one: Object) -> int:
-        count: int = one.get("replicas", 0) - one.get("updatedReplicas", 0)
-        return count
+def _has_progressed(before: DeploymentStatus, status: DeploymentStatus) -> bool:
+    def old_replicas(status: DeploymentStatus) -> int:
+        return status.get("replicas", 0) - status.get("updatedReplicas", 0)
 
-    grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    return old_replicas(status) < old_replicas(before) or any(
-        status.get(field, 0) > before.get(field, 0) for field in grown
+    return (
+        old_replicas(status) < old_replicas(before)
+        or status.get("updatedReplicas", 0) > before.get("updatedReplicas", 0)
+        or status.get("readyReplicas", 0) > before.get("readyReplicas", 0)
+        or status.get("availableReplicas", 0) > before.get("availableReplicas", 0)
     )
 
 
-def _is_timed_out(deployment: Object, progressing: Object | None, now: datetime) -> bool:
+def _is_timed_out(deployment: Deployment, progressing: StoredCondition | None, now: datetime) -> bool:
     if progressing is None or progressing.get("reason") == _COMPLETE:
         return False
     return progressing.get("reason") == TIMED_OUT or _deadline(deployment, progressing) < now
 
 
-def _deadline(deployment: Object, progressing: Object) -> datetime:
-    return parse_time(progressing["lastUpdateTime"]) + timedelta(seconds=deployment["spec"]["progressDeadlineSeconds"])
+def _deadline(deployment: Deployment, progressing: StoredCondition) -> datetime:
+    return later(parse_time(progressing["lastUpdateTime"]), deployment["spec"]["progressDeadlineSeconds"])
 
 
-def seconds_to_deadline(deployment: Object, status: Object, now: datetime) -> float:
+def seconds_to_deadline(deployment: Deployment, status: DeploymentStatus, now: datetime) -> float:
     """Return the seconds until the rollout may have timed out; 0 if it cannot."""
     progressing = find(status.get("conditions") or (), PROGRESSING)
     if not has_deadline(deployment) or progressing is None or is_complete(deployment, status):
@@ -178,13 +196,16 @@ def seconds_to_deadline(deployment: Object, status: Object, now: datetime) -> fl
     return max(0.0, (_deadline(deployment, progressing) - now).total_seconds()) + 1.0
 
 
-def _replica_failure(sets: Iterable[Object]) -> Object | None:
-    found = (find((one.get("status") or {}).get("conditions") or (), REPLICA_FAILURE) for one in sets)
-    return next((one for one in found if one is not None), None)
+def _replica_failure(sets: Iterable[ReplicaSet]) -> ReplicaSetCondition | None:
+    failures = (
+        find((replica_set.get("status") or {}).get("conditions") or (), REPLICA_FAILURE) for replica_set in sets
+    )
+    return next((condition for condition in failures if condition is not None), None)
 
 
-def _with_failure(conditions: list[Object], failure: Object) -> list[Object]:
+def _with_failure(conditions: list[StoredCondition], failure: ReplicaSetCondition) -> list[StoredCondition]:
     known = find(conditions, REPLICA_FAILURE)
     if known is not None and all(known.get(field) == failure.get(field) for field in ("status", "reason")):
         return conditions
-    return [*without(conditions, REPLICA_FAILURE), {**failure, "lastUpdateTime": failure.get("lastTransitionTime")}]
+    moment = failure.get("lastTransitionTime", "")
+    return [*without(conditions, REPLICA_FAILURE), {**failure, "lastUpdateTime": moment}]

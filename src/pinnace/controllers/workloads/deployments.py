@@ -15,18 +15,19 @@ from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.deployment_sizes import name_of, size
 from pinnace.controllers.workloads.deployment_status import DeploymentCondition
 from pinnace.controllers.workloads.ownership import Dependents, index_owned, owned_of
-from pinnace.controllers.workloads.pod_control import FAILURES, POD, EventSource
+from pinnace.controllers.workloads.pod_control import FAILURES, EventSource
 from pinnace.controllers.workloads.pod_facts import index_pods, pod_facts
-from pinnace.controllers.workloads.replica_sets import REPLICA_SET, REPLICA_SETS
+from pinnace.controllers.workloads.replica_sets import REPLICA_SETS
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import NOTHING, LabelSelector, from_object
+from pinnace.model.typed_objects import Deployment, DeploymentStatus, Pod, ReplicaSet
+from pinnace.model.typed_objects import DeploymentCondition as StoredCondition
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 
-DEPLOYMENT = "apps/v1/Deployment"
 _KIND = Kind("apps", "v1", "Deployment")
 _EVERY_REVISION = 2**31 - 1
 
@@ -35,23 +36,23 @@ _EVERY_REVISION = 2**31 - 1
 class Rollout:
     """A Deployment and its ReplicaSets within one reconcile. After a write, the answer replaces the object here."""
 
-    deployment: Object
-    old: list[Object]
-    new: Object | None
+    deployment: Deployment
+    old: list[ReplicaSet]
+    new: ReplicaSet | None
     """The ReplicaSet of the Deployment's template."""
-    conditions: list[Object]
-    stored_status: Object
+    conditions: list[StoredCondition]
+    stored_status: DeploymentStatus
     stored_revision: str
 
     @property
-    def sets(self) -> list[Object]:
+    def sets(self) -> list[ReplicaSet]:
         return [*self.old, self.new] if self.new is not None else self.old
 
-    def replace(self, replica_set: Object) -> None:
+    def replace(self, replica_set: ReplicaSet) -> None:
         if self.new is not None and name_of(self.new) == name_of(replica_set):
             self.new = replica_set
         else:
-            self.old = [replica_set if name_of(one) == name_of(replica_set) else one for one in self.old]
+            self.old = [replica_set if name_of(known) == name_of(replica_set) else known for known in self.old]
 
 
 class Deployments:
@@ -61,16 +62,16 @@ class Deployments:
         self._client = client
         self._clock = client.clock
         self._events = EventSource(manager.recorder, "deployment-controller")
-        self._deployments = manager.cache(DEPLOYMENT)
-        self._set_cache = manager.cache(REPLICA_SET)
+        self._deployments = manager.cache(Deployment)
+        self._set_cache = manager.cache(ReplicaSet)
         self._sets = Dependents(self._set_cache, owned_of, index_owned)
-        self._pods = Dependents(manager.cache(POD), pod_facts, index_pods)
+        self._pods = Dependents(manager.cache(Pod), pod_facts, index_pods)
         self.controller = Controller("deployment", self._reconcile, workers=5)
-        self.controller.for_(DEPLOYMENT)
-        self.controller.watches_encoded(REPLICA_SET, self._deployments_of)
-        self.controller.watches_encoded(POD, self._find_recreating)
+        self.controller.for_(Deployment)
+        self.controller.watches_encoded(ReplicaSet, self._deployments_of)
+        self.controller.watches_encoded(Pod, self._find_recreating)
 
-    def _deployments_of(self, snapshot: Snapshot) -> Iterable[Key]:
+    def _deployments_of(self, snapshot: Snapshot[ReplicaSet]) -> Iterable[Key]:
         """Yield the Deployment that owns a ReplicaSet; for an orphan every one that may adopt it."""
         replica_set = snapshot.derive(owned_of)
         namespace = replica_set.key.namespace
@@ -78,10 +79,12 @@ class Deployments:
             return (Key(namespace, replica_set.controller.name),) if replica_set.controller.is_of_kind(_KIND) else ()
         if not replica_set.labels:
             return ()
-        found = self._deployments.snapshots(namespace=namespace)
-        return [one.key for one in found if one.derive(_selector_of).matches(replica_set.labels)]
+        candidates = self._deployments.snapshots(namespace=namespace)
+        return [
+            deployment.key for deployment in candidates if deployment.derive(_selector_of).matches(replica_set.labels)
+        ]
 
-    def _find_recreating(self, snapshot: Snapshot) -> Iterable[Key]:
+    def _find_recreating(self, snapshot: Snapshot[Pod]) -> Iterable[Key]:
         """Yield the Deployment that waits for its old pods to stop: only the strategy Recreate depends on pods."""
         owner = snapshot.derive(pod_facts).controller
         if owner is None or not owner.is_of_kind(REPLICA_SETS.kind):
@@ -120,7 +123,7 @@ class Deployments:
             await self._recreate(rollout)
         return await self._write_status(rollout, is_rolling_out=True)
 
-    async def _refuse_to_select_all(self, deployment: Object) -> None:
+    async def _refuse_to_select_all(self, deployment: Deployment) -> None:
         message = "This deployment is selecting all pods. A non-empty selector is required."
         self._events.warning(deployment, "SelectingAll", message)
         generation = deployment["metadata"].get("generation", 0)
@@ -129,19 +132,21 @@ class Deployments:
             status = {**status, "observedGeneration": generation}
             await self._client.update_status({**deployment, "status": status})
 
-    async def _claim(self, deployment: Object) -> Rollout:
+    async def _claim(self, deployment: Deployment) -> Rollout:
         metadata = deployment["metadata"]
         selector = from_object(deployment["spec"].get("selector"))
-        candidates = [*self._sets.of(metadata["uid"]), *self._sets.orphans(metadata["namespace"])]
-        adoption = Adoption(self._client, deployment, REPLICA_SET)
-        claimed = await adoption.claim(candidates, lambda one: selector.matches(one.labels))
-        found = [snapshot.object for one in claimed if (snapshot := self._sets.snapshot(one)) is not None]
-        found.sort(key=sizes.by_creation)
-        new = next((one for one in found if revisions.is_of_template(one, deployment)), None)
+        candidates = [*await self._sets.of(metadata["uid"]), *await self._sets.orphans(metadata["namespace"])]
+        adoption = Adoption(self._client, deployment, ReplicaSet)
+        claimed = await adoption.claim(candidates, lambda replica_set: selector.matches(replica_set.labels))
+        sets = [
+            snapshot.object for replica_set in claimed if (snapshot := self._sets.snapshot(replica_set)) is not None
+        ]
+        sets.sort(key=sizes.by_creation)
+        new = next((replica_set for replica_set in sets if revisions.is_of_template(replica_set, deployment)), None)
         status = deployment.get("status") or {}
         return Rollout(
             deployment,
-            [one for one in found if one is not new],
+            [replica_set for replica_set in sets if replica_set is not new],
             new,
             conditions=list(status.get("conditions") or ()),
             stored_status=status,
@@ -183,7 +188,7 @@ class Deployments:
         if progress.has_deadline(deployment) and not has_condition:
             self._say_progress(rollout, "True", "FoundNewReplicaSet", f'Found new replica set "{name_of(new)}"')
 
-    def _set_revision(self, deployment: Object, revision: str) -> None:
+    def _set_revision(self, deployment: Deployment, revision: str) -> None:
         metadata = deployment["metadata"]
         metadata["annotations"] = {**(metadata.get("annotations") or {}), revisions.REVISION: revision}
 
@@ -195,7 +200,7 @@ class Deployments:
             if name_of(replica_set) in wanted:
                 await self._scale(rollout, replica_set, wanted[name_of(replica_set)])
 
-    async def _scale(self, rollout: Rollout, replica_set: Object, replicas: int) -> None:
+    async def _scale(self, rollout: Rollout, replica_set: ReplicaSet, replicas: int) -> None:
         deployment, before = rollout.deployment, size(replica_set)
         noted = revisions.replica_annotations(deployment, sizes.max_replicas(deployment))
         present = revisions.annotations_of(replica_set)
@@ -208,11 +213,11 @@ class Deployments:
             message = f"Scaled {way} replica set {name_of(replica_set)} from {before} to {replicas}"
             self._events.normal(deployment, "ScalingReplicaSet", message)
 
-    async def _patch(self, rollout: Rollout, replica_set: Object, patch: Object) -> Object:
+    async def _patch(self, rollout: Rollout, replica_set: ReplicaSet, patch: Object) -> ReplicaSet:
         metadata = replica_set["metadata"]
         # With the UID: the server refuses it for a new object of the same name.
         patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": metadata["uid"]}}
-        answer = await self._client.patch(REPLICA_SET, metadata["name"], patch, namespace=metadata["namespace"])
+        answer = await self._client.patch(ReplicaSet, metadata["name"], patch, namespace=metadata["namespace"])
         rollout.replace(answer)
         return answer
 
@@ -239,7 +244,7 @@ class Deployments:
         running = sizes.active(rollout.old)
         for replica_set in running:
             await self._scale(rollout, replica_set, 0)
-        if running or self._runs_old_pods(rollout):
+        if running or await self._runs_old_pods(rollout):
             return
         new = rollout.new or await self._create_newest(rollout)
         if new is None:
@@ -249,13 +254,16 @@ class Deployments:
         if progress.is_complete(rollout.deployment, self._count(rollout)):
             await self._clean_up(rollout)
 
-    def _runs_old_pods(self, rollout: Rollout) -> bool:
-        if any((one.get("status") or {}).get("replicas", 0) for one in rollout.old):
+    async def _runs_old_pods(self, rollout: Rollout) -> bool:
+        if any((replica_set.get("status") or {}).get("replicas", 0) for replica_set in rollout.old):
             return True
-        pods = (pod for one in rollout.old for pod in self._pods.of(one["metadata"]["uid"]))
-        return any(not pod.is_terminal for pod in pods)
+        for replica_set in rollout.old:
+            pods = await self._pods.unordered(replica_set["metadata"]["uid"])
+            if any(not pod.is_terminal for pod in pods):
+                return True
+        return False
 
-    async def _create_newest(self, rollout: Rollout) -> Object | None:
+    async def _create_newest(self, rollout: Rollout) -> ReplicaSet | None:
         """Create the ReplicaSet of a new revision; None if its name is taken: the next reconcile uses another name."""
         deployment = rollout.deployment
         revision = revisions.last_revision(rollout.old) + 1
@@ -278,12 +286,12 @@ class Deployments:
             self._say_progress(rollout, "True", "NewReplicaSetCreated", f'Created new replica set "{name_of(created)}"')
         return created
 
-    async def _use_or_evade(self, rollout: Rollout, name: str) -> Object | None:
+    async def _use_or_evade(self, rollout: Rollout, name: str) -> ReplicaSet | None:
         """Return the ReplicaSet of this name if it has the template; else count a collision, for another hash."""
         metadata = rollout.deployment["metadata"]
-        present = await self._client.get(REPLICA_SET, name, namespace=metadata["namespace"])
+        present = await self._client.get(ReplicaSet, name, namespace=metadata["namespace"])
         owners = present["metadata"].get("ownerReferences") or ()
-        is_own = any(one.get("controller") and one.get("uid") == metadata["uid"] for one in owners)
+        is_own = any(owner.get("controller") and owner.get("uid") == metadata["uid"] for owner in owners)
         if is_own and revisions.is_of_template(present, rollout.deployment):
             rollout.new = present
             return present
@@ -296,7 +304,7 @@ class Deployments:
         self._events.warning(rollout.deployment, "ReplicaSetCreateError", message)
         if progress.has_deadline(rollout.deployment):
             self._say_progress(rollout, "False", "ReplicaSetCreateError", message)
-            status = {**(rollout.deployment.get("status") or {}), "conditions": rollout.conditions}
+            status: DeploymentStatus = {**(rollout.deployment.get("status") or {}), "conditions": rollout.conditions}
             await self._client.update_status({**rollout.deployment, "status": status})
         raise Reported(message) from error
 
@@ -304,16 +312,19 @@ class Deployments:
         """Restore an old template, as the rollback annotation of old API versions asks. kubectl does it itself."""
         deployment = rollout.deployment
         wanted = revisions.rollback_to(deployment) or revisions.revision_before_last(rollout.sets)
-        found = next((one for one in rollout.sets if wanted and revisions.revision_of(one) == wanted), None)
+        target = next(
+            (replica_set for replica_set in rollout.sets if wanted and revisions.revision_of(replica_set) == wanted),
+            None,
+        )
         result = deployment
-        if found is None:
+        if target is None:
             message = "Unable to find the revision to rollback to." if wanted else "Unable to find last revision."
             self._events.warning(deployment, "DeploymentRollbackRevisionNotFound", message)
-        elif revisions.is_of_template(found, deployment):
+        elif revisions.is_of_template(target, deployment):
             message = f'The rollback revision contains the same template as current deployment "{name_of(deployment)}"'
             self._events.warning(deployment, "DeploymentRollbackTemplateUnchanged", message)
         else:
-            result = revisions.roll_back(deployment, found)
+            result = revisions.roll_back(deployment, target)
         annotations = {
             key: value for key, value in revisions.annotations_of(result).items() if key != revisions.ROLLBACK_TO
         }
@@ -327,24 +338,24 @@ class Deployments:
     async def _clean_up(self, rollout: Rollout) -> None:
         """Delete the oldest revisions beyond the limit, if they are empty."""
         limit = rollout.deployment["spec"].get("revisionHistoryLimit", _EVERY_REVISION)
-        old = [one for one in rollout.old if not is_being_deleted(one)]
+        old = [replica_set for replica_set in rollout.old if not is_being_deleted(replica_set)]
         if limit == _EVERY_REVISION or len(old) <= limit:
             return
-        old.sort(key=lambda one: (revisions.revision_of(one) or 0, sizes.by_creation(one)))
+        old.sort(key=lambda replica_set: (revisions.revision_of(replica_set) or 0, sizes.by_creation(replica_set)))
         for replica_set in old[: len(old) - limit]:
             if _is_empty(replica_set):
                 await self._delete(replica_set)
 
-    async def _delete(self, replica_set: Object) -> None:
+    async def _delete(self, replica_set: ReplicaSet) -> None:
         metadata = replica_set["metadata"]
         try:
             await self._client.delete(
-                REPLICA_SET, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                ReplicaSet, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
             )
         except (errors.NotFound, errors.Conflict):
             return  # It is gone already.
 
-    def _count(self, rollout: Rollout) -> Object:
+    def _count(self, rollout: Rollout) -> DeploymentStatus:
         return progress.counted_status(
             rollout.deployment, rollout.new, rollout.old, rollout.conditions, self._clock.now()
         )
@@ -361,16 +372,16 @@ class Deployments:
         return Result(requeue_after=progress.seconds_to_deadline(deployment, status, now)) if is_rolling_out else None
 
 
-def _selector_of(snapshot: Snapshot) -> LabelSelector:
+def _selector_of(snapshot: Snapshot[Deployment]) -> LabelSelector:
     selector = from_object(snapshot.object["spec"].get("selector"))
     return NOTHING if selector.matches_everything else selector
 
 
-def _is_recreated(snapshot: Snapshot) -> bool:
+def _is_recreated(snapshot: Snapshot[Deployment]) -> bool:
     return not sizes.is_rolling(snapshot.object)
 
 
-def _is_empty(replica_set: Object) -> bool:
+def _is_empty(replica_set: ReplicaSet) -> bool:
     status, metadata = replica_set.get("status") or {}, replica_set["metadata"]
     is_seen = metadata.get("generation", 0) <= status.get("observedGeneration", 0)
     return is_seen and not size(replica_set) and not status.get("replicas", 0)

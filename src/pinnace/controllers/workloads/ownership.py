@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.objects import Key, Kind
+from pinnace.model.objects import Key, Kind, TypedObject
+from pinnace.process.work_slices import in_turns
 from pinnace.reconcile.cache import Cache
 
 INDEX = "controller"
@@ -71,17 +72,17 @@ _NO_LABELS: Mapping[str, str] = {}
 _MOST_SHARED = 64
 
 
-def owned_of(snapshot: Snapshot) -> Owned:
+def owned_of(snapshot: Snapshot[Any]) -> Owned:
     """Read the controller of an object. Use through `snapshot.derive(owned_of)`."""
     return Owned(*owned_fields(snapshot, _decoder.decode(snapshot.body).metadata))
 
 
 def owned_fields(
-    snapshot: Snapshot, metadata: OwnedMetadata
+    snapshot: Snapshot[Any], metadata: OwnedMetadata
 ) -> tuple[Key, str, Mapping[str, str], ControllerRef | None, bool, str]:
     """Return the fields of `Owned` in order."""
     labels = _share_labels(metadata.labels) if metadata.labels else _NO_LABELS
-    controller = next((_owner(one) for one in metadata.ownerReferences or () if one.controller), None)
+    controller = next((_owner(reference) for reference in metadata.ownerReferences or () if reference.controller), None)
     is_deleting = metadata.deletionTimestamp is not None
     return snapshot.key, metadata.uid, labels, controller, is_deleting, metadata.creationTimestamp or ""
 
@@ -108,43 +109,46 @@ def _shared_owner(api_version: str, kind: str, name: str, uid: str) -> Controlle
 Facts = TypeVar("Facts", bound=Owned)
 
 
-class Dependents(Generic[Facts]):
+class Dependents(Generic[Facts, TypedObject]):
     """The objects of one kind by the controller that owns them, and those without one by namespace."""
 
     def __init__(
         self,
-        cache: Cache,
-        facts_of: Callable[[Snapshot], Facts],
-        index: Callable[[Snapshot], Iterable[str]],
+        cache: Cache[TypedObject],
+        facts_of: Callable[[Snapshot[TypedObject]], Facts],
+        index: Callable[[Snapshot[TypedObject]], Iterable[str]],
     ) -> None:
         """`index` is the same function for all users of one cache."""
         self._cache = cache
         self._facts_of = facts_of
         cache.add_encoded_index(INDEX, index)
 
-    def of(self, uid: str) -> list[Facts]:
+    async def of(self, uid: str) -> list[Facts]:
         """Return the objects that the owner with this UID controls, oldest first."""
-        return sorted(self._read(uid), key=age)
+        return sorted(await self._read(uid), key=age)
 
-    def unordered(self, uid: str) -> list[Facts]:
+    async def unordered(self, uid: str) -> list[Facts]:
         """Like `of`, in any order: to count many objects."""
-        return self._read(uid)
+        return await self._read(uid)
 
-    def orphans(self, namespace: str) -> list[Facts]:
+    async def orphans(self, namespace: str) -> list[Facts]:
         """Return the objects of a namespace that have no controller."""
-        return sorted(self._read(f"{namespace}/"), key=age)
+        return sorted(await self._read(f"{namespace}/"), key=age)
 
-    def facts(self, snapshot: Snapshot) -> Facts:
+    def facts(self, snapshot: Snapshot[TypedObject]) -> Facts:
         return snapshot.derive(self._facts_of)
 
-    def snapshot(self, owned: Owned) -> Snapshot | None:
+    def snapshot(self, owned: Owned) -> Snapshot[TypedObject] | None:
         """Return the object in the cache; None if it is gone or another object has its name."""
-        found = self._cache.snapshot(owned.key)
-        return found if found is not None and self.facts(found).uid == owned.uid else None
+        present = self._cache.snapshot(owned.key)
+        return present if present is not None and self.facts(present).uid == owned.uid else None
 
-    def _read(self, value: str) -> list[Facts]:
-        found = (self._cache.snapshot(key) for key in self._cache.keys_by_index(INDEX, value))
-        return [snapshot.derive(self._facts_of) for snapshot in found if snapshot is not None]
+    async def _read(self, value: str) -> list[Facts]:
+        read: list[Facts] = []
+        async for keys in in_turns(self._cache.keys_by_index(INDEX, value)):
+            snapshots = (self._cache.snapshot(key) for key in keys)
+            read += [snapshot.derive(self._facts_of) for snapshot in snapshots if snapshot is not None]
+        return read
 
 
 def controller_values(owned: Owned) -> Iterable[str]:
@@ -152,7 +156,7 @@ def controller_values(owned: Owned) -> Iterable[str]:
     return (owned.controller.uid if owned.controller is not None else f"{owned.key.namespace}/",)
 
 
-def index_owned(snapshot: Snapshot) -> Iterable[str]:
+def index_owned(snapshot: Snapshot[Any]) -> Iterable[str]:
     """Index objects by controller, for kinds whose only derived facts are `Owned`."""
     return controller_values(snapshot.derive(owned_of))
 

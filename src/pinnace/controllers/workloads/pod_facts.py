@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.ownership import Owned, OwnedMetadata, controller_values, owned_fields
+from pinnace.model.typed_objects import Pod
+from pinnace.process.clock import later
+from pinnace.schema.golang.numbers import parse_int
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {phase: phase for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")}
@@ -67,11 +70,18 @@ class _Pod(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Pod)
 
 
-def pod_facts(snapshot: Snapshot) -> PodFacts:
+def pod_facts(snapshot: Snapshot[Pod]) -> PodFacts:
     """Read the facts of a pod. Use through `snapshot.derive(pod_facts)`."""
     pod = _decoder.decode(snapshot.body)
     status = pod.status or _Status()
-    ready = next((one for one in status.conditions or () if one.type == "Ready" and one.status == "True"), None)
+    ready = next(
+        (
+            condition
+            for condition in status.conditions or ()
+            if condition.type == "Ready" and condition.status == "True"
+        ),
+        None,
+    )
     return PodFacts(
         *owned_fields(snapshot, pod.metadata),
         node=pod.spec.nodeName if pod.spec is not None else "",
@@ -82,7 +92,7 @@ def pod_facts(snapshot: Snapshot) -> PodFacts:
     )
 
 
-def index_pods(snapshot: Snapshot) -> Iterable[str]:
+def index_pods(snapshot: Snapshot[Pod]) -> Iterable[str]:
     """Index pods by controller."""
     return controller_values(snapshot.derive(pod_facts))
 
@@ -93,16 +103,17 @@ def is_available(pod: PodFacts, min_ready_seconds: int, now: datetime) -> bool:
         return False
     if not min_ready_seconds:
         return True
-    return bool(pod.ready_since) and parse_time(pod.ready_since) + timedelta(seconds=min_ready_seconds) <= now
+    return bool(pod.ready_since) and later(parse_time(pod.ready_since), min_ready_seconds) <= now
 
 
 def seconds_to_available(pods: Iterable[PodFacts], min_ready_seconds: int, now: datetime) -> float:
     """Return the seconds until the next ready pod becomes available; 0 if none will by time alone."""
     if not min_ready_seconds:
         return 0.0
-    wait = timedelta(seconds=min_ready_seconds)
     left = (
-        (parse_time(pod.ready_since) + wait - now).total_seconds() for pod in pods if pod.is_ready and pod.ready_since
+        (later(parse_time(pod.ready_since), min_ready_seconds) - now).total_seconds()
+        for pod in pods
+        if pod.is_ready and pod.ready_since
     )
     return min((seconds for seconds in left if seconds > 0), default=0.0)
 
@@ -116,6 +127,6 @@ def _deletion_cost(annotations: dict[str, str] | None) -> int:
     """Return the annotated cost; 0 where it is absent or no int32 as Go writes it."""
     text = (annotations or {}).get(DELETION_COST, "")
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or (len(digits) > 1 and digits[0] == "0"):
+    if text[:1] == "+" or (len(digits) > 1 and digits[0] == "0"):
         return 0
-    return int(text) if -_INT32 <= int(text) < _INT32 else 0
+    return parse_int(text, least=-_INT32, greatest=_INT32 - 1) or 0

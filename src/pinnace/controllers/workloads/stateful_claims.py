@@ -8,11 +8,10 @@ from pinnace.client.client import Client
 from pinnace.controllers.workloads.pod_control import FAILURES, EventSource
 from pinnace.controllers.workloads.stateful_identity import claim_names
 from pinnace.model import errors
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import OwnerReference, PersistentVolumeClaim, StatefulSet
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.owners import owner_reference
-
-CLAIM = "v1/PersistentVolumeClaim"
 
 
 class ClaimRefused(Exception):
@@ -30,20 +29,20 @@ class Holder:
     is_scaled_down: bool
 
     @property
-    def reference(self) -> Object:
-        named = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid}
+    def reference(self) -> OwnerReference:
+        named: OwnerReference = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid}
         return {**named, "controller": True, "blockOwnerDeletion": True}
 
 
 class StatefulClaims:
     """Reads claims from a cache of their metadata."""
 
-    def __init__(self, cache: Cache, client: Client, events: EventSource) -> None:
+    def __init__(self, cache: Cache[PersistentVolumeClaim], client: Client, events: EventSource) -> None:
         self._cache = cache
         self._client = client
         self._events = events
 
-    async def create_missing(self, stateful_set: Object, holder: Holder) -> None:
+    async def create_missing(self, stateful_set: StatefulSet, holder: Holder) -> None:
         """Create the claims of a pod that do not exist. Raise ClaimRefused after all have been tried."""
         reasons: list[str] = []
         names = claim_names(stateful_set, holder.ordinal)
@@ -57,7 +56,9 @@ class StatefulClaims:
         if reasons:
             raise ClaimRefused("; ".join(reasons))
 
-    async def _create(self, stateful_set: Object, holder: Holder, template: Object, name: str) -> list[str]:
+    async def _create(
+        self, stateful_set: StatefulSet, holder: Holder, template: PersistentVolumeClaim, name: str
+    ) -> list[str]:
         metadata = template["metadata"]
         labels = {**(metadata.get("labels") or {}), **(stateful_set["spec"]["selector"].get("matchLabels") or {})}
         own = {"name": name, "namespace": stateful_set["metadata"]["namespace"], "labels": labels}
@@ -75,25 +76,27 @@ class StatefulClaims:
         self._events.normal(stateful_set, "SuccessfulCreate", f"Create Claim {name} {where} success")
         return []
 
-    def is_stale(self, stateful_set: Object, holder: Holder) -> bool:
+    def is_stale(self, stateful_set: StatefulSet, holder: Holder) -> bool:
         """Whether a claim belongs to an earlier pod of this name and is deleted with it: the new pod must wait."""
         if _policy(stateful_set)[0] == "Retain":
             return False
         claims = (self._find(stateful_set, name) for name in claim_names(stateful_set, holder.ordinal).values())
         return any(claim is not None and _has_stale_pod(_references(claim), holder) for claim in claims)
 
-    def follow_policy(self, stateful_set: Object, holder: Holder) -> bool:
+    def follow_policy(self, stateful_set: StatefulSet, holder: Holder) -> bool:
         """Whether the owners of all claims of a pod are as the retention policy wants them."""
         claims = (self._find(stateful_set, name) for name in claim_names(stateful_set, holder.ordinal).values())
         return all(claim is None or wanted_owners(claim, stateful_set, holder) is None for claim in claims)
 
-    async def apply_policy(self, stateful_set: Object, holder: Holder) -> None:
+    async def apply_policy(self, stateful_set: StatefulSet, holder: Holder) -> None:
         """Set the owners of a pod's claims as the retention policy wants them."""
         for name in claim_names(stateful_set, holder.ordinal).values():
             seen = self._find(stateful_set, name)
             if seen is None or wanted_owners(seen, stateful_set, holder) is None:
                 continue
-            claim = await self._client.get_or_none(CLAIM, name, namespace=stateful_set["metadata"]["namespace"])
+            claim = await self._client.get_or_none(
+                PersistentVolumeClaim, name, namespace=stateful_set["metadata"]["namespace"]
+            )
             wanted = wanted_owners(claim, stateful_set, holder) if claim is not None else None
             if claim is None or wanted is None:
                 continue
@@ -105,11 +108,13 @@ class StatefulClaims:
                 self._events.warning(stateful_set, "ConflictingController", message)
             await self._client.update({**claim, "metadata": {**claim["metadata"], "ownerReferences": wanted}})
 
-    def _find(self, stateful_set: Object, name: str) -> Object | None:
+    def _find(self, stateful_set: StatefulSet, name: str) -> PersistentVolumeClaim | None:
         return self._cache.get(Key(stateful_set["metadata"]["namespace"], name))
 
 
-def wanted_owners(claim: Object, stateful_set: Object, holder: Holder) -> list[Object] | None:
+def wanted_owners(
+    claim: PersistentVolumeClaim, stateful_set: StatefulSet, holder: Holder
+) -> list[OwnerReference] | None:
     """Return the owner references that the retention policy wants for a claim; None if it has them.
 
     The set owns claims that go with it; a pod that was scaled down owns claims that go with scaling.
@@ -117,7 +122,11 @@ def wanted_owners(claim: Object, stateful_set: Object, holder: Holder) -> list[O
     references = _references(claim)
     if _has_stale_set(references, stateful_set) or _has_stale_pod(references, holder):
         return None  # Owned by an earlier set of the name: the garbage collector decides.
-    others = [one for one in references if not _is_of_set(one, stateful_set) and not _is_of_pod(one, holder)]
+    others = [
+        reference
+        for reference in references
+        if not _is_of_set(reference, stateful_set) and not _is_of_pod(reference, holder)
+    ]
     when_scaled, when_deleted = _policy(stateful_set)
     wanted = list(others)
     if not _has_other_controller(references, stateful_set, holder):
@@ -126,43 +135,45 @@ def wanted_owners(claim: Object, stateful_set: Object, holder: Holder) -> list[O
             wanted.append(holder.reference)
         if when_deleted == "Delete" and not goes_with_pod:
             wanted.append(owner_reference(stateful_set))
-    own_now = {(one["uid"], bool(one.get("controller"))) for one in references}
-    return None if own_now == {(one["uid"], bool(one.get("controller"))) for one in wanted} else wanted
+    own_now = {(reference["uid"], bool(reference.get("controller"))) for reference in references}
+    return (
+        None if own_now == {(reference["uid"], bool(reference.get("controller"))) for reference in wanted} else wanted
+    )
 
 
-def _references(claim: Object) -> list[Object]:
+def _references(claim: PersistentVolumeClaim) -> list[OwnerReference]:
     return claim["metadata"].get("ownerReferences") or []
 
 
-def _policy(stateful_set: Object) -> tuple[str, str]:
+def _policy(stateful_set: StatefulSet) -> tuple[str, str]:
     """Return the retention policy: when scaled, when deleted."""
     policy = stateful_set["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
     return policy.get("whenScaled", "Retain"), policy.get("whenDeleted", "Retain")
 
 
-def _is_of_set(reference: Object, stateful_set: Object) -> bool:
+def _is_of_set(reference: OwnerReference, stateful_set: StatefulSet) -> bool:
     named = (reference.get("apiVersion"), reference.get("kind"), reference.get("name"))
     return named == ("apps/v1", "StatefulSet", stateful_set["metadata"]["name"])
 
 
-def _is_of_pod(reference: Object, holder: Holder) -> bool:
+def _is_of_pod(reference: OwnerReference, holder: Holder) -> bool:
     return (reference.get("apiVersion"), reference.get("kind"), reference.get("name")) == ("v1", "Pod", holder.name)
 
 
-def _has_stale_set(references: list[Object], stateful_set: Object) -> bool:
+def _has_stale_set(references: list[OwnerReference], stateful_set: StatefulSet) -> bool:
     uid = stateful_set["metadata"]["uid"]
-    return any(_is_of_set(one, stateful_set) and one.get("uid") != uid for one in references)
+    return any(_is_of_set(reference, stateful_set) and reference.get("uid") != uid for reference in references)
 
 
-def _has_stale_pod(references: list[Object], holder: Holder) -> bool:
-    return any(_is_of_pod(one, holder) and one.get("uid") != holder.uid for one in references)
+def _has_stale_pod(references: list[OwnerReference], holder: Holder) -> bool:
+    return any(_is_of_pod(reference, holder) and reference.get("uid") != holder.uid for reference in references)
 
 
-def _has_other_controller(references: list[Object], stateful_set: Object, holder: Holder) -> bool:
+def _has_other_controller(references: list[OwnerReference], stateful_set: StatefulSet, holder: Holder) -> bool:
     """Whether another object controls a claim; False where claims are retained anyway."""
     if _policy(stateful_set) == ("Retain", "Retain"):
         return False
     return any(
-        one.get("controller") and not _is_of_set(one, stateful_set) and not _is_of_pod(one, holder)
-        for one in references
+        reference.get("controller") and not _is_of_set(reference, stateful_set) and not _is_of_pod(reference, holder)
+        for reference in references
     )

@@ -9,7 +9,7 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.workloads.ownership import Owned
 from pinnace.controllers.workloads.pod_control import pod_from_template
 from pinnace.controllers.workloads.revisions import POD_LABEL
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod, PodSpec, StatefulSet, Volume
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
@@ -19,27 +19,27 @@ _INT32 = 2**31
 
 def ordinal_of(pod_name: str, set_name: str) -> int | None:
     """Return the ordinal of a pod; None if the pod does not belong to a set of this name."""
-    found = _name_and_ordinal(pod_name)
-    if found is None or found[1] != set_name or not found[2].isascii() or int(found[2]) >= _INT32:
+    match = _name_and_ordinal(pod_name)
+    if match is None or match[1] != set_name or not match[2].isascii() or int(match[2]) >= _INT32:
         return None
-    return int(found[2])
+    return int(match[2])
 
 
-def ordinals(stateful_set: Object) -> range:
-    """Return the ordinals that the set wants."""
+def ordinals(stateful_set: StatefulSet) -> range:
+    """Return the ordinals that the set wants. It may have more than anything can hold: never walk through all."""
     start = (stateful_set["spec"].get("ordinals") or {}).get("start", 0)
-    return range(start, start + stateful_set["spec"]["replicas"])
+    return range(start, min(start + stateful_set["spec"]["replicas"], _INT32))
 
 
-def pod_name(stateful_set: Object, ordinal: int) -> str:
+def pod_name(stateful_set: StatefulSet, ordinal: int) -> str:
     return f"{stateful_set['metadata']['name']}-{ordinal}"
 
 
-def new_pod(stateful_set: Object, ordinal: int, revision: str) -> Object:
+def new_pod(stateful_set: StatefulSet, ordinal: int, revision: str) -> Pod:
     """Return the pod of an ordinal, with its own name, host name, labels and claims."""
     name = pod_name(stateful_set, ordinal)
     pod = pod_from_template(stateful_set, stateful_set["spec"]["template"])
-    metadata, spec = pod["metadata"], dict(pod["spec"])
+    metadata, spec = pod["metadata"], pod["spec"].copy()
     del metadata["generateName"]
     metadata["name"] = name
     metadata["labels"] = {**(metadata.get("labels") or {}), **identity_labels(name, ordinal), POD_LABEL: revision}
@@ -61,24 +61,29 @@ def has_identity(pod: Owned) -> bool:
     return pod.labels.get(POD_NAME_LABEL) == pod.key.name
 
 
-def claim_names(stateful_set: Object, ordinal: int) -> dict[str, str]:
+def claim_names(stateful_set: StatefulSet, ordinal: int) -> dict[str, str]:
     """Return the names of the claims of an ordinal by the volumes that use them."""
     name = stateful_set["metadata"]["name"]
     templates = stateful_set["spec"].get("volumeClaimTemplates") or ()
-    return {one["metadata"]["name"]: f"{one['metadata']['name']}-{name}-{ordinal}" for one in templates}
+    return {template["metadata"]["name"]: f"{template['metadata']['name']}-{name}-{ordinal}" for template in templates}
 
 
-def volumes_with(claims: Mapping[str, str], spec: Object) -> list[Object]:
+def volumes_with(claims: Mapping[str, str], spec: PodSpec) -> list[Volume]:
     """Return the volumes of a pod, with the set's claims in place of volumes of the same names."""
+    own: list[Volume] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()
+    ]
     return [
-        *({"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in claims.items()),
+        *own,
         *(volume for volume in spec.get("volumes") or () if volume["name"] not in claims),
     ]
 
 
-def claimed_volumes(snapshot: Snapshot) -> Mapping[str, str]:
+def claimed_volumes(snapshot: Snapshot[Pod]) -> Mapping[str, str]:
     """Read the claims of a pod by volume. Use through `snapshot.derive(claimed_volumes)`."""
     volumes = snapshot.object["spec"].get("volumes") or ()
     return {
-        one["name"]: one["persistentVolumeClaim"]["claimName"] for one in volumes if one.get("persistentVolumeClaim")
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if volume.get("persistentVolumeClaim")
     }

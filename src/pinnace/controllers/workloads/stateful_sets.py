@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
+from itertools import chain, islice
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
@@ -12,7 +14,13 @@ from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.workloads import stateful_identity as identity
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.ownership import Dependents
-from pinnace.controllers.workloads.pod_control import FAILURES, POD, EventSource, slow_start
+from pinnace.controllers.workloads.pod_control import (
+    FAILURES,
+    EventSource,
+    TooManyUnscheduled,
+    most_creations,
+    slow_start,
+)
 from pinnace.controllers.workloads.pod_facts import (
     PodFacts,
     index_pods,
@@ -22,18 +30,18 @@ from pinnace.controllers.workloads.pod_facts import (
 )
 from pinnace.controllers.workloads.replica_sets import selector_of_replica_set
 from pinnace.controllers.workloads.revisions import POD_LABEL, Revisions, name_of, restored
-from pinnace.controllers.workloads.stateful_claims import CLAIM, ClaimRefused, Holder, StatefulClaims
-from pinnace.controllers.workloads.stateful_status import status_of
+from pinnace.controllers.workloads.stateful_claims import ClaimRefused, Holder, StatefulClaims
 from pinnace.kinds.apps.rollouts import scaled_amount
 from pinnace.model import errors
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.objects import Key, Kind, Object, without_zeros
 from pinnace.model.selectors import LabelSelector
+from pinnace.model.typed_objects import ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet, StatefulSetStatus
+from pinnace.process.work_slices import in_turns
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.failures import Reported
 from pinnace.reconcile.finalizers import is_being_deleted
 from pinnace.reconcile.manager import Manager
 
-STATEFUL_SET = "apps/v1/StatefulSet"
 _KIND = Kind("apps", "v1", "StatefulSet")
 _HASH_LABEL = "controller.kubernetes.io/hash"
 
@@ -42,18 +50,32 @@ _HASH_LABEL = "controller.kubernetes.io/hash"
 class Replicas:
     """A StatefulSet and its pods within one reconcile."""
 
-    stateful_set: Object
-    current: Object
+    stateful_set: StatefulSet
+    current: ControllerRevision
     """The revision that pods had before the update."""
-    update: Object
+    update: ControllerRevision
     """The revision of the set's template."""
     collisions: int
     pods: dict[int, PodFacts]
     """The pods by ordinal, including those that are not wanted."""
+    has_more: bool = False
+    """Whether more pods are to be created than one reconcile creates."""
+    is_full: bool = False
+    """Whether no more pods are created until some have a node."""
 
     @property
     def ordinals(self) -> range:
         return identity.ordinals(self.stateful_set)
+
+    @property
+    def members(self) -> list[int]:
+        """The wanted ordinals that have a pod, the lowest first."""
+        wanted = self.ordinals
+        return sorted(ordinal for ordinal in self.pods if ordinal in wanted)
+
+    def missing(self) -> Iterator[int]:
+        """Yield the wanted ordinals without a pod, the lowest first."""
+        return (ordinal for ordinal in self.ordinals if ordinal not in self.pods)
 
     @property
     def condemned(self) -> list[int]:
@@ -66,8 +88,7 @@ class Replicas:
 
     @property
     def ready_seconds(self) -> int:
-        seconds: int = self.stateful_set["spec"].get("minReadySeconds", 0)
-        return seconds
+        return self.stateful_set["spec"].get("minReadySeconds", 0)
 
     def is_updated(self, ordinal: int) -> bool:
         return self.pods[ordinal].labels.get(POD_LABEL) == name_of(self.update)
@@ -81,7 +102,7 @@ class Replicas:
             is_scaled_down=ordinal not in self.ordinals,
         )
 
-    def new_pod(self, ordinal: int) -> Object:
+    def new_pod(self, ordinal: int) -> Pod:
         """Return the pod of an ordinal, of the revision that it should have: below the partition the current one."""
         spec = self.stateful_set["spec"]
         strategy = spec.get("updateStrategy") or {}
@@ -103,23 +124,23 @@ class StatefulSets:
         self._client = client
         self._clock = client.clock
         self._events = EventSource(manager.recorder, "statefulset-controller")
-        self._sets = manager.cache(STATEFUL_SET)
-        self._pods = Dependents(manager.cache(POD), pod_facts, index_pods)
-        self._claims = StatefulClaims(manager.cache(CLAIM), client, self._events)
+        self._sets = manager.cache(StatefulSet)
+        self._pods = Dependents(manager.cache(Pod), pod_facts, index_pods)
+        self._claims = StatefulClaims(manager.cache(PersistentVolumeClaim), client, self._events)
         self._revisions = Revisions(manager, client, hash_label=_HASH_LABEL)
         self.controller = Controller("statefulset", self._reconcile, workers=5)
-        self.controller.for_(STATEFUL_SET)
-        self.controller.watches_encoded(POD, self._sets_of)
+        self.controller.for_(StatefulSet)
+        self.controller.watches_encoded(Pod, self._sets_of)
 
-    def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
+    def _sets_of(self, snapshot: Snapshot[Pod]) -> Iterable[Key]:
         """Yield the set that owns a pod; for an orphan the set of its name, if that selects it."""
         pod = snapshot.derive(pod_facts)
         namespace = pod.key.namespace
         if pod.controller is not None:
             return (Key(namespace, pod.controller.name),) if pod.controller.is_of_kind(_KIND) else ()
         key = Key(namespace, pod.key.name.rpartition("-")[0])
-        found = self._sets.snapshot(key)
-        is_selected = found is not None and found.derive(selector_of_replica_set).matches(pod.labels)
+        owner = self._sets.snapshot(key)
+        is_selected = owner is not None and owner.derive(selector_of_replica_set).matches(pod.labels)
         return (key,) if is_selected else ()
 
     async def _reconcile(self, key: Key) -> Result | None:
@@ -133,42 +154,52 @@ class StatefulSets:
         failure: Exception | None = None
         if not is_being_deleted(stateful_set):
             failure = await self._sync_pods(replicas)
-        replicas.pods = self._members(stateful_set, selector)
+        replicas.pods = await self._members(stateful_set, selector)
         await self._write_status(replicas)
         live = {name_of(replicas.current), name_of(replicas.update)}
         live.update(pod.labels.get(POD_LABEL, "") for pod in replicas.pods.values())
         await self._revisions.truncate(stateful_set, revisions, live)
         if failure is not None:
             raise Reported(str(failure)) from failure
+        if replicas.has_more:
+            return Result(requeue_after=0.001)  # Other sets come in between.
         seconds = seconds_to_available(replicas.pods.values(), replicas.ready_seconds, self._clock.now())
         return Result(requeue_after=seconds)
 
-    async def _claim_pods(self, stateful_set: Object, selector: LabelSelector) -> None:
+    async def _claim_pods(self, stateful_set: StatefulSet, selector: LabelSelector) -> None:
         metadata = stateful_set["metadata"]
-        candidates = [*self._pods.of(metadata["uid"]), *self._pods.orphans(metadata["namespace"])]
+        candidates = [*await self._pods.of(metadata["uid"]), *await self._pods.orphans(metadata["namespace"])]
 
         def matches(pod: PodFacts) -> bool:
             is_member = identity.ordinal_of(pod.key.name, metadata["name"]) is not None
             return is_member and selector.matches(pod.labels)
 
-        await Adoption(self._client, stateful_set, POD).claim(candidates, matches)
+        await Adoption(self._client, stateful_set, Pod).claim(candidates, matches)
 
-    def _members(self, stateful_set: Object, selector: LabelSelector) -> dict[int, PodFacts]:
+    async def _members(self, stateful_set: StatefulSet, selector: LabelSelector) -> dict[int, PodFacts]:
         name = stateful_set["metadata"]["name"]
-        own = [pod for pod in self._pods.of(stateful_set["metadata"]["uid"]) if selector.matches(pod.labels)]
-        found = ((identity.ordinal_of(pod.key.name, name), pod) for pod in own)
-        return {ordinal: pod for ordinal, pod in found if ordinal is not None}
+        members: dict[int, PodFacts] = {}
+        async for pods in in_turns(await self._pods.of(stateful_set["metadata"]["uid"])):
+            for pod in pods:
+                ordinal = identity.ordinal_of(pod.key.name, name)
+                if ordinal is not None and selector.matches(pod.labels):
+                    members[ordinal] = pod
+        return members
 
-    async def _read(self, stateful_set: Object, selector: LabelSelector, revisions: Sequence[Object]) -> Replicas:
+    async def _read(
+        self, stateful_set: StatefulSet, selector: LabelSelector, revisions: Sequence[ControllerRevision]
+    ) -> Replicas:
         status = stateful_set.get("status") or {}
         newest = await self._revisions.sync_newest(stateful_set, revisions, status.get("collisionCount", 0))
-        current = next((one for one in revisions if name_of(one) == status.get("currentRevision")), newest.revision)
+        current = next(
+            (revision for revision in revisions if name_of(revision) == status.get("currentRevision")), newest.revision
+        )
         return Replicas(
             stateful_set,
             current,
             newest.revision,
             newest.collisions,
-            self._members(stateful_set, selector),
+            await self._members(stateful_set, selector),
         )
 
     # Pods
@@ -177,7 +208,7 @@ class StatefulSets:
         """Create, repair, scale down and update pods, in this order. Ordered sets do one thing at a time."""
         try:
             if replicas.is_parallel:
-                await _at_once([partial(self._keep, replicas, ordinal) for ordinal in replicas.ordinals])
+                await _at_once([partial(self._keep, replicas, ordinal) for ordinal in self._to_keep(replicas)])
                 await _at_once([partial(self._condemn, replicas, ordinal) for ordinal in replicas.condemned])
             elif not await self._keep_in_order(replicas) or not await self._condemn_in_order(replicas):
                 return None
@@ -186,15 +217,30 @@ class StatefulSets:
                 await self._update(replicas)
         except (*FAILURES, ClaimRefused) as error:
             return error
-        return None
+        return TooManyUnscheduled() if replicas.is_full else None
+
+    def _to_keep(self, replicas: Replicas) -> list[int]:
+        """Return the wanted ordinals that have a pod, and the first that have none: as many as one reconcile creates.
+
+        A first ordinal that waits for its claims is created when they change, so that only progress asks for more.
+        """
+        stateful_set = replicas.stateful_set
+        most = most_creations(replicas.pods.values())
+        missing = list(islice(replicas.missing(), most + 1))
+        replicas.is_full = not most and bool(missing)
+        batch = missing[:most]
+        waits = any(self._claims.is_stale(stateful_set, replicas.holder(ordinal)) for ordinal in batch[:1])
+        replicas.has_more = len(missing) > most > 0 and not waits
+        return sorted({*replicas.members, *batch})
 
     async def _keep_in_order(self, replicas: Replicas) -> bool:
         """Create or repair the first wanted pod that is not available; return whether there is none."""
-        for ordinal in replicas.ordinals:
-            is_created = ordinal in replicas.pods
-            await self._keep(replicas, ordinal)
-            if not is_created or not self._is_healthy(replicas, ordinal):
-                return False
+        async for some in in_turns(replicas.ordinals):
+            for ordinal in some:
+                is_created = ordinal in replicas.pods
+                await self._keep(replicas, ordinal)
+                if not is_created or not self._is_healthy(replicas, ordinal):
+                    return False
         return True
 
     async def _keep(self, replicas: Replicas, ordinal: int) -> None:
@@ -252,13 +298,13 @@ class StatefulSets:
                 await self._claims.create_missing(stateful_set, holder)
             await self._claims.apply_policy(stateful_set, holder)
             if patch:
-                await self._client.patch(POD, pod.key.name, patch, namespace=pod.key.namespace)
+                await self._client.patch(Pod, pod.key.name, patch, namespace=pod.key.namespace)
         except (*FAILURES, ClaimRefused) as error:
             self._record(stateful_set, "Update", pod.key.name, error)
             raise
         self._record(stateful_set, "Update", pod.key.name, None)
 
-    def _has_claims(self, stateful_set: Object, ordinal: int, pod: PodFacts) -> bool:
+    def _has_claims(self, stateful_set: StatefulSet, ordinal: int, pod: PodFacts) -> bool:
         wanted = identity.claim_names(stateful_set, ordinal)
         snapshot = self._pods.snapshot(pod) if wanted else None
         return snapshot is None or wanted.items() <= snapshot.derive(identity.claimed_volumes).items()
@@ -282,23 +328,27 @@ class StatefulSets:
     async def _update(self, replicas: Replicas) -> None:
         """Delete pods of an old revision, the highest ordinal first: they are created again with the new one."""
         rolling = replicas.stateful_set["spec"]["updateStrategy"].get("rollingUpdate") or {}
-        wanted = replicas.ordinals
+        wanted, members = replicas.ordinals, replicas.members
         most = scaled_amount(rolling.get("maxUnavailable", 1), len(wanted), round_up=False)
-        budget = max(1, most) - sum(self._is_unavailable(replicas, ordinal) for ordinal in wanted)
+        available = sum(not self._is_unavailable(replicas, ordinal) for ordinal in members)
+        budget = max(1, most) - (len(wanted) - available)
+        first = wanted.start + rolling.get("partition", 0)
         outdated = [
             ordinal
-            for ordinal in reversed(wanted[rolling.get("partition", 0) :])
-            if ordinal in replicas.pods and not replicas.is_updated(ordinal) and not replicas.pods[ordinal].is_deleting
+            for ordinal in reversed(members)
+            if ordinal >= first and not replicas.is_updated(ordinal) and not replicas.pods[ordinal].is_deleting
         ]
-        broken = [ordinal for ordinal in outdated if self._is_unavailable(replicas, ordinal)]
-        working = [ordinal for ordinal in outdated if ordinal not in broken]
+        broken: list[int] = []
+        working: list[int] = []
+        for ordinal in outdated:
+            (broken if self._is_unavailable(replicas, ordinal) else working).append(ordinal)
         # Deleting an unavailable pod lowers no availability.
         for ordinal in [*broken, *working[: max(0, budget)]]:
             await self._delete(replicas.stateful_set, replicas.pods[ordinal])
 
-    async def _delete(self, stateful_set: Object, pod: PodFacts) -> None:
+    async def _delete(self, stateful_set: StatefulSet, pod: PodFacts) -> None:
         try:
-            await self._client.delete(POD, pod.key.name, namespace=pod.key.namespace, uid=pod.uid)
+            await self._client.delete(Pod, pod.key.name, namespace=pod.key.namespace, uid=pod.uid)
         except (errors.NotFound, errors.Conflict):
             return  # It is gone already.
         except FAILURES as error:
@@ -306,7 +356,7 @@ class StatefulSets:
             raise
         self._record(stateful_set, "Delete", pod.key.name, None)
 
-    def _record(self, stateful_set: Object, verb: str, pod: str, error: Exception | None) -> None:
+    def _record(self, stateful_set: StatefulSet, verb: str, pod: str, error: Exception | None) -> None:
         what = f"{verb} Pod {pod} in StatefulSet {stateful_set['metadata']['name']}"
         if error is None:
             self._events.normal(stateful_set, f"Successful{verb}", f"{what} successful")
@@ -325,7 +375,7 @@ class StatefulSets:
         return pod is None or pod.is_deleting or not is_available(pod, replicas.ready_seconds, self._clock.now())
 
     def _first_unavailable(self, replicas: Replicas) -> int | None:
-        ordered = [*replicas.ordinals, *reversed(replicas.condemned)]
+        ordered = chain(replicas.ordinals, reversed(replicas.condemned))
         return next((ordinal for ordinal in ordered if self._is_unavailable(replicas, ordinal)), None)
 
     async def _write_status(self, replicas: Replicas) -> None:
@@ -346,3 +396,32 @@ async def _at_once(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
     failure = await slow_start(calls)
     if failure is not None:
         raise failure
+
+
+def status_of(
+    stateful_set: StatefulSet, pods: Collection[PodFacts], *, current: str, update: str, collisions: int, now: datetime
+) -> StatefulSetStatus:
+    """Return the status. `current` and `update` name the revisions."""
+    spec = stateful_set["spec"]
+    ready = [pod for pod in pods if pod.phase == "Running" and pod.is_ready]
+    staying = [pod for pod in pods if not pod.is_deleting]
+    counts: StatefulSetStatus = {
+        "readyReplicas": len(ready),
+        "currentReplicas": sum(pod.labels.get(POD_LABEL) == current for pod in staying),
+        "updatedReplicas": sum(pod.labels.get(POD_LABEL) == update for pod in staying),
+    }
+    if len(pods) == len(ready) == counts["updatedReplicas"] == spec["replicas"]:
+        counts["currentReplicas"], current = counts["updatedReplicas"], update
+    status: StatefulSetStatus = {
+        "observedGeneration": stateful_set["metadata"].get("generation", 0),
+        "replicas": len(pods),
+        "availableReplicas": sum(is_available(pod, spec.get("minReadySeconds", 0), now) for pod in ready),
+        "currentRevision": current,
+        "updateRevision": update,
+        "collisionCount": collisions,
+        **without_zeros(counts),
+    }
+    conditions = (stateful_set.get("status") or {}).get("conditions")
+    if conditions:
+        status["conditions"] = conditions
+    return status

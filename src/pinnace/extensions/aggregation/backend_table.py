@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 from pinnace.extensions.aggregation.backends import Connections, HttpBackend
-from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Kind, Object
 from pinnace.reconcile.conditions import condition
+from pinnace.serving.discovery.backends import AggregatedBackend
 
 API_SERVICE = Kind("apiregistration.k8s.io", "v1", "APIService")
 AVAILABLE = "Available"
-
-
-class NamedBackend(Protocol):
-    """A server for one group version, behind an APIService or in this process."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def unavailable_reason(self) -> str: ...
-    @property
-    def is_local(self) -> bool: ...
-    @property
-    def resources(self) -> Sequence[Object]: ...
-    @property
-    def openapi_url(self) -> str: ...
-
-    async def openapi(self) -> tuple[bytes, str]: ...
-    async def openapi_v2(self) -> tuple[bytes, str]: ...
-    async def connect(self) -> tuple[Duplex, str]: ...
-    async def send(
-        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
-    ) -> ProxyResponse: ...
 
 
 class ApiServices:
@@ -49,29 +22,26 @@ class ApiServices:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._backends: dict[str, HttpBackend] = {}
-        self._places: dict[tuple[str, str], NamedBackend] = {}
-        self._built_in: dict[tuple[str, str], NamedBackend] = {}
+        self._places: dict[tuple[str, str], HttpBackend] = {}
+        self._built_in: dict[tuple[str, str], AggregatedBackend] = {}
         self._specs: dict[str, Object] = {}
         self.revision = 0
 
-    def add_built_in(self, backend: NamedBackend) -> None:
-        """Serve a group version from this process, unless an APIService with a service takes its place."""
-        place = backend.group, backend.version
-        self._built_in[place] = backend
-        self._places.setdefault(place, backend)
+    def add_built_in(self, backend: AggregatedBackend) -> None:
+        """Serve a group version from this process, unless an APIService of its group names a service.
+
+        Another server takes the place of all versions: clients choose the newest, and must find one set of objects.
+        """
+        self._built_in[backend.group, backend.version] = backend
         self.revision += 1
 
-    def built_in(self, group: str, version: str) -> NamedBackend | None:
+    def built_in(self, group: str, version: str) -> AggregatedBackend | None:
         return self._built_in.get((group, version))
 
-    def remove_built_in(self, backend: NamedBackend) -> None:
+    def remove_built_in(self, backend: AggregatedBackend) -> None:
         """Serve a group version no longer from this process."""
-        place = backend.group, backend.version
-        if self._built_in.pop(place, None) is None:
-            return
-        if self._places[place] is backend:
-            del self._places[place]
-        self.revision += 1
+        if self._built_in.pop((backend.group, backend.version), None) is not None:
+            self.revision += 1
 
     def put(self, api_service: Object) -> None:
         """Follow an APIService that is new or has changed."""
@@ -109,12 +79,18 @@ class ApiServices:
             backend.resources = resources
             self.revision += 1
 
-    def find(self, group: str, version: str) -> NamedBackend | None:
-        return self._places.get((group, version))
+    def find(self, group: str, version: str) -> AggregatedBackend | None:
+        placed = self._places.get((group, version))
+        built_in = self._built_in.get((group, version))
+        return built_in if placed is None and built_in is not None and not self._is_taken(group) else placed
 
-    def backends(self) -> Iterable[NamedBackend]:
-        own = (backend for place, backend in self._built_in.items() if self._places[place] is backend)
+    def backends(self) -> Iterable[AggregatedBackend]:
+        own = (backend for (group, _), backend in self._built_in.items() if not self._is_taken(group))
         return (*self._backends.values(), *own)
+
+    def _is_taken(self, group: str) -> bool:
+        """Whether an APIService that names a service serves a version of the group."""
+        return any(taken == group for taken, _ in self._places)
 
     def served_by(self, namespace: str, name: str) -> list[str]:
         """Return the APIServices that name a Service."""
@@ -126,10 +102,7 @@ class ApiServices:
     def _forget(self, name: str) -> None:
         backend = self._backends.pop(name, None)
         if backend is not None:
-            place = backend.group, backend.version
-            del self._places[place]
-            if place in self._built_in:
-                self._places[place] = self._built_in[place]
+            del self._places[backend.group, backend.version]
             self.revision += 1
 
 

@@ -15,13 +15,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from pinnace.extensions.connection_errors import explain_connection_error
-from pinnace.model.byte_streams import Duplex
-from pinnace.model.late_imports import import_beside_loop
 from pinnace.model.objects import Object
-from pinnace.model.service_addresses import ServiceAddresses
-from pinnace.model.tls import UnusableBundle, client_tls, readable_certificates
-from pinnace.model.tracing import TRACE_HEADERS, client_span
+from pinnace.model.webhooks import ServiceAddresses
+from pinnace.process.byte_streams import Duplex
+from pinnace.process.event_loop import import_beside_loop
+from pinnace.process.tls import UnusableBundle, client_tls, readable_certificates
+from pinnace.process.tracing import TRACE_HEADERS, client_span
+from pinnace.schema.golang.connection_errors import describe_connection_error
 
 if TYPE_CHECKING:
     import aiohttp
@@ -42,7 +42,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProxyIdentity:
-    """The certificate by which backends know that it is the front proxy who tells them who is calling."""
+    """The certificate by which backends recognise the front proxy, whose headers name the user."""
 
     certificate: Path
     key: Path
@@ -135,18 +135,18 @@ class HttpBackend:
         return said["namespace"], said["name"], int(said.get("port") or 443)
 
     def inherit(self, old: HttpBackend) -> None:
-        """Know what was last seen, though the way there has changed."""
+        """Keep the last known resources although the endpoint has changed."""
         self.resources, self.openapi_url, self._document = old.resources, old.openapi_url, old._document
         self._whole = old._whole
 
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
     ) -> HttpAnswer:
-        """Ask. Raise OSError if it cannot be reached, and TimeoutError if it says nothing for too long."""
+        """Send a request. Raise OSError if the backend cannot be reached, TimeoutError if it does not answer."""
         attributes = {"apiservice": self.name, "url.path": target.partition("?")[0]}
         with client_span(f"aggregated {method}", **attributes) as trace:
             if trace:
-                headers = [*(one for one in headers if one[0].lower() not in TRACE_HEADERS), *trace.items()]
+                headers = [*(header for header in headers if header[0].lower() not in TRACE_HEADERS), *trace.items()]
             try:
                 return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
             except (ConnectionError, TimeoutError):
@@ -174,7 +174,7 @@ class HttpBackend:
         return _rows(body)
 
     async def look_for_openapi(self) -> None:
-        """Learn where its OpenAPI v3 document is. Servers need not have one."""
+        """Find the path of the backend's OpenAPI v3 document. Servers need not have one."""
         self._is_whole_fresh = False
         try:
             answer, body = await self._page("/openapi/v3")
@@ -185,7 +185,7 @@ class HttpBackend:
         self.openapi_url = url if isinstance(url, str) and url.startswith("/openapi/v3/") else ""
 
     async def openapi(self) -> tuple[bytes, str]:
-        """Its OpenAPI v3 document and the hash of that, fetched again only if the hash has changed."""
+        """Return the OpenAPI v3 document and its hash. Fetch it again only if the hash has changed."""
         current = parse_qs(urlsplit(self.openapi_url).query).get("hash", [""])[0]
         if self._document is not None and current and self._document[1] == current:
             return self._document
@@ -200,7 +200,7 @@ class HttpBackend:
         return self._document
 
     async def openapi_v2(self) -> tuple[bytes, str]:
-        """Its OpenAPI v2 document and the hash of that; asked for once between two checks at most."""
+        """Return the OpenAPI v2 document and its hash. Fetch it at most once between two checks."""
         if self._is_whole_fresh:
             return self._whole
         self._is_whole_fresh = True  # Even if it fails: others must not wait for a server that hangs.
@@ -281,9 +281,7 @@ class HttpBackend:
         except aiohttp.ConnectionTimeoutError:
             raise ConnectionError(f"{_in_url(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
         except (aiohttp.ClientError, ssl.SSLError) as error:
-            bundle = trusted_by(self.spec)
-            why = await explain_connection_error(error, host, port, name=known_as, bundle=bundle)
-            raise ConnectionError(why) from None
+            raise ConnectionError(describe_connection_error(error, f"{_in_url(host)}:{port}")) from None
         return HttpAnswer(response, None if is_long else until)
 
     def _address(self) -> tuple[str, int]:
@@ -295,16 +293,11 @@ class HttpBackend:
         return self._tls
 
 
-def trusted_by(spec: Object) -> str:
-    """Return the certificates of the caBundle of an APIService; empty without one. Raise UnusableBundle."""
-    bundle = base64.b64decode(spec.get("caBundle") or "")
-    return readable_certificates(bundle) if bundle else ""
-
-
 def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
     """Return the TLS settings of an APIService: its caBundle, the system's CAs, or no check (insecureSkipTLSVerify)."""
     try:
-        context = client_tls(ca=trusted_by(spec))
+        bundle = base64.b64decode(spec.get("caBundle") or "")
+        context = client_tls(ca=readable_certificates(bundle) if bundle else "")
     except (UnusableBundle, binascii.Error, ssl.SSLError) as error:
         raise ConnectionError(f"spec.caBundle cannot be used: {error}") from None
     if spec.get("insecureSkipTLSVerify"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -11,9 +11,16 @@ from pinnace.model import errors
 from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object, kind_of, new_uid
 from pinnace.model.selectors import validate_label
-from pinnace.model.webhook_types import CONVERSION_RESPONSE, check_review, go_word
-from pinnace.model.webhooks import WebhookCallError, WebhookClient, WebhookEndpoint
+from pinnace.model.webhooks import (
+    CONVERSION_RESPONSE,
+    WebhookCallError,
+    WebhookClient,
+    WebhookEndpoint,
+    check_review,
+    go_word,
+)
 from pinnace.schema.golang.text import type_name
+from pinnace.serving.custom.versions import Convert
 
 TIMEOUT_SECONDS = 30.0
 REVIEW_GROUP = "apiextensions.k8s.io"
@@ -22,19 +29,14 @@ _SAME = (("kind", "kind"), ("name", "name"), ("namespace", "namespace"), ("uid",
 USER_AGENT = "kube-apiserver"
 
 
-class Converter(Protocol):
-    async def convert(self, objects: list[Object], api_version: str) -> list[Object]:
-        """Return the objects in this version, in the same order. Raise ApiError if any of them cannot be converted."""
-
-
 class ConversionFailed(errors.ApiError):
-    """The webhook is down, slow or wrong. Other kinds, and objects that need no conversion, are not touched by it."""
+    """The webhook is down, slow or wrong. Other kinds, and objects that need no conversion, stay available."""
 
     code, reason = 500, ""
 
 
 class ConversionWebhook:
-    """Asks a definition's webhook with ConversionReviews, one for all objects of a request."""
+    """Calls a definition's webhook with a ConversionReview for all objects of a request."""
 
     def __init__(self, webhook: Mapping[str, Any], client: WebhookClient, *, seconds: float) -> None:
         self._webhook = webhook
@@ -42,7 +44,7 @@ class ConversionWebhook:
         self._seconds = seconds
         self._endpoint: WebhookEndpoint | None = None
         offered = webhook.get("conversionReviewVersions") or ()
-        self._version = next((one for one in offered if one in _KNOWN_REVIEWS), "")
+        self._version = next((candidate for candidate in offered if candidate in _KNOWN_REVIEWS), "")
 
     async def convert(self, objects: list[Object], api_version: str) -> list[Object]:
         places = [at for at, obj in enumerate(objects) if obj["apiVersion"] != api_version]
@@ -56,8 +58,8 @@ class ConversionWebhook:
                 f"conversion webhook for {what} returned {len(answered)} objects, expected {len(originals)}"
             )
         converted = list(objects)
-        for index, (at, original, found) in enumerate(zip(places, originals, answered, strict=True)):
-            converted[at] = _check(original, found, api_version, _Lead(what, index, is_list=len(objects) > 1))
+        for index, (at, original, answer) in enumerate(zip(places, originals, answered, strict=True)):
+            converted[at] = _check(original, answer, api_version, _Lead(what, index, is_list=len(objects) > 1))
         return converted
 
     async def _ask(self, objects: list[Object], api_version: str, what: str) -> list[Any]:
@@ -78,12 +80,12 @@ class ConversionWebhook:
             raise ConversionFailed(f"conversion webhook for {what} failed: {error}") from None
 
 
-def converter_of(definition: Object, client: WebhookClient, *, seconds: float = TIMEOUT_SECONDS) -> Converter | None:
-    """Return the converter of a definition; None if versions differ in their apiVersion only."""
+def converter_of(definition: Object, client: WebhookClient, *, seconds: float = TIMEOUT_SECONDS) -> Convert | None:
+    """Return how objects of a definition are converted; None if versions differ in their apiVersion only."""
     conversion = definition["spec"].get("conversion") or {}
     if conversion.get("strategy") != "Webhook":
         return None
-    return ConversionWebhook(conversion.get("webhook") or {}, client, seconds=seconds)
+    return ConversionWebhook(conversion.get("webhook") or {}, client, seconds=seconds).convert
 
 
 def _describe(obj: Object) -> str:
@@ -114,7 +116,7 @@ def _response(answer: Any, review: Object, uid: str) -> list[Any]:
 
 
 class _Lead(NamedTuple):
-    """The beginning of a message about a converted object; Kubernetes words it otherwise for one of a list."""
+    """The beginning of a message about a converted object, which differs for the items of a list."""
 
     what: str
     at: int

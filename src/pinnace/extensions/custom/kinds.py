@@ -6,18 +6,18 @@ A change of a definition is applied before its writer gets an answer: a client t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
 
-from pinnace.extensions.custom.conversion import Converter
-from pinnace.extensions.custom.definitions import BuiltIn, Definition, Names, resources_of
-from pinnace.extensions.custom.naming import Naming, name
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
+from pinnace.model.typed_objects import CustomResourceDefinitionCondition
+from pinnace.serving.custom.definitions import BuiltIn, Definition, Names, resources_of
+from pinnace.serving.custom.versions import Convert
 
-MakeConverter = Callable[[Object], Converter | None]
+MakeConverter = Callable[[Object], Convert | None]
 """Returns the converter of a definition; None if it needs none."""
 
 
@@ -91,8 +91,8 @@ class CustomKinds:
 
     def naming(self, definition: Definition) -> Naming:
         """Return the names that the definition gets, given those of other definitions."""
-        others = [self._names[one] for one in self._groups.get(definition.group, ()) if one != definition.name]
-        return name(definition.asked, definition.accepted, others)
+        others = [self._names[name] for name in self._groups.get(definition.group, ()) if name != definition.name]
+        return name(definition.requested, definition.accepted, others)
 
     def _know(self, definition: Definition) -> None:
         self._definitions[definition.name] = definition
@@ -136,10 +136,12 @@ class CustomKinds:
     def _is_taken(self, resource: Resource, definition: Definition) -> bool:
         """Whether a built-in resource has this URL: it is not replaced."""
         present = self._registry.find(resource.group, resource.version, resource.plural)
-        return present is not None and all(present is not one for one in self._served.get(definition.name, ()))
+        return present is not None and all(
+            present is not resource for resource in self._served.get(definition.name, ())
+        )
 
     def _withdraw(self, each: str, remaining: Iterable[Resource]) -> None:
-        kept = {(one.version, one.plural, one.kind): one.fingerprint for one in remaining}
+        kept = {(resource.version, resource.plural, resource.kind): resource.fingerprint for resource in remaining}
         replaced: Resource | None = None
         for resource in self._served.pop(each, ()):
             place = (resource.version, resource.plural, resource.kind)
@@ -159,6 +161,58 @@ class CustomKinds:
 
 
 def _is_same_spec(before: Definition, now: Definition) -> bool:
-    """To be marked for deletion counts as a generation, too, but changes nothing."""
+    """Return whether only the deletion of a definition began, which raises its generation but changes nothing."""
     was_marked = now.is_leaving and not before.is_leaving
     return before.uid == now.uid and (before.generation == now.generation or was_marked)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The accepted names, and reason and message of the NamesAccepted condition."""
+
+    accepted: Names
+    reason: str
+    message: str
+
+    @property
+    def is_settled(self) -> bool:
+        return self.reason == "NoConflicts"
+
+    def condition(self) -> CustomResourceDefinitionCondition:
+        status = "True" if self.is_settled else "False"
+        return {"type": "NamesAccepted", "status": status, "reason": self.reason, "message": self.message}
+
+
+def name(asked: Names, accepted: Names, others: Iterable[Names]) -> Naming:
+    """Decide which requested names are accepted. `others` are the accepted names of the group's other definitions."""
+    words: set[str] = set()
+    kinds: set[str] = set()
+    for other in others:
+        words.update((other.plural, other.singular, *other.short_names))
+        kinds.update((other.kind, other.list_kind))
+    reason, message = "", ""
+
+    def settled(wanted: str, had: str, taken: set[str], err: str) -> str:
+        nonlocal reason, message
+        if wanted == had or wanted not in taken:
+            return wanted
+        reason, message = err, in_use(wanted)
+        return had
+
+    plural = settled(asked.plural, accepted.plural, words, "PluralConflict")
+    singular = settled(asked.singular, accepted.singular, words, "SingularConflict")
+    short_names = asked.short_names
+    held = frozenset(accepted.short_names)
+    taken = [name for name in asked.short_names if name not in held and name in words]
+    if taken:
+        told = [in_use(address) for address in dict.fromkeys(taken)]
+        reason, message = "ShortNamesConflict", told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        short_names = accepted.short_names
+    kind = settled(asked.kind, accepted.kind, kinds, "KindConflict")
+    list_kind = settled(asked.list_kind, accepted.list_kind, kinds, "ListKindConflict")
+    names = Names(plural, singular, kind, list_kind, short_names, asked.categories)
+    return Naming(names, reason or "NoConflicts", message or "no conflicts found")
+
+
+def in_use(word: str) -> str:
+    return f'"{word}" is already in use'

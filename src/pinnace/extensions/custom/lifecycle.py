@@ -1,4 +1,4 @@
-"""The life of a definition, told in its status: names accepted, established, and at its end its objects removed."""
+"""Keeps the status of definitions: accepted names, Established, and at the end the deletion of their objects."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 import logging
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any
+from typing import cast
 
 from pinnace.client.client import Client
-from pinnace.extensions.custom.definitions import DEFINITION
-from pinnace.extensions.custom.kinds import CustomKinds
-from pinnace.extensions.custom.naming import Naming
+from pinnace.extensions.custom.kinds import CustomKinds, Naming
 from pinnace.kinds.apiextensions.bundles import has_unusable_bundle
 from pinnace.kinds.apiextensions.validation import CLEANUP, approval
 from pinnace.kinds.apiextensions.versions import schema_of
 from pinnace.model import errors
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
+from pinnace.model.typed_objects import CustomResourceDefinition, CustomResourceDefinitionCondition
+from pinnace.process.clock import Clock, to_rfc3339
 from pinnace.schema.crd.structural import StructuralCondition, non_structural_condition
+from pinnace.serving.custom.definitions import DEFINITION
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ class DefinitionLifecycle:
         self._cleanups: dict[str, asyncio.Task[None]] = {}
 
     def wake(self, name: str) -> None:
-        """Look at this definition soon."""
+        """Reconcile this definition soon."""
         self._waiting[name] = None
         self._woken.set()
 
     def names_freed(self, group: str) -> None:
-        """Look again at the definitions of this group whose names were taken: one may be free now."""
+        """Reconcile the definitions of this group whose names were taken: a name may be free now."""
         for name, of in self._conflicts.items():
             if of == group:
                 self.wake(name)
@@ -77,7 +77,7 @@ class DefinitionLifecycle:
         known = self._kinds.definition(name)
         if known is None:
             return
-        obj = await self._client.get_or_none(DEFINITION, name)
+        obj = await self._client.get_or_none(CustomResourceDefinition, name)
         if obj is None:
             return
         if "deletionTimestamp" in obj["metadata"]:
@@ -94,7 +94,7 @@ class DefinitionLifecycle:
         else:
             self._conflicts[name] = known.group
 
-    def _status(self, obj: Object, naming: Naming) -> Object:
+    def _status(self, obj: CustomResourceDefinition, naming: Naming) -> Object:
         conditions = _Conditions(obj, to_rfc3339(self._clock.now()))
         conditions.put(naming.condition())
         if naming.is_settled and not conditions.is_true("Established") and has_unusable_bundle(obj["spec"]):
@@ -119,7 +119,7 @@ class DefinitionLifecycle:
 
     # The end.
 
-    async def _finish(self, obj: Object) -> None:
+    async def _finish(self, obj: CustomResourceDefinition) -> None:
         if CLEANUP not in (obj["metadata"].get("finalizers") or ()):
             return
         name = obj["metadata"]["name"]
@@ -142,13 +142,13 @@ class DefinitionLifecycle:
         else:
             ending = _condition("Terminating", "False", "NeverEstablished", "resource was never established")
         conditions.put(ending)
-        finalizers = [one for one in obj["metadata"]["finalizers"] if one != CLEANUP]
+        finalizers = [finalizer for finalizer in obj["metadata"]["finalizers"] if finalizer != CLEANUP]
         obj = await self._write(obj, {"conditions": conditions.all})
         patch = {"metadata": {"finalizers": finalizers, "resourceVersion": obj["metadata"]["resourceVersion"]}}
         await self._client.patch(DEFINITION, name, patch)
 
     def _await_gone(self, name: str, kind: Kind, version: str) -> None:
-        """Come back when one of the objects that finalizers hold is gone: it may be the last."""
+        """Reconcile again when an object that finalizers hold is gone: it may be the last."""
         if name in self._cleanups and not self._cleanups[name].done():
             return
 
@@ -177,53 +177,52 @@ class DefinitionLifecycle:
                     log.warning("%s %s could not be deleted: %s", kind.name, metadata["name"], error.message)
 
         await asyncio.gather(
-            *(delete(one["metadata"]) for one in objects if "deletionTimestamp" not in one["metadata"])
+            *(delete(obj["metadata"]) for obj in objects if "deletionTimestamp" not in obj["metadata"])
         )
 
-    async def _write(self, obj: Object, status: Object) -> Object:
+    async def _write(self, obj: CustomResourceDefinition, status: Object) -> CustomResourceDefinition:
         metadata = obj["metadata"]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
-        return await self._client.patch(DEFINITION, metadata["name"], patch, subresource="status")
+        return await self._client.patch(CustomResourceDefinition, metadata["name"], patch, subresource="status")
 
 
-def _non_structural(obj: Object) -> StructuralCondition | None:
+def _non_structural(obj: CustomResourceDefinition) -> StructuralCondition | None:
     """Only definitions that keep unknown fields can have a schema that is not structural: others need no check."""
     if not obj["spec"].get("preserveUnknownFields"):
         return None
-    versions = [(one["name"], schema_of(one)) for one in obj["spec"].get("versions") or ()]
+    versions = [(version["name"], schema_of(version)) for version in obj["spec"].get("versions") or ()]
     return non_structural_condition(versions, preserves_unknown=True)
 
 
 class _Conditions:
     """The conditions of a definition; one that changes its status gets a new time."""
 
-    def __init__(self, obj: Object, now: str) -> None:
-        self.all: list[Object] = [dict(one) for one in (obj.get("status") or {}).get("conditions") or ()]
+    def __init__(self, obj: CustomResourceDefinition, now: str) -> None:
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        self.all: list[CustomResourceDefinitionCondition] = [condition.copy() for condition in conditions]
         self._now = now
 
     def is_true(self, type_: str) -> bool:
-        return any(one["type"] == type_ and one["status"] == "True" for one in self.all)
+        return any(entry["type"] == type_ and entry["status"] == "True" for entry in self.all)
 
-    def put(self, wanted: Object) -> None:
+    def put(self, wanted: CustomResourceDefinitionCondition) -> None:
         for index, present in enumerate(self.all):
             if present["type"] == wanted["type"]:
                 same = present["status"] == wanted["status"]
                 moment = present.get("lastTransitionTime") if same else self._now
-                self.all[index] = {**_with_time(wanted, moment), **_generation_of(present)}
+                self.all[index] = _with_time(wanted, cast("str", moment))
+                if "observedGeneration" in present:
+                    self.all[index]["observedGeneration"] = present["observedGeneration"]
                 return
         self.all.append(_with_time(wanted, self._now))
 
     def drop(self, type_: str) -> None:
-        self.all = [one for one in self.all if one["type"] != type_]
+        self.all = [entry for entry in self.all if entry["type"] != type_]
 
 
-def _with_time(condition: Object, moment: Any) -> Object:
+def _with_time(condition: CustomResourceDefinitionCondition, moment: str) -> CustomResourceDefinitionCondition:
     return {"type": condition["type"], "status": condition["status"], "lastTransitionTime": moment, **condition}
 
 
-def _generation_of(condition: Object) -> Object:
-    return {name: condition[name] for name in ("observedGeneration",) if name in condition}
-
-
-def _condition(type_: str, status: str, reason: str, message: str) -> Object:
+def _condition(type_: str, status: str, reason: str, message: str) -> CustomResourceDefinitionCondition:
     return {"type": type_, "status": status, "reason": reason, "message": message}

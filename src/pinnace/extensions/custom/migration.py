@@ -1,4 +1,4 @@
-"""Rewrites the stored objects of a custom kind in its storage version, so that older versions can be removed.
+"""Rewrites the stored objects of a kind: in the storage version of a custom one, and with the newest encryption key.
 
 It goes through the API alone, so it works on any cluster: an update that changes nothing is stored in today's version.
 """
@@ -9,9 +9,9 @@ import asyncio
 from dataclasses import dataclass
 
 from pinnace.client.client import Client
-from pinnace.extensions.custom.definitions import DEFINITION
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object, key_of
+from pinnace.serving.custom.definitions import DEFINITION
 
 PAGE = 500
 _AT_ONCE = 32
@@ -33,18 +33,41 @@ class Migrated:
 
 
 async def migrate_storage(client: Client, name: str) -> Migrated:
-    """Rewrite every object of this definition, then say in its status that one version is stored.
+    """Rewrite every object of a definition, then say in its status that one version is stored.
 
-    Raises CannotMigrate, and NotFound if there is no such definition.
+    A `name` such as secrets or deployments.apps is that of a built-in kind, which has no definition. Raises
+    CannotMigrate, and NotFound if there is no such kind.
     """
-    definition = await client.get(DEFINITION, name)
+    try:
+        definition = await client.get(DEFINITION, name)
+    except errors.NotFound:
+        built_in = await _find_served(client, name)
+        if built_in is None:
+            raise
+        return Migrated(await _rewrite_all(client, built_in), built_in.version, ())
     spec, stored = definition["spec"], definition.get("status", {}).get("storedVersions") or []
-    storage = next(one["name"] for one in spec["versions"] if one.get("storage"))
-    served = [one["name"] for one in spec["versions"] if one.get("served")]
+    storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    served = [version["name"] for version in spec["versions"] if version.get("served")]
     if not served:
         raise CannotMigrate(f"{name} serves no version, so its objects cannot be reached; serve one of its versions")
     # Written in the version that is stored, objects need to be converted once only.
     kind = Kind(spec["group"], storage if storage in served else served[0], spec["names"]["kind"])
+    rewritten = await _rewrite_all(client, kind)
+    await _say_stored(client, name, storage, definition)
+    return Migrated(rewritten, storage, tuple(version for version in stored if version != storage))
+
+
+async def _find_served(client: Client, name: str) -> Kind | None:
+    """Return the kind of a resource that is named by its plural and its group, in the preferred version."""
+    plural, _, group = name.partition(".")
+    for served in await client.kinds.all():
+        if (served.plural, served.kind.group) == (plural, group) and {"list", "update"} <= set(served.verbs):
+            return served.kind
+    return None
+
+
+async def _rewrite_all(client: Client, kind: Kind) -> int:
+    """Update every object of a kind without a change. Return how many there were."""
     rewritten = 0
     async for page in client.pages(kind, limit=PAGE):
         room = asyncio.Semaphore(_AT_ONCE)
@@ -55,8 +78,7 @@ async def migrate_storage(client: Client, name: str) -> Migrated:
 
         await asyncio.gather(*(rewrite(obj) for obj in page.items))
         rewritten += len(page.items)
-    await _say_stored(client, name, storage, definition)
-    return Migrated(rewritten, storage, tuple(one for one in stored if one != storage))
+    return rewritten
 
 
 async def _rewrite(client: Client, kind: Kind, obj: Object) -> None:

@@ -4,9 +4,10 @@ usable type."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pinnace.model.field_errors import FieldError, invalid
+from pinnace.model.typed_objects import MutatingAdmissionPolicySpec, ValidatingAdmissionPolicySpec
 from pinnace.schema.cel.errors import CompileError, InstantiationError
 from pinnace.schema.cel.types import DYN, Type
 
@@ -29,7 +30,7 @@ def validate_hook_condition(expression: str, path: str) -> list[FieldError]:
 class PolicyExpressions:
     """The expressions of one policy, validated in its order: a variable may use the variables before it."""
 
-    def __init__(self, spec: Mapping[str, Any], *, mutating: bool) -> None:
+    def __init__(self, spec: ValidatingAdmissionPolicySpec | MutatingAdmissionPolicySpec, *, mutating: bool) -> None:
         self._types: dict[str, Variable] = {}
         self._without = frozenset() if spec.get("paramKind") else NO_PARAMS
         if not mutating and not spec.get("variables"):

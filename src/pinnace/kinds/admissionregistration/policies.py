@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Literal, cast
 
 from pinnace.kinds.admissionregistration.expressions import OBJECT, PATCHES, PolicyExpressions
 from pinnace.kinds.admissionregistration.webhooks import (
@@ -17,12 +17,35 @@ from pinnace.kinds.admissionregistration.webhooks import (
     validate_match_condition,
     validate_rule,
 )
-from pinnace.kinds.validation.fields import find_repeats, validate_choice, validate_condition, validate_name
+from pinnace.kinds.validation.fields import (
+    find_repeats,
+    validate_choice,
+    validate_condition,
+    validate_given_choice,
+    validate_given_name,
+    validate_name,
+)
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label_selector
+from pinnace.model.typed_objects import (
+    AuditAnnotation,
+    MatchResources,
+    MutatingAdmissionPolicy,
+    MutatingAdmissionPolicyBinding,
+    MutatingAdmissionPolicySpec,
+    Mutation,
+    ParamKind,
+    ParamRef,
+    ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicyBindingSpec,
+    ValidatingAdmissionPolicySpec,
+    Validation,
+    Variable,
+)
 
 MUTATING_OPERATIONS = tuple(operation for operation in OPERATIONS if operation != "DELETE")
 VALIDATION_ACTIONS = ("Audit", "Deny", "Warn")
@@ -65,7 +88,7 @@ _RESERVED = frozenset(
 )
 
 
-def _default_match_resources(matched: Object) -> None:
+def _default_match_resources(matched: MatchResources) -> None:
     matched.setdefault("matchPolicy", "Equivalent")
     matched.setdefault("namespaceSelector", {})
     matched.setdefault("objectSelector", {})
@@ -90,7 +113,7 @@ def _default_binding(binding: Object) -> None:
         _default_match_resources(matched)
 
 
-def _validate_matched(matched: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_matched(matched: MatchResources, path: str) -> Iterator[FieldError]:
     yield from validate_choice(matched.get("matchPolicy"), MATCH_POLICIES, f"{path}.matchPolicy")
     yield from validate_label_selector(matched.get("namespaceSelector"), f"{path}.namespaceSelector")
     yield from validate_label_selector(matched.get("objectSelector"), f"{path}.objectSelector")
@@ -105,15 +128,15 @@ def _validate_matched(matched: Mapping[str, Any], path: str) -> Iterator[FieldEr
             yield from validate_rule(rule, place)
 
 
-def _validate_mutating_operation(matched: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_mutating_operation(matched: MatchResources, path: str) -> Iterator[FieldError]:
     for rule in matched.get("resourceRules") or []:
         for operation in rule.get("operations") or []:
             yield from validate_choice(operation, MUTATING_OPERATIONS, f"{path}.resourceRules.operations")
 
 
 def _validate_common_policy(
-    spec: Mapping[str, Any],
-    before: Mapping[str, Any] | None,
+    spec: ValidatingAdmissionPolicySpec | MutatingAdmissionPolicySpec,
+    before: ValidatingAdmissionPolicySpec | MutatingAdmissionPolicySpec | None,
     expressions: PolicyExpressions,
     *,
     mutating: bool,
@@ -139,7 +162,7 @@ def _validate_common_policy(
         yield from _validate_variable(variable, f"spec.variables[{i}]", expressions)
 
 
-def _validate_param_kind(kind: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_param_kind(kind: ParamKind, path: str) -> Iterator[FieldError]:
     api_version, name = kind.get("apiVersion", ""), kind.get("kind", "")
     if not api_version:
         yield required(f"{path}.apiVersion")
@@ -159,7 +182,7 @@ def _validate_param_kind(kind: Mapping[str, Any], path: str) -> Iterator[FieldEr
         yield invalid(f"{path}.kind", name, "may have mixed case, but should otherwise match: " + ",".join(errs))
 
 
-def _validate_variable(variable: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
+def _validate_variable(variable: Variable, path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
     name, expression = variable.get("name", ""), variable.get("expression", "")
     if not name.strip():
         yield required(f"{path}.name", "name is not specified")
@@ -174,7 +197,9 @@ def _validate_variable(variable: Mapping[str, Any], path: str, expressions: Poli
 # --- validating policies
 
 
-def _validate_validating_policy(policy: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_validating_policy(
+    policy: ValidatingAdmissionPolicy, old: ValidatingAdmissionPolicy | None
+) -> Iterator[FieldError]:
     spec, before = policy.get("spec", {}), None if old is None else old.get("spec", {})
     if spec == before:
         return
@@ -189,9 +214,7 @@ def _validate_validating_policy(policy: Object, old: Object | None) -> Iterator[
     yield from _validate_audit_annotation(annotations, policy["metadata"].get("name", ""), expressions)
 
 
-def _validate_validation(
-    validation: Mapping[str, Any], path: str, expressions: PolicyExpressions
-) -> Iterator[FieldError]:
+def _validate_validation(validation: Validation, path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
     message, composed = validation.get("message", ""), validation.get("messageExpression", "")
     expression = validation.get("expression", "")
     if not expression.strip():
@@ -210,7 +233,7 @@ def _validate_validation(
 
 
 def _validate_audit_annotation(
-    annotations: Sequence[Mapping[str, Any]], policy_name: str, expressions: PolicyExpressions
+    annotations: Sequence[AuditAnnotation], policy_name: str, expressions: PolicyExpressions
 ) -> Iterator[FieldError]:
     path = "spec.auditAnnotations"
     if len(annotations) > MAX_AUDIT_ANNOTATIONS:
@@ -237,7 +260,9 @@ def _validate_audit_annotation(
         seen.add(key)
 
 
-def _validate_validating_status(policy: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_validating_status(
+    policy: ValidatingAdmissionPolicy, old: ValidatingAdmissionPolicy | None
+) -> Iterator[FieldError]:
     status = policy.get("status", {})
     for i, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or []):
         path = f"status.typeChecking.expressionWarnings[{i}]"
@@ -251,7 +276,9 @@ def _validate_validating_status(policy: Object, old: Object | None) -> Iterator[
 # --- mutating policies
 
 
-def _validate_mutating_policy(policy: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_mutating_policy(
+    policy: MutatingAdmissionPolicy, old: MutatingAdmissionPolicy | None
+) -> Iterator[FieldError]:
     spec, before = policy.get("spec", {}), None if old is None else old.get("spec", {})
     if spec == before:
         return
@@ -262,16 +289,16 @@ def _validate_mutating_policy(policy: Object, old: Object | None) -> Iterator[Fi
         yield required("spec.mutations", "mutations must contain at least one item")
     for i, mutation in enumerate(mutations):
         yield from _validate_mutation(mutation, f"spec.mutations[{i}]", expressions)
-    if not spec.get("reinvocationPolicy"):
-        yield required("spec.reinvocationPolicy")
-    else:
-        yield from validate_choice(spec["reinvocationPolicy"], REINVOCATION_POLICIES, "spec.reinvocationPolicy")
+    yield from validate_given_choice(spec.get("reinvocationPolicy"), REINVOCATION_POLICIES, "spec.reinvocationPolicy")
 
 
-_PATCH_FIELD = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
+_PATCH_FIELD: Mapping[str, Literal["jsonPatch", "applyConfiguration"]] = {
+    "JSONPatch": "jsonPatch",
+    "ApplyConfiguration": "applyConfiguration",
+}
 
 
-def _validate_mutation(mutation: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
+def _validate_mutation(mutation: Mutation, path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
     patch_type = mutation.get("patchType", "")
     if not patch_type:
         yield required(f"{path}.patchType")
@@ -295,12 +322,14 @@ def _validate_mutation(mutation: Mapping[str, Any], path: str, expressions: Poli
 # --- bindings
 
 
-def _validate_binding(binding: Object, old: Object | None, *, mutating: bool) -> Iterator[FieldError]:
+def _validate_binding(
+    binding: ValidatingAdmissionPolicyBinding | MutatingAdmissionPolicyBinding,
+    old: ValidatingAdmissionPolicyBinding | MutatingAdmissionPolicyBinding | None,
+    *,
+    mutating: bool,
+) -> Iterator[FieldError]:
     spec = binding.get("spec", {})
-    if not spec.get("policyName"):
-        yield required("spec.policyName")
-    else:
-        yield from validate_name(spec["policyName"], names.dns_subdomain, "spec.policyName")
+    yield from validate_given_name(spec.get("policyName"), names.dns_subdomain, "spec.policyName")
     if (reference := spec.get("paramRef")) is not None:
         yield from _validate_param_reference(reference, "spec.paramRef")
     if (matched := spec.get("matchResources")) is not None:
@@ -308,10 +337,11 @@ def _validate_binding(binding: Object, old: Object | None, *, mutating: bool) ->
         if mutating:
             yield from _validate_mutating_operation(matched, "spec.matchResources")
     if not mutating:
-        yield from _validate_action(spec.get("validationActions") or [], "spec.validationActions")
+        actions = cast("ValidatingAdmissionPolicyBindingSpec", spec).get("validationActions") or []
+        yield from _validate_action(actions, "spec.validationActions")
 
 
-def _validate_param_reference(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_param_reference(reference: ParamRef, path: str) -> Iterator[FieldError]:
     name, selector = reference.get("name", ""), reference.get("selector")
     if name:
         yield from validate_name(name, names.path_segment, f"{path}.name")
@@ -338,10 +368,11 @@ def _validate_action(actions: Sequence[str], path: str) -> Iterator[FieldError]:
     if "Deny" in actions and "Warn" in actions:
         yield invalid(path, list(actions), DENY_AND_WARN)
     if not actions:
-        yield required(path, "at least one validation action is required")
+        yield required(path)
 
 
 VALIDATING_ADMISSION_POLICY = Strategy(
+    qualified_finalizers=False,
     default=_default_validating_policy,
     validate=_validate_validating_policy,
     validate_status=_validate_validating_status,
@@ -349,18 +380,21 @@ VALIDATING_ADMISSION_POLICY = Strategy(
     may_update_unconditionally=False,
 )
 VALIDATING_ADMISSION_POLICY_BINDING = Strategy(
+    qualified_finalizers=False,
     default=_default_binding,
     validate=partial(_validate_binding, mutating=False),
     tracks_generation=True,
     may_update_unconditionally=False,
 )
 MUTATING_ADMISSION_POLICY = Strategy(
+    qualified_finalizers=False,
     default=_default_policy,
     validate=_validate_mutating_policy,
     tracks_generation=True,
     may_update_unconditionally=False,
 )
 MUTATING_ADMISSION_POLICY_BINDING = Strategy(
+    qualified_finalizers=False,
     default=_default_binding,
     validate=partial(_validate_binding, mutating=True),
     tracks_generation=True,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import cast
 from urllib.parse import urlsplit
 
 from pinnace.kinds.admissionregistration.expressions import validate_hook_condition
@@ -13,9 +13,23 @@ from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.kinds.validation.review_versions import REVIEW_VERSIONS, validate_review_versions
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label_selector
+from pinnace.model.typed_objects import (
+    ApiextensionsServiceReference,
+    ApiextensionsWebhookClientConfig,
+    ApiregistrationServiceReference,
+    MatchCondition,
+    MutatingWebhook,
+    MutatingWebhookConfiguration,
+    NamedRuleWithOperations,
+    RuleWithOperations,
+    ServiceReference,
+    ValidatingWebhook,
+    ValidatingWebhookConfiguration,
+    WebhookClientConfig,
+)
 from pinnace.schema.golang.text import quote
 
 FAILURE_POLICIES = ("Fail", "Ignore")
@@ -32,17 +46,21 @@ _control_character = re.compile(r"[\x00-\x1f\x7f]").search
 _scheme = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").match
 
 
-def default_service(service: Object) -> None:
+def default_service(
+    service: ServiceReference | ApiextensionsServiceReference | ApiregistrationServiceReference,
+) -> None:
     """Set the port of a service that the API server calls: 443 unless given."""
     service.setdefault("port", 443)
 
 
-def default_rules(rules: Sequence[Object]) -> None:
+def default_rules(rules: Sequence[RuleWithOperations] | Sequence[NamedRuleWithOperations]) -> None:
     for rule in rules:
         rule.setdefault("scope", "*")
 
 
-def _default_configuration(configuration: Object, *, mutating: bool) -> None:
+def _default_configuration(
+    configuration: MutatingWebhookConfiguration | ValidatingWebhookConfiguration, *, mutating: bool
+) -> None:
     for hook in configuration.get("webhooks") or []:
         hook.setdefault("failurePolicy", "Fail")
         hook.setdefault("matchPolicy", "Equivalent")
@@ -50,17 +68,21 @@ def _default_configuration(configuration: Object, *, mutating: bool) -> None:
         hook.setdefault("objectSelector", {})
         hook.setdefault("timeoutSeconds", 10)
         if mutating:
-            hook.setdefault("reinvocationPolicy", "Never")
+            cast("MutatingWebhook", hook).setdefault("reinvocationPolicy", "Never")
         default_rules(hook.get("rules") or [])
         if (service := hook.setdefault("clientConfig", {}).get("service")) is not None:
             default_service(service)
 
 
 def _validate_configuration(
-    configuration: Object, old: Object | None, *, mutating: bool, is_v1beta1: bool = False
+    configuration: MutatingWebhookConfiguration | ValidatingWebhookConfiguration,
+    old: MutatingWebhookConfiguration | ValidatingWebhookConfiguration | None,
+    *,
+    mutating: bool,
+    is_v1beta1: bool = False,
 ) -> Iterator[FieldError]:
     """Yield every error. v1beta1 allows any side effects, and webhooks of the same name."""
-    hooks, before = configuration.get("webhooks") or [], (old or {}).get("webhooks") or []
+    hooks, before = configuration.get("webhooks") or [], (old or NOTHING).get("webhooks") or []
     conditions = [hook.get("matchConditions") or [] for hook in hooks]
     conditions_changed = old is None or conditions != [hook.get("matchConditions") or [] for hook in before]
     # Keep tolerating values that the stored configuration already has.
@@ -85,12 +107,12 @@ def _validate_configuration(
         seen.add(name)
 
 
-def _knows_review_version(hook: Mapping[str, Any]) -> bool:
+def _knows_review_version(hook: MutatingWebhook | ValidatingWebhook) -> bool:
     return any(version in REVIEW_VERSIONS for version in hook.get("admissionReviewVersions") or [])
 
 
 def _validate_hook(
-    hook: Mapping[str, Any], path: str, *, side_effects: Sequence[str], mutating: bool
+    hook: MutatingWebhook | ValidatingWebhook, path: str, *, side_effects: Sequence[str], mutating: bool
 ) -> Iterator[FieldError]:
     yield from _validate_qualified_hook_name(hook.get("name", ""), f"{path}.name")
     for i, rule in enumerate(hook.get("rules") or []):
@@ -106,7 +128,8 @@ def _validate_hook(
     yield from validate_label_selector(hook.get("namespaceSelector"), f"{path}.namespaceSelector")
     yield from validate_label_selector(hook.get("objectSelector"), f"{path}.objectSelector")
     if mutating:
-        yield from validate_choice(hook.get("reinvocationPolicy"), REINVOCATION_POLICIES, f"{path}.reinvocationPolicy")
+        policy = cast("MutatingWebhook", hook).get("reinvocationPolicy")
+        yield from validate_choice(policy, REINVOCATION_POLICIES, f"{path}.reinvocationPolicy")
     yield from validate_endpoint(hook.get("clientConfig", {}), f"{path}.clientConfig")
 
 
@@ -119,7 +142,7 @@ def _validate_qualified_hook_name(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, "should be a domain with at least three segments separated by dots")
 
 
-def validate_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_rule(rule: RuleWithOperations | NamedRuleWithOperations, path: str) -> Iterator[FieldError]:
     """Validate a rule: operations on resources of groups and versions."""
     operations = rule.get("operations") or []
     if not operations:
@@ -127,11 +150,13 @@ def validate_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     yield from _validate_lone_star(operations, f"{path}.operations", "operations")
     for i, operation in enumerate(operations):
         yield from validate_choice(operation, OPERATIONS, f"{path}.operations[{i}]")
-    for field, plural in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
+    for field in ("apiGroups", "apiVersions"):
         values = rule.get(field) or []
         if not values:
             yield required(f"{path}.{field}")
-        yield from _validate_lone_star(values, f"{path}.{field}", plural)
+        yield from _validate_lone_star(
+            values, f"{path}.{field}", "API groups" if field == "apiGroups" else "API versions"
+        )
     for i, version in enumerate(rule.get("apiVersions") or []):
         if not version:
             yield required(f"{path}.apiVersions[{i}]")
@@ -173,7 +198,9 @@ def _validate_resource(resources: Sequence[str], path: str) -> Iterator[FieldErr
         yield invalid(path, list(resources), detail)
 
 
-def validate_endpoint(client_config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_endpoint(
+    client_config: WebhookClientConfig | ApiextensionsWebhookClientConfig, path: str
+) -> Iterator[FieldError]:
     """Validate how a webhook is called: by a URL or through a service."""
     url, service = client_config.get("url"), client_config.get("service")
     if (url is None) == (service is None):
@@ -225,7 +252,7 @@ def _why_no_url(url: str) -> str:
     return 'invalid character " " in host name' if " " in host else ""
 
 
-def validate_service(service: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_service(service: ServiceReference | ApiextensionsServiceReference, path: str) -> Iterator[FieldError]:
     """Validate a reference to a service. Kubernetes mixes up the two names in these errors; clients see them so."""
     if not service.get("namespace"):
         yield required(f"{path}.name")
@@ -253,7 +280,7 @@ def _validate_url_path(url_path: str, path: str) -> Iterator[FieldError]:
 
 
 def validate_match_condition(
-    conditions: Sequence[Mapping[str, Any]], path: str, errors_of: Callable[[str, str], Iterable[FieldError]]
+    conditions: Sequence[MatchCondition], path: str, errors_of: Callable[[str, str], Iterable[FieldError]]
 ) -> Iterator[FieldError]:
     """Validate a match condition in CEL. `errors_of` returns the errors of an expression at a path."""
     if len(conditions) > MAX_MATCH_CONDITIONS:
@@ -276,6 +303,7 @@ def validate_match_condition(
 
 def _strategy(*, mutating: bool, is_v1beta1: bool = False) -> Strategy:
     return Strategy(
+        qualified_finalizers=False,
         default=partial(_default_configuration, mutating=mutating),
         validate=partial(_validate_configuration, mutating=mutating, is_v1beta1=is_v1beta1),
         tracks_generation=True,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pinnace.model.field_errors import FieldError, invalid
-from pinnace.model.tls import UnusableBundle, readable_certificates
+from pinnace.model.objects import NOTHING
+from pinnace.model.typed_objects import CustomResourceDefinitionSpec
+from pinnace.process.tls import UnusableBundle, readable_certificates
 
 
-def has_unusable_bundle(spec: Mapping[str, Any]) -> bool:
+def has_unusable_bundle(spec: CustomResourceDefinitionSpec) -> bool:
     return any(True for _ in validate_bundle(spec))
 
 
-def validate_bundle(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def validate_bundle(spec: CustomResourceDefinitionSpec) -> Iterator[FieldError]:
     """Yield an error for a bundle without a certificate."""
-    webhook = (spec.get("conversion") or {}).get("webhook") or {}
+    webhook = (spec.get("conversion") or NOTHING).get("webhook") or NOTHING
     bundle = (webhook.get("clientConfig") or {}).get("caBundle")
     if not bundle:
         return

@@ -9,7 +9,14 @@ import orjson
 
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
+from pinnace.model.typed_objects import (
+    CustomResourceColumnDefinition,
+    CustomResourceDefinition,
+    CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion,
+    CustomResourceSubresourceScale,
+)
 from pinnace.schema.crd.definition import Strictness, all_schemas, strictness_after, validate_schema
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
@@ -34,20 +41,26 @@ _ADDED_STRUCTURE = (
 Raw = Mapping[str, Any]
 
 
-def is_old(definition: Raw) -> bool:
+def is_old(definition: CustomResourceDefinition) -> bool:
     """Return whether the definition was written as v1beta1, whose schema rules are looser."""
     return READ_AS in (definition["metadata"].get("annotations") or {})
 
 
-def schema_of(version: Raw) -> Raw | None:
+def schema_of(version: CustomResourceDefinitionVersion) -> Raw | None:
     """Return the schema of a version; None where it has none."""
-    found: Raw | None = (version.get("schema") or {}).get("openAPIV3Schema")
-    return found
+    schema: Raw | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return schema
 
 
-def validate_versions(definition: Object, versions: Sequence[Object], before: Raw | None) -> Iterator[FieldError]:
+def validate_versions(
+    definition: CustomResourceDefinition,
+    versions: Sequence[CustomResourceDefinitionVersion],
+    before: CustomResourceDefinitionSpec | None,
+) -> Iterator[FieldError]:
     shared = {
-        field for field in _SHARED if versions and all(one.get(field) == versions[0].get(field) for one in versions)
+        field
+        for field in _SHARED
+        if versions and all(version.get(field) == versions[0].get(field) for version in versions)
     }
     strictness = _strictness(definition, before)
     for i, version in enumerate(versions):
@@ -70,13 +83,13 @@ def validate_versions(definition: Object, versions: Sequence[Object], before: Ra
         yield from _validate_version(versions[0], "spec", shared, strictness, before, at_top=True)
 
 
-def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) -> FieldError:
+def _invalid_versions(versions: Sequence[CustomResourceDefinitionVersion], shared: set[str], detail: str) -> FieldError:
     """Return an error that prints the versions as Kubernetes does: without the fields that all share."""
-    shown = []
+    invalid_columns = []
     for version in versions:
         schema = None if "schema" in shared else schema_of(version)
         apart = {name: None if name in shared else version.get(name) for name in _SHARED[1:]}
-        shown.append(
+        invalid_columns.append(
             {
                 "Name": version.get("name", ""),
                 "Served": bool(version.get("served")),
@@ -89,11 +102,13 @@ def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) ->
                 "SelectableFields": apart["selectableFields"],
             }
         )
-    return invalid("spec.versions", shown, detail)
+    return invalid("spec.versions", invalid_columns, detail)
 
 
-def _strictness(definition: Object, before: Raw | None) -> Strictness:
-    stored = [schema for version in (before or {}).get("versions") or () if (schema := schema_of(version)) is not None]
+def _strictness(definition: CustomResourceDefinition, before: CustomResourceDefinitionSpec | None) -> Strictness:
+    stored = [
+        schema for version in (before or NOTHING).get("versions") or () if (schema := schema_of(version)) is not None
+    ]
     strictness = strictness_after(stored) if stored else Strictness()
     spec = definition["spec"]
     if not spec.get("preserveUnknownFields"):
@@ -114,7 +129,13 @@ def _fields(strictness: Strictness) -> dict[str, bool]:
 
 
 def _validate_version(
-    version: Object, path: str, said: set[str], strictness: Strictness, before: Raw | None, *, at_top: bool = False
+    version: CustomResourceDefinitionVersion,
+    path: str,
+    said: set[str],
+    strictness: Strictness,
+    before: CustomResourceDefinitionSpec | None,
+    *,
+    at_top: bool = False,
 ) -> Iterator[FieldError]:
     subresources = version.get("subresources") or {}
     if "schema" in said and (schema := schema_of(version)) is not None and not was_stored(before, version, schema):
@@ -150,13 +171,15 @@ def _errors_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> I
         yield from rules.errs(value, path=path)
 
 
-def was_stored(before: Raw | None, version: Raw, schema: Raw) -> bool:
+def was_stored(
+    before: CustomResourceDefinitionSpec | None, version: CustomResourceDefinitionVersion, schema: Raw
+) -> bool:
     """Return whether the same schema was stored before, and so needs no validation."""
-    known = (before or {}).get("versions") or ()
-    return any(one.get("name") == version.get("name") and schema_of(one) == schema for one in known)
+    known = (before or NOTHING).get("versions") or ()
+    return any(stored.get("name") == version.get("name") and schema_of(stored) == schema for stored in known)
 
 
-def _validate_deprecation(version: Raw, path: str) -> Iterator[FieldError]:
+def _validate_deprecation(version: CustomResourceDefinitionVersion, path: str) -> Iterator[FieldError]:
     warning, where = version.get("deprecationWarning"), f"{path}.deprecationWarning"
     if warning is None:
         return
@@ -176,25 +199,25 @@ def _validate_deprecation(version: Raw, path: str) -> Iterator[FieldError]:
         at += len(character.encode())
 
 
-def _validate_scale(scale: Raw | None, path: str) -> Iterator[FieldError]:
+def _validate_scale(scale: CustomResourceSubresourceScale | None, path: str) -> Iterator[FieldError]:
     if scale is None:
         return
-    for field, starts, told in (
-        ("specReplicasPath", (".spec.",), ".spec"),
-        ("statusReplicasPath", (".status.",), ".status"),
-        ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
+    for field, value, starts, parents in (
+        ("specReplicasPath", scale.get("specReplicasPath"), (".spec.",), ".spec"),
+        ("statusReplicasPath", scale.get("statusReplicasPath"), (".status.",), ".status"),
+        ("labelSelectorPath", scale.get("labelSelectorPath"), (".spec.", ".status."), "either .spec or .status"),
     ):
-        value, where = scale.get(field) or "", f"{path}.scale.{field}"
+        where = f"{path}.scale.{field}"
         if not value:
             if field != "labelSelectorPath":
                 yield required(where)
         elif not value.startswith("."):
             yield invalid(where, value, "must be a simple json path starting with .")
         elif not value.startswith(starts):
-            yield invalid(where, value, f"should be a json path under {told}")
+            yield invalid(where, value, f"should be a json path under {parents}")
 
 
-def _validate_column(column: Raw, path: str) -> Iterator[FieldError]:
+def _validate_column(column: CustomResourceColumnDefinition, path: str) -> Iterator[FieldError]:
     if not column.get("name"):
         yield required(f"{path}.name")
     types = f"must be one of {','.join(_COLUMN_TYPES)}"
@@ -210,7 +233,9 @@ def _validate_column(column: Raw, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
-def _validate_selectable(version: Raw, path: str, schema: Raw | None, *, at_top: bool) -> Iterator[FieldError]:
+def _validate_selectable(
+    version: CustomResourceDefinitionVersion, path: str, schema: Raw | None, *, at_top: bool
+) -> Iterator[FieldError]:
     where = f"{path}.selectableFields"
     if schema is None:
         missing = "validations.schema is included" if at_top else "`version.schema.openAPIV3Schema` is not included"

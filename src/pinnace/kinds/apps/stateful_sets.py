@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from pinnace.kinds.apps.rollouts import (
     amount_of,
@@ -17,17 +16,16 @@ from pinnace.kinds.apps.rollouts import (
     validate_selector,
 )
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.pods.defaults import default_template, drop_disabled
-from pinnace.kinds.pods.validation import validate_pod_annotation, validate_template
+from pinnace.kinds.pods.defaults import default_template
+from pinnace.kinds.pods.validation import validate_template
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.fields import validate_counts, validate_dns_label
 from pinnace.kinds.volumes.claims import claim_spec_warnings, default_claim_spec, validate_claim_spec
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported
-from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import validate_label
+from pinnace.model.typed_objects import StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy, Volume
 from pinnace.schema.equality import equal_ignoring_empty
 
 _COUNTS = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
@@ -82,27 +80,19 @@ def _default_claim(claim: Object) -> None:
     claim.setdefault("status", {}).setdefault("phase", "Pending")
 
 
-def _default_with_unavailable(stateful_set: Object) -> None:
+def default_with_unavailable(stateful_set: Object) -> None:
     _default(stateful_set)
     strategy = stateful_set["spec"]["updateStrategy"]
     if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
         strategy["rollingUpdate"].setdefault("maxUnavailable", 1)
 
 
-def _prepare_without_unavailable(new: Object, old: Object | None) -> None:
-    """Before 1.37 maxUnavailable was dropped, unless a feature gate was set."""
-    _prepare(new, old)
-    new["spec"]["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)
-
-
-def _prepare(new: Object, old: Object | None) -> None:
-    spec = new["spec"]
-    drop_disabled(spec["template"]["spec"])
+def _prepare(new: StatefulSet, old: StatefulSet | None) -> None:
     if old is None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
-def _validate(new: Object, old: Object | None) -> list[FieldError]:
+def _validate(new: StatefulSet, old: StatefulSet | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     policy = spec["podManagementPolicy"]
@@ -134,7 +124,7 @@ def _validate(new: Object, old: Object | None) -> list[FieldError]:
     return errs
 
 
-def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
+def _validate_strategy(strategy: StatefulSetUpdateStrategy, errs: list[FieldError]) -> None:
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind == "RollingUpdate":
         if rolling is not None:
@@ -158,27 +148,22 @@ def _validate_unavailable(value: int | str, errs: list[FieldError]) -> None:
     validate_over_all(value, where, errs)
 
 
-def _validate_template(spec: Object, errs: list[FieldError]) -> None:
+def _validate_template(spec: StatefulSetSpec, errs: list[FieldError]) -> None:
     """Check the template as its pods will be: with a volume for each claim, and without names that the set assigns."""
     template = spec["template"]
-    annotations = template["metadata"].get("annotations")
-    pod_spec = {key: value for key, value in template["spec"].items() if key not in ("subdomain", "hostname")}
+    pod_spec = template["spec"].copy()
+    pod_spec.pop("subdomain", None)
+    pod_spec.pop("hostname", None)
     claims = spec.get("volumeClaimTemplates")
     if claims:
         claimed = {claim["metadata"].get("name", ""): claim for claim in claims}
-        pod_spec["volumes"] = [
-            *({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claimed),
-            *(volume for volume in pod_spec.get("volumes", ()) if volume.get("name", "") not in claimed),
-        ]
+        volumes: list[Volume] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claimed]
+        volumes += [volume for volume in pod_spec.get("volumes", ()) if volume.get("name", "") not in claimed]
+        pod_spec["volumes"] = volumes
     validate_template({**template, "spec": pod_spec}, "spec.template", errs)
-    # Kubernetes checks these twice, and so returns their errors twice.
-    errs += validate_label(template["metadata"].get("labels"), "spec.template.labels")
-    if annotations:
-        errs += validate_annotation(annotations, "spec.template.annotations")
-        validate_pod_annotation(annotations, pod_spec, "spec.template.annotations", errs)
 
 
-def _validate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:
+def _validate_change(spec: StatefulSetSpec, before: StatefulSetSpec, errs: list[FieldError]) -> None:
     kept = {key: value for key, value in spec.items() if key not in _MAY_CHANGE}
     if not equal_ignoring_empty(kept, {key: value for key, value in before.items() if key not in _MAY_CHANGE}):
         named = "', '".join(_MAY_CHANGE[:-1])
@@ -186,7 +171,7 @@ def _validate_change(spec: Object, before: Object, errs: list[FieldError]) -> No
         errs.append(forbidden("spec", detail))
 
 
-def _validate_status(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_status(new: StatefulSet, old: StatefulSet | None) -> list[FieldError]:
     errs: list[FieldError] = []
     status = new.get("status") or {}
     errs += validate_counts(status, (*_COUNTS, "observedGeneration", "collisionCount"), "status")
@@ -196,7 +181,7 @@ def _validate_status(new: Object, old: Object | None) -> list[FieldError]:
     return errs
 
 
-def _warnings(new: Object, old: Object | None) -> Iterator[str]:
+def _warnings(new: StatefulSet, old: StatefulSet | None) -> Iterator[str]:
     spec = new["spec"]
     if old is None or not equal_ignoring_empty(spec, old["spec"]):
         yield from template_warnings(spec["template"], "spec.template")
@@ -211,11 +196,10 @@ def _warnings(new: Object, old: Object | None) -> Iterator[str]:
 
 STATEFUL_SET = Strategy(
     default=_default,
-    prepare=_prepare_without_unavailable,
+    prepare=_prepare,
     validate=_validate,
     validate_status=_validate_status,
     name_rule=names.dns_label,
     tracks_generation=True,
     warnings=_warnings,
 )
-STATEFUL_SET_SINCE_1_37 = replace(STATEFUL_SET, default=_default_with_unavailable, prepare=_prepare)

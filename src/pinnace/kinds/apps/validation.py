@@ -4,6 +4,7 @@ own module."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from pinnace.kinds.apps.rollouts import (
     MISMATCH,
@@ -23,13 +24,24 @@ from pinnace.kinds.apps.rollouts import (
     validate_selector_change,
 )
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.pods.defaults import default_template, drop_disabled
+from pinnace.kinds.pods.defaults import default_template
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.fields import in_key_order, validate_counts
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import from_object, validate_label_selector
+from pinnace.model.typed_objects import (
+    ControllerRevision,
+    DaemonSet,
+    DaemonSetStatus,
+    DaemonSetUpdateStrategy,
+    Deployment,
+    DeploymentSpec,
+    DeploymentStrategy,
+    ReplicaSet,
+    ReplicaSetSpec,
+)
 from pinnace.schema.equality import equal_ignoring_empty, equal_json
 from pinnace.schema.golang.numbers import parse_int
 
@@ -60,8 +72,7 @@ def _default_deployment(deployment: Object) -> None:
         spec["progressDeadlineSeconds"] = 600
 
 
-def _prepare_deployment(new: Object, old: Object | None) -> None:
-    drop_disabled(new["spec"]["template"]["spec"])
+def _prepare_deployment(new: Deployment, old: Deployment | None) -> None:
     if old is None:
         new["status"] = {}
     elif not equal_ignoring_empty(new["metadata"].get("annotations"), old["metadata"].get("annotations")):
@@ -69,7 +80,7 @@ def _prepare_deployment(new: Object, old: Object | None) -> None:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _keep_labels(new: Object, old: Object | None) -> None:
+def _keep_labels(new: Deployment, old: Deployment | None) -> None:
     """Keep the labels when the status is written."""
     if old is not None:
         new["metadata"].pop("labels", None)
@@ -77,7 +88,7 @@ def _keep_labels(new: Object, old: Object | None) -> None:
             new["metadata"]["labels"] = old["metadata"]["labels"]
 
 
-def _validate_deployment(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_deployment(new: Deployment, old: Deployment | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     errs += validate_counts(spec, ("replicas",), "spec")
@@ -92,7 +103,7 @@ def _validate_deployment(new: Object, old: Object | None) -> list[FieldError]:
     return errs
 
 
-def _validate_replicated_template(spec: Object, errs: list[FieldError]) -> None:
+def _validate_replicated_template(spec: DeploymentSpec | ReplicaSetSpec, errs: list[FieldError]) -> None:
     if validate_selector(spec, "deployment", errs):
         validate_matching(spec, errs)
         validate_lasting_template(spec["template"], "ReplicaSet", errs)
@@ -100,7 +111,7 @@ def _validate_replicated_template(spec: Object, errs: list[FieldError]) -> None:
         errs.append(invalid("spec.selector", selector_view(spec["selector"]), "invalid label selector"))
 
 
-def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
+def _validate_strategy(strategy: DeploymentStrategy, errs: list[FieldError]) -> None:
     rolling, where = strategy.get("rollingUpdate"), "spec.strategy.rollingUpdate"
     if strategy["type"] == "Recreate":
         if rolling is not None:
@@ -116,7 +127,7 @@ def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
         validate_over_all(unavailable, f"{where}.maxUnavailable", errs)
 
 
-def _validate_deployment_status(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_deployment_status(new: Deployment, old: Deployment | None) -> list[FieldError]:
     errs: list[FieldError] = []
     status = new.get("status") or {}
     counts = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
@@ -138,7 +149,7 @@ def _default_replica_set(replica_set: Object) -> None:
     fill_status(replica_set, ("replicas",))
 
 
-def _validate_replica_set(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_replica_set(new: ReplicaSet, old: ReplicaSet | None) -> list[FieldError]:
     errs: list[FieldError] = []
     errs += validate_counts(new["spec"], ("replicas", "minReadySeconds"), "spec")
     _validate_replicated_template(new["spec"], errs)
@@ -168,11 +179,10 @@ def _default_daemon_set(daemon_set: Object) -> None:
     metadata["annotations"] = {TEMPLATE_GENERATION: "0", **(metadata.get("annotations") or {})}
 
 
-def _prepare_daemon_set(new: Object, old: Object | None) -> None:
-    drop_disabled(new["spec"]["template"]["spec"])
+def _prepare_daemon_set(new: DaemonSet, old: DaemonSet | None) -> None:
     annotations = new["metadata"].get("annotations") or {}
     if old is None:
-        new["status"] = dict.fromkeys(_DAEMON_COUNTS, 0)
+        new["status"] = cast("DaemonSetStatus", dict.fromkeys(_DAEMON_COUNTS, 0))
         generation = max(_template_generation(annotations), 1)
     else:
         generation = _template_generation(old["metadata"].get("annotations") or {})
@@ -185,7 +195,7 @@ def _template_generation(annotations: dict[str, str]) -> int:
     return parse_int(annotations.get(TEMPLATE_GENERATION, "")) or 0
 
 
-def _validate_daemon_set(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_daemon_set(new: DaemonSet, old: DaemonSet | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     selector = spec.get("selector")
@@ -205,7 +215,7 @@ def _validate_daemon_set(new: Object, old: Object | None) -> list[FieldError]:
     return errs
 
 
-def _validate_daemon_strategy(strategy: Object, errs: list[FieldError]) -> None:
+def _validate_daemon_strategy(strategy: DaemonSetUpdateStrategy, errs: list[FieldError]) -> None:
     if strategy["type"] == "OnDelete":
         return
     if strategy["type"] != "RollingUpdate":
@@ -213,19 +223,19 @@ def _validate_daemon_strategy(strategy: Object, errs: list[FieldError]) -> None:
         errs.append(not_supported("spec.updateStrategy", _STRATEGY.view(strategy), supported))
         return
     rolling, where = strategy["rollingUpdate"], "spec.updateStrategy.rollingUpdate"
-    for field in ("maxUnavailable", "maxSurge"):
-        validate_amount(rolling[field], f"{where}.{field}", errs)
-    for field in ("maxUnavailable", "maxSurge"):
-        validate_over_all(rolling[field], f"{where}.{field}", errs)
-    has_unavailable, has_surge = amount_of(rolling["maxUnavailable"]), amount_of(rolling["maxSurge"])
+    unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
+    for validate in (validate_amount, validate_over_all):
+        validate(unavailable, f"{where}.maxUnavailable", errs)
+        validate(surge, f"{where}.maxSurge", errs)
+    has_unavailable, has_surge = amount_of(unavailable), amount_of(surge)
     if has_unavailable and has_surge:
         detail = "may not be set when maxUnavailable is non-zero"
-        errs.append(invalid(f"{where}.maxSurge", rolling["maxSurge"], detail))
+        errs.append(invalid(f"{where}.maxSurge", surge, detail))
     elif not has_unavailable and not has_surge:
         errs.append(required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
 
 
-def _validate_daemon_status(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_daemon_status(new: DaemonSet, old: DaemonSet | None) -> list[FieldError]:
     errs: list[FieldError] = []
     counts = ("observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount")
     errs += validate_counts(new.get("status") or {}, (*_DAEMON_COUNTS, *counts), "status")
@@ -234,7 +244,7 @@ def _validate_daemon_status(new: Object, old: Object | None) -> list[FieldError]
     return errs
 
 
-def _daemon_warnings(new: Object, old: Object | None) -> Iterator[str]:
+def _daemon_warnings(new: DaemonSet, old: DaemonSet | None) -> Iterator[str]:
     if old is None or not equal_ignoring_empty(new["spec"]["template"], old["spec"]["template"]):
         yield from template_warnings(new["spec"]["template"], "spec.template")
 
@@ -242,11 +252,11 @@ def _daemon_warnings(new: Object, old: Object | None) -> Iterator[str]:
 # Controller revisions
 
 
-def _default_revision(revision: Object) -> None:
+def _default_revision(revision: ControllerRevision) -> None:
     revision.setdefault("revision", 0)
 
 
-def _validate_revision(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_revision(new: ControllerRevision, old: ControllerRevision | None) -> list[FieldError]:
     errs: list[FieldError] = []
     if new["revision"] < 0:
         errs.append(invalid("revision", new["revision"], "must be greater than or equal to 0"))

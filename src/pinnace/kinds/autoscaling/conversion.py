@@ -3,12 +3,14 @@ target."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from pinnace.kinds import older_schemas
+from pinnace.kinds.cells import reach
+from pinnace.kinds.golang.printing import GoStruct
 from pinnace.model.objects import Object
 from pinnace.schema.shape import Schema
 
@@ -18,215 +20,150 @@ CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
 BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
 CARRIED = (METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR)
 
-_SOURCES = {
-    "Resource": "resource",
-    "ContainerResource": "containerResource",
-    "Pods": "pods",
-    "Object": "object",
-    "External": "external",
-}
+_RULES = GoStruct(
+    "StabilizationWindowSeconds SelectPolicy Policies Tolerance", Policies=GoStruct("Type='' Value=0 PeriodSeconds=0")
+)
 # Kubernetes writes this annotation with the Go names of the fields.
-_GO_BEHAVIOR = {
-    "ScaleUp": "scaleUp",
-    "ScaleDown": "scaleDown",
-    "StabilizationWindowSeconds": "stabilizationWindowSeconds",
-    "SelectPolicy": "selectPolicy",
-    "Policies": "policies",
-    "Type": "type",
-    "Value": "value",
-    "PeriodSeconds": "periodSeconds",
-    "Tolerance": "tolerance",
+_BEHAVIOR = GoStruct("ScaleUp ScaleDown", ScaleUp=_RULES, ScaleDown=_RULES)
+
+
+class _OldField(NamedTuple):
+    """A field of a metric in v2beta1, its path in v2, and the value that Go writes when it is absent."""
+
+    name: str
+    path: tuple[str, ...]
+    zero: str | None
+
+
+class _Source(NamedTuple):
+    """A type of metric: its field, and how v2beta1 (and the annotation of v1) writes its spec and its status."""
+
+    field: str
+    spec: tuple[_OldField, ...]
+    status: tuple[_OldField, ...]
+
+
+_Side = Literal["spec", "status"]
+
+
+def _fields(text: str) -> tuple[_OldField, ...]:
+    """Parse fields such as `name metricName:metric.name targetValue:target.value=0`."""
+    parts = ((*item.partition("=")[::2],) for item in text.split())
+    pairs = ((*said.partition(":")[::2], zero) for said, zero in parts)
+    return tuple(_OldField(name, tuple((path or name).split(".")), zero or None) for name, path, zero in pairs)
+
+
+_RESOURCE = "name targetAverageUtilization:target.averageUtilization targetAverageValue:target.averageValue"
+_RESOURCE_STATUS = (
+    "name currentAverageUtilization:current.averageUtilization currentAverageValue:current.averageValue=0"
+)
+_SOURCES = {
+    "Resource": _Source("resource", _fields(_RESOURCE), _fields(_RESOURCE_STATUS)),
+    "ContainerResource": _Source(
+        "containerResource", _fields(f"{_RESOURCE} container"), _fields(f"{_RESOURCE_STATUS} container")
+    ),
+    "Pods": _Source(
+        "pods",
+        _fields("metricName:metric.name targetAverageValue:target.averageValue=0 selector:metric.selector"),
+        _fields("metricName:metric.name currentAverageValue:current.averageValue=0 selector:metric.selector"),
+    ),
+    "Object": _Source(
+        "object",
+        _fields(
+            "target:describedObject metricName:metric.name targetValue:target.value=0 selector:metric.selector "
+            "averageValue:target.averageValue"
+        ),
+        _fields(
+            "target:describedObject metricName:metric.name currentValue:current.value=0 selector:metric.selector "
+            "averageValue:current.averageValue"
+        ),
+    ),
+    "External": _Source(
+        "external",
+        _fields(
+            "metricName:metric.name metricSelector:metric.selector targetValue:target.value "
+            "targetAverageValue:target.averageValue"
+        ),
+        _fields(
+            "metricName:metric.name metricSelector:metric.selector currentValue:current.value=0 "
+            "currentAverageValue:current.averageValue"
+        ),
+    ),
 }
+_ORDER = ("name", "container", "describedObject", "metric", "target", "current")
+"""The fields of a source in v2, in the order of Go."""
 
 
-def _present(**fields: Any) -> Object:
-    return {name: value for name, value in fields.items() if value is not None}
+def _to_old(metric: Object, side: _Side) -> Object:
+    """Return the spec or the status of a metric as v2beta1 writes it."""
+    source = _SOURCES.get(metric.get("type", ""))
+    if source is None:
+        return metric
+    written = {}
+    for field in getattr(source, side):
+        value = reach(metric, source.field, *field.path)
+        if value is not None or field.zero is not None:
+            written[field.name] = field.zero if value is None else value
+    return {"type": metric["type"], source.field: written}
 
 
-def _old_spec(metric: Object) -> Object:
-    """Return a v2 metric as v2beta1 (and the annotation of v1) writes it."""
+def _to_new(metric: Object, side: _Side) -> Object:
     kind = metric.get("type", "")
-    name = _SOURCES.get(kind, "")
-    source = metric.get(name) or {}
-    target = source.get("target") or {}
-    identity = source.get("metric") or {}
-    match kind:
-        case "Resource" | "ContainerResource":
-            written = _present(
-                name=source.get("name"),
-                targetAverageUtilization=target.get("averageUtilization"),
-                targetAverageValue=target.get("averageValue"),
-                container=source.get("container"),
-            )
-        case "Pods":
-            written = _present(
-                metricName=identity.get("name"),
-                targetAverageValue=target.get("averageValue", "0"),
-                selector=identity.get("selector"),
-            )
-        case "Object":
-            written = _present(
-                target=source.get("describedObject"),
-                metricName=identity.get("name"),
-                targetValue=target.get("value", "0"),
-                selector=identity.get("selector"),
-                averageValue=target.get("averageValue"),
-            )
-        case "External":
-            written = _present(
-                metricName=identity.get("name"),
-                metricSelector=identity.get("selector"),
-                targetValue=target.get("value"),
-                targetAverageValue=target.get("averageValue"),
-            )
-        case _:
-            return metric
-    return {"type": kind, name: written}
+    source = _SOURCES.get(kind)
+    if source is None:
+        return metric
+    written: Object = metric.get(source.field) or {}
+    parts: Object = {}
+    for field in getattr(source, side):
+        *outer, name = field.path
+        holder = parts.setdefault(outer[0], {}) if outer else parts
+        if (value := written.get(field.name)) is not None:
+            holder[name] = value
+    if kind == "Object":
+        parts.setdefault("describedObject", None)
+    if side == "spec":
+        parts["target"] = _target(kind, parts["target"])
+    return {"type": kind, source.field: {name: parts[name] for name in _ORDER if name in parts}}
 
 
-def _new_spec(metric: Object) -> Object:
-    kind = metric.get("type", "")
-    name = _SOURCES.get(kind, "")
-    source = metric.get(name) or {}
-    match kind:
-        case "Resource" | "ContainerResource":
-            utilization = source.get("targetAverageUtilization")
-            target = _present(
-                type="AverageValue" if utilization is None else "Utilization",
-                averageUtilization=utilization,
-                averageValue=source.get("targetAverageValue"),
-            )
-            return {
-                "type": kind,
-                name: _present(name=source.get("name"), container=source.get("container"), target=target),
-            }
-        case "Pods":
-            target = _present(type="AverageValue", averageValue=source.get("targetAverageValue"))
-            return {"type": kind, name: {"metric": _identity(source, "selector"), "target": target}}
-        case "Object":
-            average = source.get("averageValue")
-            value = source.get("targetValue")
-            target = _present(
-                type="Value" if average is None else "AverageValue",
-                # An absent value was written as zero: next to an average it means absent.
-                value=None if average is not None and value == "0" else value,
-                averageValue=average,
-            )
-            identity = _identity(source, "selector")
-            return {
-                "type": kind,
-                name: {"describedObject": source.get("target"), "metric": identity, "target": target},
-            }
-        case "External":
-            value = source.get("targetValue")
-            target = _present(
-                type="AverageValue" if value is None else "Value",
-                value=value,
-                averageValue=source.get("targetAverageValue"),
-            )
-            return {"type": kind, name: {"metric": _identity(source, "metricSelector"), "target": target}}
-        case _:
-            return metric
-
-
-def _identity(source: Object, selector: str) -> Object:
-    return _present(name=source.get("metricName"), selector=source.get(selector))
-
-
-def _old_status(metric: Object) -> Object:
-    kind = metric.get("type", "")
-    name = _SOURCES.get(kind, "")
-    source = metric.get(name) or {}
-    current = source.get("current") or {}
-    identity = source.get("metric") or {}
-    match kind:
-        case "Resource" | "ContainerResource":
-            written = _present(
-                name=source.get("name"),
-                currentAverageUtilization=current.get("averageUtilization"),
-                currentAverageValue=current.get("averageValue", "0"),
-                container=source.get("container"),
-            )
-        case "Pods":
-            written = _present(
-                metricName=identity.get("name"),
-                currentAverageValue=current.get("averageValue", "0"),
-                selector=identity.get("selector"),
-            )
-        case "Object":
-            written = _present(
-                target=source.get("describedObject"),
-                metricName=identity.get("name"),
-                currentValue=current.get("value", "0"),
-                selector=identity.get("selector"),
-                averageValue=current.get("averageValue"),
-            )
-        case "External":
-            written = _present(
-                metricName=identity.get("name"),
-                metricSelector=identity.get("selector"),
-                currentValue=current.get("value", "0"),
-                currentAverageValue=current.get("averageValue"),
-            )
-        case _:
-            return metric
-    return {"type": kind, name: written}
-
-
-def _new_status(metric: Object) -> Object:
-    kind = metric.get("type", "")
-    name = _SOURCES.get(kind, "")
-    source = metric.get(name) or {}
-    match kind:
-        case "Resource" | "ContainerResource":
-            current = _present(
-                averageUtilization=source.get("currentAverageUtilization"),
-                averageValue=source.get("currentAverageValue"),
-            )
-            return {
-                "type": kind,
-                name: _present(name=source.get("name"), container=source.get("container"), current=current),
-            }
-        case "Pods":
-            current = _present(averageValue=source.get("currentAverageValue"))
-            return {"type": kind, name: {"metric": _identity(source, "selector"), "current": current}}
-        case "Object":
-            current = _present(value=source.get("currentValue"), averageValue=source.get("averageValue"))
-            identity = _identity(source, "selector")
-            return {
-                "type": kind,
-                name: {"describedObject": source.get("target"), "metric": identity, "current": current},
-            }
-        case "External":
-            current = _present(value=source.get("currentValue"), averageValue=source.get("currentAverageValue"))
-            return {"type": kind, name: {"metric": _identity(source, "metricSelector"), "current": current}}
-        case _:
-            return metric
+def _target(kind: str, target: Object) -> Object:
+    """Return a target with its type, which v2beta1 did not have."""
+    if kind == "Object" and "averageValue" in target and target.get("value") == "0":
+        del target["value"]  # An absent value was written as zero: next to an average it means absent.
+    if "averageUtilization" in target:
+        type_ = "Utilization"
+    elif kind == "Object":
+        type_ = "AverageValue" if "averageValue" in target else "Value"
+    else:
+        type_ = "Value" if kind == "External" and "value" in target else "AverageValue"
+    return {"type": type_, **target}
 
 
 def v2beta1_to_v2(autoscaler: Object) -> Object:
-    return _with_metrics(autoscaler, _new_spec, _new_status)
+    return _with_metrics(autoscaler, _to_new)
 
 
 def v2_to_v2beta1(autoscaler: Object) -> Object:
-    changed = _with_metrics(autoscaler, _old_spec, _old_status)
+    changed = _with_metrics(autoscaler, _to_old)
     behavior = (changed.get("spec") or {}).pop("behavior", None)
     annotations = _annotations_without(changed, (BEHAVIOR,))
     if behavior is not None:
-        annotations[BEHAVIOR] = orjson.dumps(_go_behavior(behavior)).decode()
+        annotations[BEHAVIOR] = orjson.dumps(_BEHAVIOR.view(behavior)).decode()
     return _annotate(changed, annotations)
 
 
-def _with_metrics(autoscaler: Object, spec_of: Any, status_of: Any) -> Object:
+def _with_metrics(autoscaler: Object, convert: Callable[[Object, _Side], Object]) -> Object:
     changed = dict(autoscaler)
     if spec := autoscaler.get("spec"):
         changed["spec"] = dict(spec)
         if "metrics" in spec:
-            changed["spec"]["metrics"] = [spec_of(metric) for metric in spec["metrics"] or ()]
+            changed["spec"]["metrics"] = [convert(metric, "spec") for metric in spec["metrics"] or ()]
     if status := autoscaler.get("status"):
         changed["status"] = dict(status)
         if "currentMetrics" in status:
-            changed["status"]["currentMetrics"] = [status_of(metric) for metric in status["currentMetrics"] or ()]
+            changed["status"]["currentMetrics"] = [
+                convert(metric, "status") for metric in status["currentMetrics"] or ()
+            ]
     behavior = _read_annotation(autoscaler, BEHAVIOR)
     if isinstance(behavior, dict) and changed.get("spec") and "behavior" not in changed["spec"]:
         changed["spec"]["behavior"] = _plain_behavior(behavior)
@@ -245,7 +182,7 @@ def v2_to_v1(autoscaler: Object) -> Object:
         if utilization is not None:
             spec["targetCPUUtilizationPercentage"] = utilization
         else:
-            others.append(_old_spec(metric))
+            others.append(_to_old(metric, "spec"))
     if others:
         annotations[METRICS] = orjson.dumps(others).decode()
 
@@ -255,9 +192,9 @@ def v2_to_v1(autoscaler: Object) -> Object:
         if utilization is not None:
             status["currentCPUUtilizationPercentage"] = utilization
     if current:
-        annotations[CURRENT_METRICS] = orjson.dumps([_old_status(metric) for metric in current]).decode()
+        annotations[CURRENT_METRICS] = orjson.dumps([_to_old(metric, "status") for metric in current]).decode()
     if behavior := spec.pop("behavior", None):
-        annotations[BEHAVIOR] = orjson.dumps(_go_behavior(behavior)).decode()
+        annotations[BEHAVIOR] = orjson.dumps(_BEHAVIOR.view(behavior)).decode()
     if conditions := status.pop("conditions", None):
         annotations[CONDITIONS] = orjson.dumps(conditions).decode()
 
@@ -270,7 +207,7 @@ def v2_to_v1(autoscaler: Object) -> Object:
 def v1_to_v2(autoscaler: Object) -> Object:
     spec = dict(autoscaler.get("spec") or {})
     status = dict(autoscaler.get("status") or {})
-    metrics = [_new_spec(metric) for metric in _read_annotation(autoscaler, METRICS) or ()]
+    metrics = [_to_new(metric, "spec") for metric in _read_annotation(autoscaler, METRICS) or ()]
     utilization = spec.pop("targetCPUUtilizationPercentage", None)
     if utilization is not None:
         metrics.append(_cpu("target", type="Utilization", averageUtilization=utilization))
@@ -279,7 +216,7 @@ def v1_to_v2(autoscaler: Object) -> Object:
         metrics.append(_cpu("target", type="Utilization", averageUtilization=80))
     spec["metrics"] = metrics
 
-    current = [_new_status(metric) for metric in _read_annotation(autoscaler, CURRENT_METRICS) or ()]
+    current = [_to_new(metric, "status") for metric in _read_annotation(autoscaler, CURRENT_METRICS) or ()]
     used = status.pop("currentCPUUtilizationPercentage", None)
     if used is not None and not any(_cpu_utilization(metric, "current") is not None for metric in current):
         current.append(_cpu("current", averageUtilization=used))
@@ -332,51 +269,28 @@ def _read_annotation(obj: Object, annotation: str) -> Any:
         return None  # Not written by this conversion: dropped, as Kubernetes does.
 
 
-def _go_behavior(behavior: Object) -> Object:
-    return {"ScaleUp": _go_rules(behavior.get("scaleUp")), "ScaleDown": _go_rules(behavior.get("scaleDown"))}
-
-
-def _go_rules(rules: Object | None) -> Object | None:
-    if rules is None:
-        return None
-    policies = rules.get("policies")
-    return {
-        "StabilizationWindowSeconds": rules.get("stabilizationWindowSeconds"),
-        "SelectPolicy": rules.get("selectPolicy"),
-        "Policies": None if policies is None else [_go_policy(policy) for policy in policies],
-        "Tolerance": rules.get("tolerance"),
-    }
-
-
-def _go_policy(policy: Object) -> Object:
-    return {
-        "Type": policy.get("type", ""),
-        "Value": policy.get("value", 0),
-        "PeriodSeconds": policy.get("periodSeconds", 0),
-    }
-
-
 def _plain_behavior(value: Any) -> Any:
+    """Return a part of a behavior by its names on the wire, which begin with a small letter."""
     if isinstance(value, dict):
         present = ((name, child) for name, child in value.items() if child is not None)
-        return {_GO_BEHAVIOR.get(name, name): _plain_behavior(child) for name, child in present}
+        return {name[:1].lower() + name[1:]: _plain_behavior(child) for name, child in present}
     if isinstance(value, list):
         return [_plain_behavior(child) for child in value]
     return value
 
 
 def v2beta1_shape(schema: Schema) -> Schema:
-    for name, (spec, status) in _V2BETA1_FIELDS.items():
-        schema = older_schemas.at(schema, f"spec.metrics.[].{name}", _with_only(spec))
-        schema = older_schemas.at(schema, f"status.currentMetrics.[].{name}", _with_only(status))
+    for source in _SOURCES.values():
+        schema = older_schemas.at(schema, f"spec.metrics.[].{source.field}", _with_only(source.spec))
+        schema = older_schemas.at(schema, f"status.currentMetrics.[].{source.field}", _with_only(source.status))
     return older_schemas.at(schema, "spec", older_schemas.with_fields(("behavior",)))
 
 
-def _with_only(names: tuple[str, ...]) -> older_schemas.Change:
+def _with_only(fields: tuple[_OldField, ...]) -> older_schemas.Change:
     def change(raw: dict[str, Any]) -> dict[str, Any]:
         before = raw.get("properties", {})
-        fields = {name: before.get(name) if name in ("name", "container") else _FIELD[name] for name in names}
-        return {**raw, "properties": fields, "required": []}
+        properties = {name: _FIELD.get(name) or before.get(name) for name, _, _ in fields}
+        return {**raw, "properties": properties, "required": []}
 
     return change
 
@@ -396,26 +310,4 @@ _FIELD: dict[str, Any] = {
     "averageValue": _QUANTITY,
     "targetValue": _QUANTITY,
     "currentValue": _QUANTITY,
-}
-_V2BETA1_FIELDS = {
-    "resource": (
-        ("name", "targetAverageUtilization", "targetAverageValue"),
-        ("name", "currentAverageUtilization", "currentAverageValue"),
-    ),
-    "containerResource": (
-        ("name", "container", "targetAverageUtilization", "targetAverageValue"),
-        ("name", "container", "currentAverageUtilization", "currentAverageValue"),
-    ),
-    "pods": (
-        ("metricName", "selector", "targetAverageValue"),
-        ("metricName", "selector", "currentAverageValue"),
-    ),
-    "object": (
-        ("target", "metricName", "selector", "targetValue", "averageValue"),
-        ("target", "metricName", "selector", "currentValue", "averageValue"),
-    ),
-    "external": (
-        ("metricName", "metricSelector", "targetValue", "targetAverageValue"),
-        ("metricName", "metricSelector", "currentValue", "currentAverageValue"),
-    ),
 }

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, cast
 
 from pinnace.kinds.pods.resource_amounts import validate_container_resource_name
 from pinnace.kinds.validation.fields import validate_counts, validate_dns_label
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.quantity import ZERO, parse
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    CrossVersionObjectReference,
+    HorizontalPodAutoscaler,
+    HPAScalingRules,
+    MetricSpec,
+    MetricTarget,
+)
 
 _LONGEST_WINDOW = 3600
 _LONGEST_PERIOD = 1800
-_SOURCES = {
+METRIC_FIELDS: Mapping[str, Literal["object", "external", "pods", "resource", "containerResource"]] = {
     "Object": "object",
     "External": "external",
     "Pods": "pods",
@@ -52,30 +62,28 @@ def _default_autoscaler(autoscaler: Object) -> None:
         _fill_autoscaler_status(autoscaler)
 
 
-def _fill_autoscaler_status(autoscaler: Object) -> None:
+def _fill_autoscaler_status(autoscaler: Any) -> None:
     """Set the two status fields that Kubernetes always writes."""
     status = autoscaler.setdefault("status", {})
     status.setdefault("desiredReplicas", 0)
     status.setdefault("currentMetrics", None)
 
 
-def _prepare_autoscaler(new: Object, old: Object | None) -> None:
+def _prepare_autoscaler(new: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | None) -> None:
     if old is None:
         new["status"] = {}
         _fill_autoscaler_status(new)
 
 
-def _validate_autoscaler(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_autoscaler(
+    new: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | None, *, lowest: int = 1
+) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     least, most = spec["minReplicas"], spec["maxReplicas"]
-    lowest = 0 if old is not None and old["spec"].get("minReplicas") == 0 else 1
+    lowest = 0 if old is not None and old["spec"].get("minReplicas") == 0 else lowest
     if least < lowest:
         errs.append(invalid("spec.minReplicas", least, f"must be greater than or equal to {lowest}"))
-    if most == 0:
-        errs.append(required("spec.maxReplicas", "must be set and greater than 0"))
-    elif most < 0:
-        errs.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     if most < least:
         errs.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
     target, before = spec["scaleTargetRef"], old["spec"].get("scaleTargetRef", {}) if old is not None else None
@@ -91,11 +99,20 @@ def _validate_autoscaler(new: Object, old: Object | None) -> list[FieldError]:
         rules = (spec.get("behavior") or {}).get(direction)
         if rules is not None:
             _validate_rules(rules, f"spec.behavior.{direction}", errs)
+    if most == 0:
+        errs.append(required("spec.maxReplicas"))
+    elif most < 0:
+        errs.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     return errs
 
 
 def _validate_reference(
-    reference: Object, path: str, errs: list[FieldError], *, needs_group: bool, checks_version: bool = True
+    reference: CrossVersionObjectReference,
+    path: str,
+    errs: list[FieldError],
+    *,
+    needs_group: bool,
+    checks_version: bool = True,
 ) -> None:
     for field in ("kind", "name"):
         value = reference.get(field, "")
@@ -113,20 +130,18 @@ def _validate_reference(
         errs.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
 
 
-def _validate_metric(metric: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_metric(metric: MetricSpec, path: str, errs: list[FieldError]) -> None:
     kind = metric.get("type", "")
-    supported = sorted(_SOURCES)
+    supported = sorted(METRIC_FIELDS)
     if not kind:
         errs.append(required(f"{path}.type", "must specify a metric source type"))
-    if kind not in _SOURCES:
+    if kind not in METRIC_FIELDS:
         errs.append(not_supported(f"{path}.type", kind, supported))
-    present = [field for field in _SOURCES.values() if field in metric]
+    present = [field for field in METRIC_FIELDS.values() if field in metric]
     if present:
-        _validate_source(metric[present[0]], present[0], f"{path}.{present[0]}", errs)
-    expected = _SOURCES.get(kind)
-    if expected is None:
-        errs.append(not_supported(f"{path}.type", kind, supported))
-    elif expected not in metric:
+        _validate_source(cast("Object", metric[present[0]]), present[0], f"{path}.{present[0]}", errs)
+    expected = METRIC_FIELDS.get(kind)
+    if expected is not None and expected not in metric:
         detail = "must populate information for the given metric source"
         errs.append(required(f"{path}.{expected}", detail))
     if len(present) != 1:
@@ -136,9 +151,9 @@ def _validate_metric(metric: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _validate_source(source: Object, kind: str, path: str, errs: list[FieldError]) -> None:
-    target, where = source.get("target") or {}, f"{path}.target"
+    target, where = source.get("target") or NOTHING, f"{path}.target"
     if kind == "object":
-        described = source.get("describedObject") or {}
+        described = source.get("describedObject") or NOTHING
         _validate_reference(described, f"{path}.describedObject", errs, needs_group=False)
     if kind in ("object", "external", "pods"):
         name = (source.get("metric") or {}).get("name", "")
@@ -183,7 +198,7 @@ def _validate_resource_source(source: Object, kind: str, path: str, errs: list[F
             errs += validate_dns_label(container, f"{path}.container")
 
 
-def _validate_target(target: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_target(target: MetricTarget, path: str, errs: list[FieldError]) -> None:
     kind = target.get("type", "")
     if not kind:
         errs.append(required(f"{path}.type", "must specify a metric target type"))
@@ -197,7 +212,7 @@ def _validate_target(target: Object, path: str, errs: list[FieldError]) -> None:
         errs.append(invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
 
 
-def _validate_rules(rules: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_rules(rules: HPAScalingRules, path: str, errs: list[FieldError]) -> None:
     window, selection = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy")
     where = f"{path}.stabilizationWindowSeconds"
     if window is not None and window < 0:
@@ -223,7 +238,7 @@ def _validate_rules(rules: Object, path: str, errs: list[FieldError]) -> None:
         errs.append(invalid(f"{path}.tolerance", tolerance, "must be greater than or equal to 0"))
 
 
-def _validate_autoscaler_status(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_autoscaler_status(new: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | None) -> list[FieldError]:
     errs: list[FieldError] = []
     errs += validate_counts(new.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status")
     return errs
@@ -235,3 +250,4 @@ HORIZONTAL_POD_AUTOSCALER = Strategy(
     validate=_validate_autoscaler,
     validate_status=_validate_autoscaler_status,
 )
+validate_autoscaler_to_zero = partial(_validate_autoscaler, lowest=0)

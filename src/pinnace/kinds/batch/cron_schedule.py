@@ -82,6 +82,12 @@ class CronSchedule:
         Times are local to the schedule's own time zone, or else to `zone`. A local time that a change of clocks skips
         does not occur; one that occurs twice counts twice.
         """
+        try:
+            return self._find_next(after, zone)
+        except (OverflowError, ValueError):
+            return None  # The calendar of Python ends with the year 9999, and a status may say that.
+
+    def _find_next(self, after: datetime, zone: tzinfo) -> datetime | None:
         start = after.replace(microsecond=0)
         if self.every_seconds:
             return start + timedelta(seconds=self.every_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinnace.kinds.batch.jobs import count_of_indexes, index_interval, without_value
 from pinnace.kinds.validation.fields import validate_counts
 from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, required
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Job, JobSpec, JobStatus, UncountedTerminatedPods
 from pinnace.schema.equality import equal_ignoring_empty
 
 _CONDITIONS = "status.conditions"
@@ -14,8 +14,8 @@ _CONDITIONS = "status.conditions"
 class _State:
     """The part of a job's status about its end."""
 
-    def __init__(self, job: Object) -> None:
-        self.status: Object = job.get("status") or {}
+    def __init__(self, job: Job) -> None:
+        self.status: JobStatus = job.get("status") or {}
         true = {c.get("type") for c in self.status.get("conditions", ()) if c.get("status") == "True"}
         false = {c.get("type") for c in self.status.get("conditions", ()) if c.get("status") == "False"}
         self.true = true
@@ -28,7 +28,7 @@ class _State:
         self.is_resumed = "Suspended" in false
 
 
-def validate_job_status(new: Object, old: Object) -> list[FieldError]:
+def validate_job_status(new: Job, old: Job) -> list[FieldError]:
     """Return the errors that this change introduces: an invalid stored status stays valid."""
     errs: list[FieldError] = []
     now, before = _State(new), _State(old)
@@ -50,7 +50,7 @@ def validate_job_status(new: Object, old: Object) -> list[FieldError]:
     return errs
 
 
-def _validate_uncounted(uncounted: Object, errs: list[FieldError]) -> None:
+def _validate_uncounted(uncounted: UncountedTerminatedPods, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for field in ("succeeded", "failed"):
         for index, uid in enumerate(uncounted.get(field) or ()):
@@ -90,7 +90,7 @@ def _validate_end(now: _State, before: _State, changed: set[str], errs: list[Fie
         errs.append(invalid("status.uncountedTerminatedPods", shown, "must be empty for finished job"))
 
 
-def _validate_time(job: Object, now: _State, before: _State, changed: set[str], errs: list[FieldError]) -> None:
+def _validate_time(job: Job, now: _State, before: _State, changed: set[str], errs: list[FieldError]) -> None:
     status, spec = now.status, job["spec"]
     start, end = status.get("startTime"), status.get("completionTime")
     if now.is_complete != before.is_complete or "completionTime" in changed:
@@ -114,7 +114,7 @@ def _validate_time(job: Object, now: _State, before: _State, changed: set[str], 
         errs.append(invalid("status.startTime", start, detail))
 
 
-def _validate_index(spec: Object, status: Object, changed: set[str], errs: list[FieldError]) -> None:
+def _validate_index(spec: JobSpec, status: JobStatus, changed: set[str], errs: list[FieldError]) -> None:
     completions = spec.get("completions")
     completed, failed = status.get("completedIndexes", ""), status.get("failedIndexes")
     if "completedIndexes" in changed:
@@ -155,7 +155,7 @@ def _indexes(text: str, completions: int) -> set[int]:
     return indexes
 
 
-def _validate_success(job: Object, now: _State, errs: list[FieldError]) -> None:
+def _validate_success(job: Job, now: _State, errs: list[FieldError]) -> None:
     if now.has_succeeded and now.is_failed:
         detail = "cannot set SuccessCriteriaMet=True and Failed=true conditions"
         errs.append(without_value(_CONDITIONS, detail))
@@ -167,7 +167,7 @@ def _validate_success(job: Object, now: _State, errs: list[FieldError]) -> None:
         errs.append(without_value(_CONDITIONS, detail))
 
 
-def _validate_reversal(job: Object, now: _State, before: _State, errs: list[FieldError]) -> None:
+def _validate_reversal(job: Job, now: _State, before: _State, errs: list[FieldError]) -> None:
     for condition in ("Failed", "Complete", "FailureTarget"):
         if condition in before.true and condition not in now.true:
             detail = f"cannot disable the terminal {condition}=True condition"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.validation import validate_template
-from pinnace.kinds.validation.fields import validate_counts, validate_qualified_name
-from pinnace.model import names
+from pinnace.kinds.validation.fields import validate_counts, validate_domain_path, validate_qualified_name
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    JobSpec,
+    PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern,
+)
 from pinnace.schema.golang.numbers import parse_int
 
 _COUNTS = (
@@ -25,8 +26,6 @@ _MOST_PARALLEL = 100_000
 _MANY_COMPLETIONS = 100_000
 _MOST_PARALLEL_WITH_MANY = 10_000
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
-_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
-_http_path = re.compile(_HTTP_PATH).fullmatch
 
 FAILURE_POLICY = GoStruct(
     "Rules",
@@ -44,7 +43,7 @@ def without_value(path: str, detail: str) -> FieldError:
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
-def validate_job_spec(spec: Object, path: str, errs: list[FieldError]) -> None:
+def validate_job_spec(spec: JobSpec, path: str, errs: list[FieldError]) -> None:
     """Check what a job and the template of a cron job have in common. Selectors are checked elsewhere."""
     errs += validate_counts(spec, _COUNTS, path)
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
@@ -77,7 +76,7 @@ def validate_job_spec(spec: Object, path: str, errs: list[FieldError]) -> None:
     _validate_restart(spec, f"{path}.template.spec.restartPolicy", errs)
 
 
-def _validate_restart(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_restart(spec: JobSpec, path: str, errs: list[FieldError]) -> None:
     policy = spec["template"]["spec"].get("restartPolicy", "")
     if policy in ("", "Always"):
         errs.append(required(path, 'valid values: "OnFailure", "Never"'))
@@ -88,20 +87,12 @@ def _validate_restart(spec: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _validate_manager(manager: str, path: str, errs: list[FieldError]) -> None:
-    host, _, rest = manager.partition("/")
-    if not manager:
-        errs.append(required(path))
-    elif not host or not rest:
-        errs.append(invalid(path, manager, 'must be a domain-prefixed path (such as "acme.io/foo")'))
-    else:
-        errs.extend(invalid(path, host, err) for err in names.dns_subdomain(host))
-        if not _http_path(rest):
-            errs.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')"))
+    errs.extend(validate_domain_path(manager, path))
     if len(manager) > 63:
         errs.append(too_long(path, 63))
 
 
-def _validate_indexed(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_indexed(spec: JobSpec, path: str, errs: list[FieldError]) -> None:
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 0)
     failed = spec.get("maxFailedIndexes")
     if completions is None:
@@ -126,7 +117,7 @@ def _validate_indexed(spec: Object, path: str, errs: list[FieldError]) -> None:
                 errs.append(invalid(f"{path}.{field}", value, detail))
 
 
-def _validate_failure_policy(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_failure_policy(spec: JobSpec, path: str, errs: list[FieldError]) -> None:
     rules, pod = spec["podFailurePolicy"].get("rules") or [], spec["template"]["spec"]
     if len(rules) > 20:
         errs.append(too_many(f"{path}.rules", len(rules), 20))
@@ -151,7 +142,9 @@ def _validate_failure_policy(spec: Object, path: str, errs: list[FieldError]) ->
             errs.append(without_value(where, "specifying one of OnExitCodes and OnPodConditions is required"))
 
 
-def _validate_exit_code(codes: Object, containers: set[str], path: str, errs: list[FieldError]) -> None:
+def _validate_exit_code(
+    codes: PodFailurePolicyOnExitCodesRequirement, containers: set[str], path: str, errs: list[FieldError]
+) -> None:
     operator, values = codes.get("operator", ""), codes.get("values") or []
     if not operator:
         errs.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
@@ -176,7 +169,9 @@ def _validate_exit_code(codes: Object, containers: set[str], path: str, errs: li
         errs.append(invalid(f"{path}.values", values, "must be ordered"))
 
 
-def _validate_condition(conditions: list[Object], path: str, errs: list[FieldError]) -> None:
+def _validate_condition(
+    conditions: list[PodFailurePolicyOnPodConditionsPattern], path: str, errs: list[FieldError]
+) -> None:
     if len(conditions) > 20:
         errs.append(too_many(path, len(conditions), 20))
     for index, pattern in enumerate(conditions):
@@ -188,7 +183,7 @@ def _validate_condition(conditions: list[Object], path: str, errs: list[FieldErr
             errs.append(not_supported(f"{path}[{index}].status", status, ["False", "True", "Unknown"]))
 
 
-def _validate_success_policy(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_success_policy(spec: JobSpec, path: str, errs: list[FieldError]) -> None:
     rules, completions = spec["successPolicy"].get("rules") or [], spec.get("completions", 0)
     if not rules:
         detail = "at least one rules must be specified when the successPolicy is specified"

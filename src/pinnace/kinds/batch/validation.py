@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from pinnace.kinds.apps.rollouts import MISMATCH, selector_view
+from pinnace.kinds.apps.rollouts import MISMATCH, hostname_warnings, selector_view
 from pinnace.kinds.batch.cron_schedule import InvalidSchedule, check_time_zone, parse_schedule
 from pinnace.kinds.batch.job_status import validate_job_status
 from pinnace.kinds.batch.jobs import FAILURE_POLICY, SUCCESS_POLICY, validate_job_spec
 from pinnace.kinds.golang.structs import pod_spec_view, template_view
-from pinnace.kinds.pods.defaults import default_template, drop_disabled
+from pinnace.kinds.pods.defaults import default_template
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.fields import dns_label, in_key_order, validate_counts
 from pinnace.model.field_errors import IMMUTABLE, FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import from_object, validate_label_selector
+from pinnace.model.typed_objects import CronJob, CronJobSpec, Job, JobSpec, PodSpec, PodTemplateSpec
 from pinnace.schema.equality import equal_ignoring_empty
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -27,7 +28,7 @@ OLD_JOB_NAME = "job-name"
 _LARGEST = 2**31 - 1
 _LONGEST_CRON_NAME = 52
 _zone_part = re.compile("[A-Za-z._0-9+-]{1,14}").fullmatch
-_GIVEN_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "schedulingGates")
+_GIVEN_WHILE_SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
 _MANY_INDEXES = (
     "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
     "Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
@@ -61,16 +62,15 @@ def _default_job(job: Object) -> None:
         spec["manualSelector"] = False
 
 
-def _default_failure_policy(spec: Object) -> None:
+def _default_failure_policy(spec: JobSpec) -> None:
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
             if not pattern.get("status"):
                 pattern["status"] = "True"
 
 
-def _prepare_job(new: Object, old: Object | None) -> None:
+def _prepare_job(new: Job, old: Job | None) -> None:
     spec = new["spec"]
-    drop_disabled(spec["template"]["spec"])
     if old is not None:
         return
     new["status"] = {}
@@ -80,7 +80,7 @@ def _prepare_job(new: Object, old: Object | None) -> None:
         new["metadata"]["labels"] = dict(spec["template"]["metadata"].get("labels") or {})
 
 
-def _generate_selector(job: Object) -> None:
+def _generate_selector(job: Job) -> None:
     """Select the job's pods by its uid, which is unique."""
     spec, metadata = job["spec"], job["metadata"]
     labels = spec["template"]["metadata"].setdefault("labels", {})
@@ -94,7 +94,7 @@ def _generate_selector(job: Object) -> None:
     spec.setdefault("selector", {}).setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, metadata.get("uid", ""))
 
 
-def _validate_job(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_job(new: Job, old: Job | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     _validate_generated_selector(new, old, errs)
@@ -106,12 +106,11 @@ def _validate_job(new: Object, old: Object | None) -> list[FieldError]:
             detail = f"will not able to create pod with invalid DNS label: {hostname}"
             errs.append(invalid("metadata.name", new["metadata"].get("name", ""), detail))
     if old is not None:
-        _validate_whole_spec(spec, errs)  # Kubernetes checks a changed job twice, and so returns its errors twice.
         _validate_job_change(new, old, errs)
     return errs
 
 
-def _validate_generated_selector(job: Object, old: Object | None, errs: list[FieldError]) -> None:
+def _validate_generated_selector(job: Job, old: Job | None, errs: list[FieldError]) -> None:
     spec, metadata = job["spec"], job["metadata"]
     if spec["manualSelector"] or spec.get("selector") is None:
         return
@@ -131,7 +130,7 @@ def _validate_generated_selector(job: Object, old: Object | None, errs: list[Fie
         errs.append(invalid("spec.selector", selector_view(spec["selector"]), "`selector` not auto-generated"))
 
 
-def _validate_whole_spec(spec: Object, errs: list[FieldError]) -> None:
+def _validate_whole_spec(spec: JobSpec, errs: list[FieldError]) -> None:
     validate_job_spec(spec, "spec", errs)
     selector = spec.get("selector")
     unreadable = list(validate_label_selector(selector, "spec.selector"))
@@ -143,7 +142,7 @@ def _validate_whole_spec(spec: Object, errs: list[FieldError]) -> None:
         errs.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
 
 
-def _validate_job_change(new: Object, old: Object, errs: list[FieldError]) -> None:
+def _validate_job_change(new: Job, old: Job, errs: list[FieldError]) -> None:
     spec, before = new["spec"], old["spec"]
     completions = spec.get("completions")
     if spec["completionMode"] != "Indexed":
@@ -160,13 +159,15 @@ def _validate_job_change(new: Object, old: Object, errs: list[FieldError]) -> No
     _validate_unchanged(spec, before, "successPolicy", errs, shown=SUCCESS_POLICY.view_or_none)
 
 
-def _validate_unchanged(spec: Object, before: Object, field: str, errs: list[FieldError], *, shown: Any = None) -> None:
+def _validate_unchanged(
+    spec: JobSpec, before: JobSpec, field: str, errs: list[FieldError], *, shown: Any = None
+) -> None:
     if not equal_ignoring_empty(spec.get(field), before.get(field)):
         value = spec.get(field)
         errs.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))
 
 
-def _validate_template_change(new: Object, old: Object, errs: list[FieldError]) -> None:
+def _validate_template_change(new: Job, old: Job, errs: list[FieldError]) -> None:
     template, before = new["spec"]["template"], old["spec"]["template"]
     status = old.get("status") or {}
     suspended = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in status.get("conditions", ()))
@@ -181,19 +182,23 @@ def _validate_template_change(new: Object, old: Object, errs: list[FieldError]) 
         errs.append(invalid("spec.template", template_view(template), IMMUTABLE))
 
 
-def _with_scheduling_of(template: Object, before: Object) -> Object:
+def _with_scheduling_of(template: PodTemplateSpec, before: PodTemplateSpec) -> PodTemplateSpec:
     """Return the old template with the scheduling fields of the new one, which a suspended job may change."""
     spec, spec_before = template["spec"], before["spec"]
-    taken = {key: value for key, value in spec_before.items() if key not in _GIVEN_WHILE_SUSPENDED}
-    taken.update({key: spec[key] for key in _GIVEN_WHILE_SUSPENDED if key in spec})
-    affinity = {key: value for key, value in (spec_before.get("affinity") or {}).items() if key != "nodeAffinity"}
+    taken, affinity = spec_before.copy(), (spec_before.get("affinity") or {}).copy()
+    for field in _GIVEN_WHILE_SUSPENDED:
+        if field in spec:
+            taken[field] = spec[field]
+        elif field in taken:
+            del taken[field]
+    affinity.pop("nodeAffinity", None)
     if "nodeAffinity" in (spec.get("affinity") or {}):
         affinity["nodeAffinity"] = spec["affinity"]["nodeAffinity"]
     return {"metadata": template["metadata"], "spec": {**taken, "affinity": affinity}}
 
 
-def _with_resources_of(spec: Object, before: Object) -> Object:
-    taken = dict(before)
+def _with_resources_of(spec: PodSpec, before: PodSpec) -> PodSpec:
+    taken = before.copy()
     for field in ("containers", "initContainers"):
         now, then = spec.get(field) or [], before.get(field) or []
         if len(now) == len(then):
@@ -204,27 +209,20 @@ def _with_resources_of(spec: Object, before: Object) -> Object:
     return taken
 
 
-def _validate_job_status(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_job_status(new: Job, old: Job | None) -> list[FieldError]:
     return [] if old is None else validate_job_status(new, old)
 
 
-def _name_warnings(new: Object, old: Object | None) -> Iterator[str]:
-    if old is None and (wrong := dns_label(new["metadata"].get("name", ""))):
-        yield (
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
-            f"a DNS label is recommended: [{' '.join(wrong)}]"
-        )
-
-
-def _spec_warnings(spec: Object, path: str) -> Iterator[str]:
+def _spec_warnings(spec: JobSpec, path: str) -> Iterator[str]:
     has_many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
     if has_many and spec.get("completionMode") == "Indexed":
         yield f"{path}: {_MANY_INDEXES}"
     yield from template_warnings(spec["template"], f"{path}.template")
 
 
-def _job_warnings(new: Object, old: Object | None) -> Iterator[str]:
-    yield from _name_warnings(new, old)
+def _job_warnings(new: Job, old: Job | None) -> Iterator[str]:
+    if old is None:
+        yield from hostname_warnings(new["metadata"].get("name", ""))
     if old is None or not equal_ignoring_empty(new["spec"], old["spec"]):
         yield from _spec_warnings(new["spec"], "spec")
 
@@ -249,13 +247,12 @@ def _default_cron_job(cron_job: Object) -> None:
         spec["failedJobsHistoryLimit"] = 1
 
 
-def _prepare_cron_job(new: Object, old: Object | None) -> None:
-    drop_disabled(new["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+def _prepare_cron_job(new: CronJob, old: CronJob | None) -> None:
     if old is None:
         new["status"] = {}
 
 
-def _validate_cron_job(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_cron_job(new: CronJob, old: CronJob | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     _validate_schedule(spec, old, errs)
@@ -280,7 +277,7 @@ def _validate_cron_job(new: Object, old: Object | None) -> list[FieldError]:
     return errs
 
 
-def _validate_schedule(spec: Object, old: Object | None, errs: list[FieldError]) -> None:
+def _validate_schedule(spec: CronJobSpec, old: CronJob | None, errs: list[FieldError]) -> None:
     schedule = spec.get("schedule", "")
     if not schedule:
         errs.append(required("spec.schedule"))
@@ -314,9 +311,10 @@ def _validate_time_zone(zone: str, errs: list[FieldError]) -> None:
         errs.append(invalid("spec.timeZone", zone, err))
 
 
-def _cron_job_warnings(new: Object, old: Object | None) -> Iterator[str]:
+def _cron_job_warnings(new: CronJob, old: CronJob | None) -> Iterator[str]:
     spec = new["spec"]
-    yield from _name_warnings(new, old)
+    if old is None:
+        yield from hostname_warnings(new["metadata"].get("name", ""))
     if old is None or not equal_ignoring_empty(spec, old["spec"]):
         yield from _spec_warnings(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
     if old is not None and "TZ" in spec.get("schedule", ""):

@@ -76,18 +76,18 @@ def check_certificate(pem: bytes) -> str:
     """Return why this is not a chain of certificates; empty for a valid or empty one."""
     if not pem:
         return ""
-    found = 0
+    blocks = 0
     for block in pem_blocks(pem):
         if block.type != "CERTIFICATE":
             return f'only CERTIFICATE PEM blocks are allowed, found "{block.type}"'
         if block.has_headers:
             return "no PEM block headers are permitted"
-        found += 1
+        blocks += 1
         try:
             parse_certificate(block.der)
         except ValueError:
             return "x509: malformed certificate"
-    return "" if found else "must contain at least one CERTIFICATE PEM block"
+    return "" if blocks else "must contain at least one CERTIFICATE PEM block"
 
 
 def check_trust_anchor(block: PemBlock) -> str:
@@ -110,8 +110,8 @@ def check_trust_anchor(block: PemBlock) -> str:
 
 def is_certificate_of(certificate: bytes, request: bytes) -> bool:
     """Return whether a certificate is for the key of a request, both as DER. Raise ValueError."""
-    issued, asked = parse_certificate(certificate).public_key(), parse_request(request).public_key()
-    return _spki(issued) == _spki(asked)
+    issued, requested = parse_certificate(certificate).public_key(), parse_request(request).public_key()
+    return _spki(issued) == _spki(requested)
 
 
 def _spki(key: Any) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from pinnace.kinds.certificates.parsing import (
     check_certificate,
@@ -16,14 +15,21 @@ from pinnace.kinds.certificates.parsing import (
     parse_request,
     pem_blocks,
 )
-from pinnace.kinds.certificates.validation import validate_signer_name
+from pinnace.kinds.certificates.signer_names import longest_lifetime, validate_signer_name
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_choice, validate_condition, validate_immutable, validate_name
 from pinnace.model import names
-from pinnace.model.clock import server_now
 from pinnace.model.field_errors import FieldError, invalid, not_supported, required, too_long
-from pinnace.model.objects import Object
+from pinnace.model.metadata import MOST_ANNOTATION_BYTES
+from pinnace.model.objects import NOTHING, AnyObject, Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    Condition,
+    PodCertificateRequest,
+    PodCertificateRequestSpec,
+    PodCertificateRequestStatus,
+)
+from pinnace.process.clock import server_now
 
 MAX_STUB_REQUEST = 10 * 1024
 MAX_CHAIN = 100 * 1024
@@ -44,32 +50,43 @@ OUTCOMES = ("Issued", "Denied", "Failed")
 def _default_pod_request(request: Object) -> None:
     spec = request.setdefault("spec", {})
     spec.setdefault("maxExpirationSeconds", 86400)
-    spec.setdefault("pkixPublicKey", None)  # Kubernetes writes null for both deprecated fields.
-    spec.setdefault("proofOfPossession", None)
+    if request.get("apiVersion") != "certificates.k8s.io/v1":  # The betas write null for both deprecated fields.
+        spec.setdefault("pkixPublicKey", None)
+        spec.setdefault("proofOfPossession", None)
     request.setdefault("status", {})
 
 
-def _validate_pod_request(request: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_pod_request(request: PodCertificateRequest, old: PodCertificateRequest | None) -> Iterator[FieldError]:
     spec = request.get("spec", {})
     if old is not None:
         shown, shown_before = _POD_REQUEST_SPEC.view(spec), _POD_REQUEST_SPEC.view(old.get("spec", {}))
         yield from validate_immutable(shown, shown_before, "spec")
         return
     yield from validate_signer_name(spec.get("signerName", ""), "spec.signerName")
-    for key in spec.get("unverifiedUserAnnotations") or {}:
-        yield from validate_domain_prefixed_key(key.lower(), "spec.unverifiedUserAnnotations")
-    for name, uid in (("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")):
-        yield from validate_name(spec.get(name, ""), names.dns_subdomain, f"spec.{name}")
-        if not spec.get(uid):
-            yield invalid(f"spec.{uid}", "", "must not be empty")
-        elif len(spec[uid]) > 128:
-            yield too_long(f"spec.{uid}", 128)
-    domain = spec.get("signerName", "").partition("/")[0]
-    longest = 86400 if domain == "kubernetes.io" or domain.endswith(".kubernetes.io") else 91 * 86400
+    yield from validate_user_annotations(spec.get("unverifiedUserAnnotations") or {}, "spec.unverifiedUserAnnotations")
+    for owner, name, uid in (
+        ("pod", spec.get("podName", ""), spec.get("podUID", "")),
+        ("serviceAccount", spec.get("serviceAccountName", ""), spec.get("serviceAccountUID", "")),
+        ("node", spec.get("nodeName", ""), spec.get("nodeUID", "")),
+    ):
+        yield from validate_name(name, names.dns_subdomain, f"spec.{owner}Name")
+        if not uid:
+            yield invalid(f"spec.{owner}UID", "", "must not be empty")
+        elif len(uid) > 128:
+            yield too_long(f"spec.{owner}UID", 128)
+    longest = longest_lifetime(spec.get("signerName", ""))
     seconds = spec.get("maxExpirationSeconds", 86400)
     if not 3600 <= seconds <= longest:
         yield invalid("spec.maxExpirationSeconds", seconds, f"must be in the range [3600, {longest}]")
     yield from _validate_stub(spec)
+
+
+def validate_user_annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Check what a pod tells the signer: keys with a domain, of any case."""
+    for key in annotations:
+        yield from validate_domain_prefixed_key(key.lower(), path)
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MOST_ANNOTATION_BYTES:
+        yield too_long(path, MOST_ANNOTATION_BYTES)
 
 
 def validate_domain_prefixed_key(key: str, path: str) -> Iterator[FieldError]:
@@ -83,9 +100,10 @@ def validate_domain_prefixed_key(key: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, key, 'must be a domain-prefixed key (such as "acme.io/foo")')
 
 
-def _validate_stub(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_stub(spec: PodCertificateRequestSpec) -> Iterator[FieldError]:
+    old: AnyObject = spec  # The betas have two fields that v1 has not.
     path, stub = "spec.stubPKCS10Request", decoded(spec.get("stubPKCS10Request", ""))
-    if not stub and not (spec.get("pkixPublicKey") and spec.get("proofOfPossession")):
+    if not stub and not (old.get("pkixPublicKey") and old.get("proofOfPossession")):
         detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"
         yield _without_value("spec", detail)
     if not stub:
@@ -110,8 +128,10 @@ def _without_value(path: str, detail: str) -> FieldError:
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
-def _validate_pod_request_status(request: Object, old: Object | None) -> Iterator[FieldError]:
-    status, before = request.get("status", {}), (old or {}).get("status", {})
+def _validate_pod_request_status(
+    request: PodCertificateRequest, old: PodCertificateRequest | None
+) -> Iterator[FieldError]:
+    status, before = request.get("status", {}), (old or NOTHING).get("status", NOTHING)
     conditions = status.get("conditions") or []
     errs = [*_validate_outcome(conditions), *validate_condition(conditions, "status.conditions")]
     if errs:
@@ -125,13 +145,13 @@ def _validate_pod_request_status(request: Object, old: Object | None) -> Iterato
             detail = "non-condition status fields must be empty when denying or failing the PodCertificateRequest"
             yield _without_value("status", detail)
     elif _outcome_of(status) == "Issued":
-        yield from _validate_issued(status, (old or {}).get("spec", {}))
+        yield from _validate_issued(status, (old or NOTHING).get("spec", NOTHING))
     elif status != before:
         detail = 'status is immutable unless transitioning to "Issued", "Denied", or "Failed"'
         yield _without_value("status", detail)
 
 
-def _validate_outcome(conditions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+def _validate_outcome(conditions: Sequence[Condition]) -> Iterator[FieldError]:
     known = 0
     for i, condition in enumerate(conditions):
         path, type_ = f"status.conditions.[{i}]", condition.get("type", "")
@@ -144,12 +164,12 @@ def _validate_outcome(conditions: Sequence[Mapping[str, Any]]) -> Iterator[Field
         yield from validate_choice(condition.get("status", ""), ["True"], f"{path}.status")
 
 
-def _outcome_of(status: Mapping[str, Any]) -> str:
+def _outcome_of(status: PodCertificateRequestStatus) -> str:
     settled = {item.get("type") for item in status.get("conditions") or [] if item.get("status") == "True"}
     return next((outcome for outcome in OUTCOMES if outcome in settled), "")
 
 
-def _validate_issued(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_issued(status: PodCertificateRequestStatus, spec: PodCertificateRequestSpec) -> Iterator[FieldError]:
     """Yield the first error of the certificates issued for `spec`."""
     chain = status.get("certificateChain", "")
     blocks = list(pem_blocks(chain.encode()))
@@ -179,7 +199,7 @@ def _armour(der: bytes) -> bytes:
     return b"-----BEGIN CERTIFICATE-----\n" + b64encode(der) + b"\n-----END CERTIFICATE-----\n"
 
 
-def _validate_missing_date(status: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_missing_date(status: PodCertificateRequestStatus) -> Iterator[FieldError]:
     for field in ("notBefore", "notAfter"):
         if not status.get(field):
             yield required(f"status.{field}", "must be present and consistent with the issued certificate")
@@ -187,7 +207,7 @@ def _validate_missing_date(status: Mapping[str, Any]) -> Iterator[FieldError]:
         yield required("status.beginRefreshAt", "must be present and in the range [notbefore+10min, notafter-10min]")
 
 
-def _validate_date(status: Mapping[str, Any], leaf: bytes, longest: int) -> Iterator[FieldError]:
+def _validate_date(status: PodCertificateRequestStatus, leaf: bytes, longest: int) -> Iterator[FieldError]:
     certificate = parse_certificate(leaf)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     not_before, not_after, refresh = status["notBefore"], status["notAfter"], status["beginRefreshAt"]

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pinnace.kinds.certificates.parsing import decoded, parse_request, pem_blocks
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
+from pinnace.model.typed_objects import CertificateSigningRequestSpec
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -45,7 +46,7 @@ class SigningRequest:
     der: bytes
 
 
-def parse_signing_request(request: Object) -> SigningRequest:
+def parse_signing_request(request: AnyObject) -> SigningRequest:
     """Parse a CertificateSigningRequest. Raise ValueError if it is invalid."""
     block = next(pem_blocks(decoded((request.get("spec") or {}).get("request") or "")), None)
     if block is None or block.type != "CERTIFICATE REQUEST":
@@ -83,25 +84,28 @@ def probable_signer(spec: Object) -> str:
     return next(fitting, LEGACY_UNKNOWN)
 
 
-def lifetime_of(spec: Object) -> timedelta:
+def lifetime_of(spec: CertificateSigningRequestSpec) -> timedelta:
     """Return the lifetime of the certificate: as requested, within bounds."""
     seconds = spec.get("expirationSeconds")
     return LONGEST if seconds is None else max(SHORTEST, min(LONGEST, timedelta(seconds=seconds)))
 
 
-def has_condition(request: Object, *types: str) -> bool:
+def has_condition(request: AnyObject, *types: str) -> bool:
     """Return whether one of these conditions is true."""
     conditions = (request.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") in types and one.get("status", "True") in ("", "True") for one in conditions)
+    return any(
+        condition.get("type") in types and condition.get("status", "True") in ("", "True") for condition in conditions
+    )
 
 
-def is_issued(request: Object) -> bool:
+def is_issued(request: AnyObject) -> bool:
     return bool((request.get("status") or {}).get("certificate"))
 
 
 def _kinds_of_names(parsed: x509.CertificateSigningRequest) -> list[str]:
-    found: Any = next((one.value for one in parsed.extensions if one.oid.dotted_string == _ALTERNATIVES), ())
-    return [_KINDS[type(name).__name__] for name in found if type(name).__name__ in _KINDS]
+    extensions = (extension for extension in parsed.extensions if extension.oid.dotted_string == _ALTERNATIVES)
+    names: Any = next((extension.value for extension in extensions), ())
+    return [_KINDS[type(name).__name__] for name in names if type(name).__name__ in _KINDS]
 
 
 def _client_denial(usages: Sequence[str]) -> str:

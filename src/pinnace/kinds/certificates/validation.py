@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pinnace.kinds.certificates.parsing import check_certificate, check_request, check_trust_anchor, decoded, pem_blocks
+from pinnace.kinds.certificates.signer_names import trust_bundle_name_errors, validate_signer_name
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     unified_diff,
     validate_choice,
+    validate_given_choice,
     validate_immutable,
-    validate_name,
     validate_unique,
 )
-from pinnace.model import names
-from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    CertificateSigningRequest,
+    CertificateSigningRequestCondition,
+    CertificateSigningRequestSpec,
+    CertificateSigningRequestStatus,
+    ClusterTrustBundle,
+)
+from pinnace.process.clock import server_now, to_rfc3339
 
 USAGES = (
     "any",
@@ -50,46 +57,16 @@ USAGES = (
 LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 FINAL_CONDITIONS = ("Approved", "Denied", "Failed")
 DECISIONS = ("Approved", "Denied")
-MAX_SIGNER_NAME = 253 + 253 + 63 + 1 + 1
 MAX_TRUST_BUNDLE = 1024 * 1024
 OMITTED = "<value omitted>"
 
 _CONDITION = GoStruct("Type='' Status='' Reason='' Message='' LastUpdateTime LastTransitionTime")
 
 
-def validate_signer_name(name: str, path: str) -> Iterator[FieldError]:
-    """Check a signer name: a domain of at least two labels, a slash, and a path."""
-    if not name:
-        yield required(path)
-        return
-    parts = name.split("/")
-    if len(parts) != 2:
-        detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        yield invalid(path, name, detail)
-        return
-    domain, rest = parts
-    if len(domain) > 253:
-        yield too_long(path, 253)
-    yield from _validate_part(domain, names.dns_label, path)
-    if "." not in domain:
-        yield invalid(path, domain, "should be a domain with at least two segments separated by dots")
-    yield from _validate_part(rest, names.dns_subdomain, path)
-    if len(name) > MAX_SIGNER_NAME:
-        yield too_long(path, MAX_SIGNER_NAME)
-
-
-def _validate_part(part: str, rule: names.NameRule, path: str) -> Iterator[FieldError]:
-    """Return the errors of the first invalid label only: those of the others would be the same."""
-    for label in part.split("."):
-        if errs := rule(label):
-            yield from (invalid(path, part, f'validating label "{label}": {err}') for err in errs)
-            return
-
-
 # --- certificate signing requests
 
 
-def _prepare_request(request: Object, old: Object | None) -> None:
+def _prepare_request(request: CertificateSigningRequest, old: CertificateSigningRequest | None) -> None:
     """Keep the spec and status on update. The server sets the requester (username, uid, groups, extra) on create."""
     if old is not None:
         request["spec"] = old.get("spec", {})
@@ -105,8 +82,8 @@ def _default_request(request: Object) -> None:
         spec.setdefault(field, None if field == "request" else "")
 
 
-def _prepare_request_status(request: Object, old: Object | None) -> None:
-    before = (old or {}).get("status", {}).get("conditions") or []
+def _prepare_request_status(request: CertificateSigningRequest, old: CertificateSigningRequest | None) -> None:
+    before = (old or NOTHING).get("status", NOTHING).get("conditions") or []
     conditions = request.get("status", {}).get("conditions") or []
     for decision in DECISIONS:
         kept = [condition for condition in before if condition.get("type") == decision]
@@ -117,20 +94,25 @@ def _prepare_request_status(request: Object, old: Object | None) -> None:
     _date_conditions(conditions, before)
 
 
-def _prepare_approval(request: Object, old: Object | None) -> None:
-    before = (old or {}).get("status", {})
+def _prepare_approval(request: CertificateSigningRequest, old: CertificateSigningRequest | None) -> None:
+    before = (old or NOTHING).get("status", NOTHING)
     conditions = request.get("status", {}).get("conditions") or []
     _date_conditions(conditions, before.get("conditions") or [])
-    rest = {field: value for field, value in before.items() if field != "conditions"}
-    request["status"] = {**rest, "conditions": conditions} if conditions else rest
+    status: CertificateSigningRequestStatus = {**before}
+    status.pop("conditions", None)
+    if conditions:
+        status["conditions"] = conditions
+    request["status"] = status
 
 
-def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> None:
+def _date_conditions(
+    conditions: Sequence[CertificateSigningRequestCondition], before: Sequence[CertificateSigningRequestCondition]
+) -> None:
     now = to_rfc3339(server_now())
     known: dict[tuple[Any, Any], str] = {}
-    for one in before:
-        if one.get("lastTransitionTime"):
-            known.setdefault((one.get("type"), one.get("status")), one["lastTransitionTime"])
+    for condition in before:
+        if moment := condition.get("lastTransitionTime"):
+            known.setdefault((condition.get("type"), condition.get("status")), moment)
     for condition in conditions:
         if not condition.get("lastUpdateTime"):
             condition["lastUpdateTime"] = now
@@ -140,16 +122,16 @@ def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str,
 
 
 def _validate_request(
-    request: Object,
-    old: Object | None,
+    request: CertificateSigningRequest,
+    old: CertificateSigningRequest | None,
     *,
     may_decide: bool = False,
     may_certify: bool = False,
     may_be_legacy: bool = False,
 ) -> Iterator[FieldError]:
     spec, status = request.get("spec", {}), request.get("status", {})
-    before = (old or {}).get("status", {})
-    yield from _validate_request_spec(spec, (old or {}).get("spec"), may_be_legacy=may_be_legacy)
+    before = (old or NOTHING).get("status", NOTHING)
+    yield from _validate_request_spec(spec, (old or NOTHING).get("spec"), may_be_legacy=may_be_legacy)
     yield from _validate_request_condition(status.get("conditions") or [], before.get("conditions") or [])
     certificate, certificate_before = status.get("certificate") or "", before.get("certificate") or ""
     is_new = old is None or certificate != certificate_before
@@ -167,12 +149,12 @@ def _validate_request(
 
 
 def _validate_request_spec(
-    spec: Mapping[str, Any], before: Mapping[str, Any] | None, *, may_be_legacy: bool
+    spec: CertificateSigningRequestSpec, before: CertificateSigningRequestSpec | None, *, may_be_legacy: bool
 ) -> Iterator[FieldError]:
     """Check a request, tolerating errors that `before` already had."""
     if err := check_request(decoded(spec.get("request") or "")):
         yield invalid("spec.request", spec.get("request"), err)
-    usages, usages_before = spec.get("usages") or [], (before or {}).get("usages") or []
+    usages, usages_before = spec.get("usages") or [], (before or NOTHING).get("usages") or []
     if not usages:
         yield required("spec.usages")
     if all(usage in USAGES for usage in usages_before):
@@ -181,7 +163,7 @@ def _validate_request_spec(
     if len(set(usages_before)) == len(usages_before):
         yield from validate_unique(usages, "spec.usages")
     signer = spec.get("signerName", "")
-    if signer == LEGACY_SIGNER and not may_be_legacy and (before or {}).get("signerName") != LEGACY_SIGNER:
+    if signer == LEGACY_SIGNER and not may_be_legacy and (before or NOTHING).get("signerName") != LEGACY_SIGNER:
         yield invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
     else:
         yield from validate_signer_name(signer, "spec.signerName")
@@ -192,7 +174,7 @@ def _validate_request_spec(
 
 
 def _validate_request_condition(
-    conditions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]
+    conditions: Sequence[CertificateSigningRequestCondition], before: Sequence[CertificateSigningRequestCondition]
 ) -> Iterator[FieldError]:
     types_before = [condition.get("type", "") for condition in before]
     seen: set[str] = set()
@@ -201,10 +183,7 @@ def _validate_request_condition(
         if not type_ and "" not in types_before:
             yield required(f"{path}.type")
         allowed = ("True",) if type_ in FINAL_CONDITIONS else ("False", "True", "Unknown")
-        if not status:
-            yield required(f"{path}.status")
-        else:
-            yield from validate_choice(status, allowed, f"{path}.status")
+        yield from validate_given_choice(status, allowed, f"{path}.status")
         other = {"Approved": "Denied", "Denied": "Approved"}.get(type_)
         if other in seen and not set(DECISIONS) <= set(types_before):
             detail = "Approved and Denied conditions are mutually exclusive"
@@ -215,9 +194,14 @@ def _validate_request_condition(
 
 
 def _validate_decision(
-    conditions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]], *, may_decide: bool
+    conditions: Sequence[CertificateSigningRequestCondition],
+    before: Sequence[CertificateSigningRequestCondition],
+    *,
+    may_decide: bool,
 ) -> Iterator[FieldError]:
-    def of_type(known: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
+    def of_type(
+        known: Sequence[CertificateSigningRequestCondition], type_: str
+    ) -> list[CertificateSigningRequestCondition]:
         return [condition for condition in known if condition.get("type") == type_]
 
     for type_ in FINAL_CONDITIONS:
@@ -238,31 +222,17 @@ def _validate_decision(
 # --- trust bundles
 
 
-def _validate_trust_bundle(bundle: Object, old: Object | None) -> Iterator[FieldError]:
-    spec, before = bundle.get("spec", {}), (old or {}).get("spec", {})
+def _validate_trust_bundle(bundle: ClusterTrustBundle, old: ClusterTrustBundle | None) -> Iterator[FieldError]:
+    spec, before = bundle.get("spec", {}), (old or NOTHING).get("spec", NOTHING)
     signer = spec.get("signerName", "")
-    yield from _validate_trust_bundle_name(bundle["metadata"].get("name", ""), signer)
+    name = bundle["metadata"].get("name", "")
+    yield from (invalid("metadata.name", name, err) for err in trust_bundle_name_errors(name, signer))
     if signer:
         yield from validate_signer_name(signer, "spec.signerName")
     if old is None or spec.get("trustBundle") != before.get("trustBundle"):
         yield from _validate_anchor(spec.get("trustBundle", ""), "spec.trustBundle")
     if old is not None:
         yield from validate_immutable(signer, before.get("signerName", ""), "spec.signerName")
-
-
-def _validate_trust_bundle_name(name: str, signer: str) -> Iterator[FieldError]:
-    prefix = signer.replace("/", ":") + ":"
-    if not signer and ":" in name:
-        detail = 'ClusterTrustBundle without signer name must not have ":" in its name'
-        yield invalid("metadata.name", name, detail)
-    elif not signer:
-        yield from validate_name(name, names.dns_subdomain, "metadata.name")
-    elif not name.startswith(prefix):
-        detail = f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
-        yield invalid("metadata.name", name, detail)
-    else:
-        rest = name.removeprefix(prefix)
-        yield from (invalid("metadata.name", name, err) for err in names.dns_subdomain(rest))
 
 
 def _validate_anchor(bundle: str, path: str) -> Iterator[FieldError]:
@@ -281,8 +251,8 @@ def _validate_anchor(bundle: str, path: str) -> Iterator[FieldError]:
         places.setdefault(block.der, []).append(i)
     for indices in places.values():
         if len(indices) > 1:
-            shown = " ".join(map(str, indices))
-            yield invalid(path, OMITTED, f"duplicate trust anchor (indices [{shown}])")
+            listed = " ".join(map(str, indices))
+            yield invalid(path, OMITTED, f"duplicate trust anchor (indices [{listed}])")
 
 
 def _any_name(name: str) -> list[str]:

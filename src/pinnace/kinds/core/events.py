@@ -1,26 +1,69 @@
-"""Defaults and validation of events: loose in the core group, strict in events.k8s.io/v1."""
+"""Events of both APIs: their conversion, defaults and validation, loose in the core group, strict in events.k8s.io/v1.
+
+They are the same objects with different field names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from pinnace.kinds.core.conversion import NEW_NAMES
+from pinnace.kinds import older_schemas
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_immutable, validate_name
+from pinnace.kinds.volumes.sources import OBJECT_REFERENCE
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.schema.shape import Schema
+
+CORE_NAMES = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "reportingController": "reportingComponent",
+}
+NEW_NAMES = {core: new for new, core in CORE_NAMES.items()}
+
+
+def to_core(event: Object) -> Object:
+    core = {CORE_NAMES.get(name, name): value for name, value in event.items()}
+    # A core event always has these.
+    core.setdefault("involvedObject", {})
+    core.setdefault("reportingComponent", "")
+    core.setdefault("reportingInstance", "")
+    core.setdefault("source", {})
+    core.setdefault("firstTimestamp", None)
+    core.setdefault("lastTimestamp", None)
+    core.setdefault("eventTime", None)
+    return core
+
+
+def from_core(event: Object) -> Object:
+    new = {NEW_NAMES.get(name, name): value for name, value in event.items()}
+    new.setdefault("eventTime", None)
+    for name in ("reportingController", "reportingInstance"):
+        if not new.get(name):
+            new.pop(name, None)
+    return new
+
+
+def new_shape(schema: Schema) -> Schema:
+    """Return the schema of a beta event, from the core one."""
+    for new, core in CORE_NAMES.items():
+        schema = older_schemas.at(schema, "", older_schemas.renamed(new, core))
+    return older_schemas.at(schema, "", older_schemas.optional("regarding"))
+
 
 STRICT_VERSION = "events.k8s.io/v1"
 MISPLACED = "does not match event.namespace"
 MOST_NOTE_BYTES = 1024
 MOST_WORD_BYTES = 128
 
-_OBJECT_REFERENCE = GoStruct(
-    "Kind='' Namespace='' Name='' UID:uid='' APIVersion:apiVersion='' ResourceVersion='' FieldPath=''"
-)
 _SOURCE = GoStruct("Component='' Host=''")
 _ALWAYS_THERE: tuple[tuple[str, object], ...] = (
     ("involvedObject", {}),
@@ -113,7 +156,7 @@ def _validate_strict_update(event: _Event, old: _Event) -> Iterator[FieldError]:
         event.structure("involvedObject"),
         old.structure("involvedObject"),
         "involvedObject",
-        shown=_OBJECT_REFERENCE.view,
+        shown=OBJECT_REFERENCE.view,
     )
     for field in ("reason", "message"):
         yield from validate_immutable(event.text(field), old.text(field), field)
@@ -127,7 +170,7 @@ def _validate_strict_update(event: _Event, old: _Event) -> Iterator[FieldError]:
         yield from validate_immutable(event.text("eventTime"), old.text("eventTime"), "eventTime")
     yield from validate_immutable(event.text("action"), old.text("action"), "action")
     yield from validate_immutable(
-        event.part("related"), old.part("related"), "related", shown=lambda value: _OBJECT_REFERENCE.view_or_none(value)
+        event.part("related"), old.part("related"), "related", shown=OBJECT_REFERENCE.view_or_none
     )
     yield from validate_immutable(
         event.text("reportingComponent"), old.text("reportingComponent"), "reportingController"
@@ -150,6 +193,7 @@ def _default_event(event: Object) -> None:
 EVENT = Strategy(
     default=_default_event,
     validate=_validate_event,
+    qualified_finalizers=False,
     name_rule=names.path_segment,
     may_create_on_update=True,
     dependents="none",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import orjson
 
 from pinnace.kinds.core.quotas import canonical_amounts, validate_quantity
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.addresses import cidr_warnings, sloppy_cidr, validate_cidr
-from pinnace.kinds.validation.fields import validate_name
+from pinnace.kinds.validation.fields import validate_given_choice, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid
+from pinnace.model.objects import NOTHING
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import Node, NodeSpec, NodeStatus, Taint
 
 _is_feature = re.compile("[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*").fullmatch
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -35,14 +37,14 @@ _TAINT = GoStruct("Key='' Value='' Effect='' TimeAdded")
 _ADDRESS = GoStruct("Type='' Address=''")
 
 
-def _default_node(node: Object) -> None:
-    spec: Object = node.setdefault("spec", {})
+def _default_node(node: Node) -> None:
+    spec: NodeSpec = node.setdefault("spec", {})
     first = spec.get("podCIDR")
     if first and (spec.get("podCIDRs") or [""])[0] != first:
         spec["podCIDRs"] = [first]  # The older field wins: clients that know both write both.
     elif not first and spec.get("podCIDRs"):
         spec["podCIDR"] = spec["podCIDRs"][0]
-    status: Object = node.setdefault("status", {})
+    status: NodeStatus = node.setdefault("status", {})
     _complete_status(status)
     for field in ("capacity", "allocatable"):
         canonical_amounts(status.get(field))
@@ -50,7 +52,7 @@ def _default_node(node: Object) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
-def _complete_status(status: Object) -> None:
+def _complete_status(status: Any) -> None:
     """Set the status fields that Kubernetes always writes."""
     status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {}).setdefault("Port", 0)
     info = status.setdefault("nodeInfo", {})
@@ -58,8 +60,8 @@ def _complete_status(status: Object) -> None:
         info.setdefault(field, "")
 
 
-def _prepare_node(node: Object, old: Object | None) -> None:
-    if "configSource" not in ((old or {}).get("spec") or {}):
+def _prepare_node(node: Node, old: Node | None) -> None:
+    if "configSource" not in ((old or NOTHING).get("spec") or {}):
         (node.get("spec") or {}).pop("configSource", None)
     if old is None:
         status = node.setdefault("status", {})
@@ -67,13 +69,13 @@ def _prepare_node(node: Object, old: Object | None) -> None:
         _complete_status(status)
 
 
-def _prepare_node_status(node: Object, old: Object | None) -> None:
-    if "config" not in ((old or {}).get("status") or {}):
+def _prepare_node_status(node: Node, old: Node | None) -> None:
+    if "config" not in ((old or NOTHING).get("status") or {}):
         (node.get("status") or {}).pop("config", None)
 
 
-def _validate_node(node: Object, old: Object | None) -> Iterator[FieldError]:
-    spec: Object = node.get("spec") or {}
+def _validate_node(node: Node, old: Node | None) -> Iterator[FieldError]:
+    spec: NodeSpec = node.get("spec") or {}
     yield from _validate_taint(spec.get("taints") or ())
     yield from _validate_status(node)
     swap = ((node.get("status") or {}).get("nodeInfo") or {}).get("swap") or {}
@@ -85,10 +87,10 @@ def _validate_node(node: Object, old: Object | None) -> Iterator[FieldError]:
         yield from _validate_taint(spec.get("taints") or ())
 
 
-def _validate_node_update(node: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_node_update(node: Node, old: Node | None) -> Iterator[FieldError]:
     """Check changes of a node and of its status."""
-    before: Object = ((old or {}).get("spec")) or {}
-    spec: Object = node.get("spec") or {}
+    before: NodeSpec = ((old or NOTHING).get("spec")) or {}
+    spec: NodeSpec = node.get("spec") or {}
     seen = set()
     for index, address in enumerate((node.get("status") or {}).get("addresses") or ()):
         pair = (address.get("type", ""), address.get("address", ""))
@@ -106,13 +108,13 @@ def _validate_node_update(node: Object, old: Object | None) -> Iterator[FieldErr
         yield forbidden("spec.externalID", "may not be updated")
 
 
-def _validate_node_status(node: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_node_status(node: Node, old: Node | None) -> Iterator[FieldError]:
     yield from _validate_status(node)
     yield from _validate_node_update(node, old)
 
 
-def _validate_status(node: Object) -> Iterator[FieldError]:
-    status: Object = node.get("status") or {}
+def _validate_status(node: Node) -> Iterator[FieldError]:
+    status: NodeStatus = node.get("status") or {}
     for field in ("capacity", "allocatable"):
         for name, amount in (status.get(field) or {}).items():
             yield from validate_quantity(name, amount, f"status.{field}.{name}")
@@ -139,7 +141,7 @@ def _check_feature(feature: str) -> str:
     )
 
 
-def _validate_taint(taints: Sequence[Object]) -> Iterator[FieldError]:
+def _validate_taint(taints: Sequence[Taint]) -> Iterator[FieldError]:
     seen = set()
     for index, taint in enumerate(taints):
         path = f"metadata.taints[{index}]"  # The field is in spec, but Kubernetes names this path.
@@ -147,10 +149,7 @@ def _validate_taint(taints: Sequence[Object]) -> Iterator[FieldError]:
         yield from validate_name(key, names.qualified_name, f"{path}.key")
         if errs := names.label_value(value):
             yield invalid(f"{path}.value", value, ";".join(errs))
-        if not effect:
-            yield required(f"{path}.effect")
-        elif effect not in TAINT_EFFECTS:
-            yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+        yield from validate_given_choice(effect, TAINT_EFFECTS, f"{path}.effect")
         if (key, effect) in seen:
             shown = orjson.dumps(_TAINT.view(taint)).decode()
             detail = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
@@ -171,8 +170,8 @@ def _validate_pod_cidr(cidrs: Sequence[str]) -> Iterator[FieldError]:
             yield invalid("spec.podCIDRs", list(cidrs), "may specify no more than one CIDR for each IP family")
 
 
-def _node_warnings(node: Object, old: Object | None) -> Iterator[str]:
-    spec: Object = node.get("spec") or {}
+def _node_warnings(node: Node, old: Node | None) -> Iterator[str]:
+    spec: NodeSpec = node.get("spec") or {}
     if spec.get("configSource") is not None:
         yield "spec.configSource: the feature is removed"
     if spec.get("externalID"):

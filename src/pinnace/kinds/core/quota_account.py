@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pinnace.kinds.core.quota_usage import Amounts, Place, counted_by, is_in_scope, usage_of
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
 from pinnace.model.quantity import of, parse
+from pinnace.model.typed_objects import ResourceQuotaSpec
 
 NONE = of(0)
 
@@ -17,14 +18,14 @@ NONE = of(0)
 class QuotaAccount:
     """The sum is kept with each change of an object: its cost does not grow with the number of objects."""
 
-    spec: Object
+    spec: ResourceQuotaSpec
     hard: Amounts
     places: frozenset[Place]
     used: Amounts
     shares: dict[tuple[Place, str], Amounts] = field(default_factory=dict)
     """The usage of each object that uses any, by its place and its namespace/name."""
 
-    def usage(self, place: Place, obj: Object, all_usage: Amounts) -> Amounts:
+    def usage(self, place: Place, obj: AnyObject, all_usage: Amounts) -> Amounts:
         """Return the part of an object's usage that this quota limits."""
         if not is_in_scope(place, obj, self.spec):
             return {}
@@ -48,12 +49,12 @@ class QuotaAccount:
         return True
 
 
-def places_of(spec: Object) -> set[Place]:
+def places_of(spec: ResourceQuotaSpec) -> set[Place]:
     """Return the resources whose objects a quota counts."""
     return {place for name in spec.get("hard") or () if (place := counted_by(name)) is not None}
 
 
-def open_account(spec: Object, places: Collection[Place]) -> QuotaAccount:
+def open_account(spec: ResourceQuotaSpec, places: Collection[Place]) -> QuotaAccount:
     """Return an account without usage. `places` are the resources that are served: others are not counted."""
     hard = {name: parse(amount) for name, amount in (spec.get("hard") or {}).items()}
     counted = {name: place for name in hard if (place := counted_by(name)) in places and place is not None}

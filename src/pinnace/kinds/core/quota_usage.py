@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 from pinnace.kinds.pods.resource_amounts import qos_class, total_of
 from pinnace.kinds.volumes.claims import storage_class_of
-from pinnace.model.clock import later
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, AnyObject, Object
 from pinnace.model.quantity import Quantity, of, parse
 from pinnace.model.selectors import from_object
+from pinnace.model.typed_objects import (
+    Affinity,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    ResourceQuotaSpec,
+    ResourceRequirements,
+    ScopedResourceSelectorRequirement,
+    ServiceSpec,
+)
+from pinnace.process.clock import later
 
 Amounts = dict[str, Quantity]
 Place = tuple[str, str]
@@ -61,39 +72,40 @@ def counted_by(name: str) -> Place | None:
     return None
 
 
-def usage_of(place: Place, obj: Object, now: datetime) -> Amounts:
+def usage_of(place: Place, obj: Any, now: datetime) -> Amounts:
     """Everything that the object uses, by the names that a quota may have for it."""
     group, plural = place
     used: Amounts = {f"count/{plural}.{group}" if group else f"count/{plural}": _ONE}
     if place == PODS:
         if _is_charged(obj, now):
-            used |= _pod_usage(obj.get("spec") or {})
+            used |= _pod_usage(obj.get("spec") or NOTHING)
     elif place == SERVICES:
-        used |= _service_usage(obj.get("spec") or {})
+        used |= _service_usage(obj.get("spec") or NOTHING)
     elif place == CLAIMS:
         used |= _claim_usage(obj)
     elif place == RESOURCE_CLAIMS:
-        used |= _device_usage(obj.get("spec") or {})
+        used |= _device_usage(obj.get("spec") or NOTHING)
     elif not group and plural in _PLAIN_COUNTS:
         used[plural] = _ONE
     return used
 
 
-def is_in_scope(place: Place, obj: Object, quota_spec: Object) -> bool:
+def is_in_scope(place: Place, obj: Any, quota_spec: ResourceQuotaSpec) -> bool:
     """Whether a quota is about this object. Only pods have scopes, and claims one."""
+    scopes: list[ScopedResourceSelectorRequirement]
     scopes = [{"scopeName": name, "operator": "Exists"} for name in quota_spec.get("scopes") or ()]
     scopes += (quota_spec.get("scopeSelector") or {}).get("matchExpressions") or []
     return all(_matches(place, obj, scope) for scope in scopes)
 
 
-def unsaid(spec: Object, limited: Iterable[str]) -> str:
+def unsaid(spec: PodSpec, limited: Iterable[str]) -> str:
     """Return the resources that a quota limits and that the containers of a pod do not set."""
     if spec.get("resources"):
         return ""
     wanted = [name for name in sorted(limited) if name in _TO_BE_SAID]
     missing: dict[str, list[str]] = {}
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        said = _names_of(container.get("resources") or {})
+        said = _names_of(container.get("resources") or NOTHING)
         for name in wanted:
             if name not in said:
                 missing.setdefault(name, []).append(container.get("name", ""))
@@ -102,13 +114,13 @@ def unsaid(spec: Object, limited: Iterable[str]) -> str:
     return "must specify " + "; ".join(f"{name} for: {','.join(sorted(set(who)))}" for name, who in missing.items())
 
 
-def is_ending(pod: Object) -> bool:
+def is_ending(pod: AnyObject) -> bool:
     """Whether a pod has a deadline, which quotas call terminating."""
     deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
     return deadline is not None and deadline >= 0
 
 
-def _is_charged(pod: Object, now: datetime) -> bool:
+def _is_charged(pod: Pod, now: datetime) -> bool:
     """Neither one that has ended nor one that was to be gone long ago."""
     if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
         return False
@@ -119,7 +131,7 @@ def _is_charged(pod: Object, now: datetime) -> bool:
     return now <= later(end, metadata["deletionGracePeriodSeconds"])
 
 
-def _pod_usage(spec: Object) -> Amounts:
+def _pod_usage(spec: PodSpec) -> Amounts:
     asked = {what: total_of(spec, what) for what in ("requests", "limits")}
     used: Amounts = {"pods": _ONE}
     for name, amount in asked["requests"].items():
@@ -133,12 +145,12 @@ def _pod_usage(spec: Object) -> Amounts:
     return used
 
 
-def _names_of(resources: Object) -> set[str]:
+def _names_of(resources: ResourceRequirements) -> set[str]:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     return {*requests, *(f"requests.{name}" for name in requests), *(f"limits.{name}" for name in limits)}
 
 
-def _service_usage(spec: Object) -> Amounts:
+def _service_usage(spec: ServiceSpec) -> Amounts:
     ports, kind = spec.get("ports") or [], spec.get("type")
     node_ports = 0
     if kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False):
@@ -149,7 +161,7 @@ def _service_usage(spec: Object) -> Amounts:
     return {"services": _ONE, "services.nodeports": of(node_ports), "services.loadbalancers": balancers}
 
 
-def _claim_usage(claim: Object) -> Amounts:
+def _claim_usage(claim: PersistentVolumeClaim) -> Amounts:
     used: Amounts = {"persistentvolumeclaims": _ONE}
     asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
     if asked is not None:
@@ -186,8 +198,8 @@ def _device_count(request: Object) -> int:
     return 0  # A mode of a later version.
 
 
-def _matches(place: Place, obj: Object, scope: Mapping[str, object]) -> bool:
-    name, spec = scope.get("scopeName"), obj.get("spec") or {}
+def _matches(place: Place, obj: Any, scope: ScopedResourceSelectorRequirement) -> bool:
+    name, spec = scope.get("scopeName"), obj.get("spec") or NOTHING
     if place == CLAIMS and name == "VolumeAttributesClass":
         return _selects(scope, "VolumeAttributesClass", _attribute_classes(obj))
     if place != PODS:
@@ -205,30 +217,30 @@ def _matches(place: Place, obj: Object, scope: Mapping[str, object]) -> bool:
             named = spec.get("priorityClassName")
             return _selects(scope, "PriorityClass", [named] if named else [])
         case "CrossNamespacePodAffinity":
-            return _looks_across_namespaces(spec.get("affinity") or {})
+            return _looks_across_namespaces(spec.get("affinity") or NOTHING)
     return False
 
 
-def _selects(scope: Mapping[str, object], key: str, values: list[str]) -> bool:
+def _selects(scope: ScopedResourceSelectorRequirement, key: str, values: list[str]) -> bool:
     selector = from_object(
         {"matchExpressions": [{"key": key, "operator": scope.get("operator"), "values": scope.get("values") or []}]}
     )
     return any(selector.matches({key: value}) for value in values) if values else selector.matches({})
 
 
-def _attribute_classes(claim: Object) -> list[str]:
+def _attribute_classes(claim: PersistentVolumeClaim) -> list[str]:
     spec, status = claim.get("spec") or {}, claim.get("status") or {}
     modifying = (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName")
     names = (spec.get("volumeAttributesClassName"), status.get("currentVolumeAttributesClassName"), modifying)
     return sorted({name for name in names if name})
 
 
-def _looks_across_namespaces(affinity: Object) -> bool:
+def _looks_across_namespaces(affinity: Affinity) -> bool:
     for field in ("podAffinity", "podAntiAffinity"):
         side = affinity.get(field) or {}
         terms = list(side.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
         weighted = side.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [one.get("podAffinityTerm") or {} for one in weighted]
+        terms += [term.get("podAffinityTerm") or NOTHING for term in weighted]
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False

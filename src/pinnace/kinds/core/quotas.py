@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pinnace.kinds.pods.resource_amounts import COUNTED, is_extended, is_native, may_overcommit
 from pinnace.model import names, quantity
@@ -12,6 +12,14 @@ from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, forbidd
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    LimitRange,
+    LimitRangeItem,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    ResourceQuotaStatus,
+    ScopedResourceSelectorRequirement,
+)
 
 _COMPUTED = frozenset(
     [
@@ -80,15 +88,15 @@ def _is_huge_page_quota(name: str) -> bool:
 # --- resource quotas
 
 
-def _default_quota(quota: Object) -> None:
+def _default_quota(quota: ResourceQuota) -> None:
     canonical_amounts(quota.setdefault("spec", {}).get("hard"))
     for field in ("hard", "used"):
         canonical_amounts(quota.setdefault("status", {}).get(field))
 
 
-def _validate_quota(quota: Object, old: Object | None) -> Iterator[FieldError]:
-    spec: Object = quota.get("spec") or {}
-    hard: Object = spec.get("hard") or {}
+def _validate_quota(quota: ResourceQuota, old: ResourceQuota | None) -> Iterator[FieldError]:
+    spec: ResourceQuotaSpec = quota.get("spec") or {}
+    hard: dict[str, str] = spec.get("hard") or {}
     yield from _validate_quota_list(hard, "spec.hard")
     yield from _validate_scope(spec, hard)
     if spec.get("scopeSelector") is not None:
@@ -99,13 +107,13 @@ def _validate_quota(quota: Object, old: Object | None) -> Iterator[FieldError]:
             yield invalid("spec.scopes", spec.get("scopes"), IMMUTABLE)
 
 
-def _validate_quota_status(quota: Object, old: Object | None) -> Iterator[FieldError]:
-    status: Object = quota.get("status") or {}
+def _validate_quota_status(quota: ResourceQuota, old: ResourceQuota | None) -> Iterator[FieldError]:
+    status: ResourceQuotaStatus = quota.get("status") or {}
     for field in ("hard", "used"):
         yield from _validate_quota_list(status.get(field) or {}, f"status.{field}")
 
 
-def _validate_quota_list(amounts: Object, path: str) -> Iterator[FieldError]:
+def _validate_quota_list(amounts: dict[str, str], path: str) -> Iterator[FieldError]:
     for name, amount in amounts.items():
         yield from validate_resource_name(name, f"{path}[{name}]")
         if "/" not in name and not _is_quota_resource(name):
@@ -117,11 +125,11 @@ def _is_quota_resource(name: str) -> bool:
     return name in _QUOTA_RESOURCES or _is_huge_page_quota(name)
 
 
-def _validate_scope(spec: Object, hard: Object) -> Iterator[FieldError]:
+def _validate_scope(spec: ResourceQuotaSpec, hard: dict[str, str]) -> Iterator[FieldError]:
     scopes: Sequence[str] = spec.get("scopes") or ()
     shown = _shorten(scopes)
     not_covered = _count_not_covered(scopes, hard)
-    for scope in _shorten(scopes, kept=lambda one: one not in _COVERED_BY_SCOPE or bool(not_covered[one])):
+    for scope in _shorten(scopes, kept=lambda scope: scope not in _COVERED_BY_SCOPE or bool(not_covered[scope])):
         if scope not in _COVERED_BY_SCOPE:
             yield invalid("spec.scopes", shown, "unsupported scope")
         for _ in range(not_covered[scope]):
@@ -136,7 +144,7 @@ def _shorten(values: Sequence[_Value], kept: Callable[[_Value], bool] = lambda v
     return list(islice(filter(kept, values), MOST_SCOPES))
 
 
-def _count_not_covered(scopes: Iterable[str], hard: Object) -> dict[str, int]:
+def _count_not_covered(scopes: Iterable[str], hard: dict[str, str]) -> dict[str, int]:
     """Return for each scope the number of quota resources that it does not cover."""
     limited = [name for name in hard if _is_quota_resource(name)]
     return {
@@ -147,10 +155,10 @@ def _count_not_covered(scopes: Iterable[str], hard: Object) -> dict[str, int]:
     }
 
 
-def _validate_scope_selector(spec: Object, hard: Object) -> Iterator[FieldError]:
+def _validate_scope_selector(spec: ResourceQuotaSpec, hard: dict[str, str]) -> Iterator[FieldError]:
     path = "spec.scopeSelector.matchExpressions"
-    expressions: Sequence[Object] = spec["scopeSelector"].get("matchExpressions") or ()
-    not_covered = _count_not_covered((one.get("scopeName", "") for one in expressions), hard)
+    expressions: Sequence[ScopedResourceSelectorRequirement] = spec["scopeSelector"].get("matchExpressions") or ()
+    not_covered = _count_not_covered((expression.get("scopeName", "") for expression in expressions), hard)
     room = MOST_SCOPES
     for expression in expressions:
         scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
@@ -184,19 +192,23 @@ def _validate_scope_selector(spec: Object, hard: Object) -> Iterator[FieldError]
             yield invalid(path, spec.get("scopes"), "conflicting scopes")
 
 
-def _selector_view(expressions: Sequence[Object]) -> Object:
+def _selector_view(expressions: Sequence[ScopedResourceSelectorRequirement]) -> Object:
     return {
         "MatchExpressions": [
-            {"ScopeName": one.get("scopeName", ""), "Operator": one.get("operator", ""), "Values": one.get("values")}
-            for one in expressions
+            {
+                "ScopeName": expression.get("scopeName", ""),
+                "Operator": expression.get("operator", ""),
+                "Values": expression.get("values"),
+            }
+            for expression in expressions
         ]
     }
 
 
-def _quota_warnings(quota: Object, old: Object | None) -> Iterator[str]:
+def _quota_warnings(quota: ResourceQuota, old: ResourceQuota | None) -> Iterator[str]:
     if old is not None:
         return
-    hard: Object = (quota.get("spec") or {}).get("hard") or {}
+    hard: dict[str, str] = (quota.get("spec") or {}).get("hard") or {}
     for name in ("cpu", "memory", "storage", "ephemeral-storage"):
         request_name = f"requests.{name}"
         if request_name not in hard and name in ("cpu", "memory"):
@@ -218,7 +230,7 @@ RESOURCE_QUOTA = Strategy(
 
 # --- limit ranges
 
-_LIMIT_LISTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_LIMIT_LISTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
 
 def _default_limits(limit_range: Object) -> None:
@@ -236,7 +248,7 @@ def _default_limits(limit_range: Object) -> None:
                 limit["defaultRequest"] = request
 
 
-def _validate_limit_range(limit_range: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_limit_range(limit_range: LimitRange, old: LimitRange | None) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, limit in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
         path = f"spec.limits[{index}]"
@@ -256,10 +268,10 @@ def _validate_limit_type(kind: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, kind, "must be a standard limit type or fully qualified")
 
 
-def _validate_limit(limit: Object, kind: str, path: str) -> Iterator[FieldError]:
+def _validate_limit(limit: LimitRangeItem, kind: str, path: str) -> Iterator[FieldError]:
     amounts: dict[str, dict[str, Quantity]] = {}
     for field in _LIMIT_LISTS:
-        said: Object = limit.get(field) or {}
+        said: dict[str, str] = limit.get(field) or {}
         amounts[field] = {}
         if kind == "Pod" and field in ("default", "defaultRequest"):
             if said:

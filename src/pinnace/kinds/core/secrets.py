@@ -11,10 +11,10 @@ import orjson
 from pinnace.kinds.validation.fields import validate_immutable
 from pinnace.kinds.validation.pem import find_blocks
 from pinnace.model import names
-from pinnace.model.confidential import REDACTED
+from pinnace.model.errors import REDACTED
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long
-from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import ConfigMap, Secret
 from pinnace.schema.text_cache import cache_short_texts
 
 MOST_BYTES = 1024 * 1024
@@ -32,7 +32,7 @@ def decoded_size(encoded: str) -> int:
     return len(encoded) * 3 // 4 - encoded.count("=", -2)
 
 
-def validate_frozen(new: Object, old: Object, *fields: str) -> Iterator[FieldError]:
+def validate_frozen(new: ConfigMap | Secret, old: ConfigMap | Secret, *fields: str) -> Iterator[FieldError]:
     """Check the fields that may not change once `immutable` is set."""
     if old.get("immutable"):
         if not new.get("immutable"):
@@ -42,7 +42,7 @@ def validate_frozen(new: Object, old: Object, *fields: str) -> Iterator[FieldErr
                 yield forbidden(field, FROZEN)
 
 
-def _default_secret(secret: Object) -> None:
+def _default_secret(secret: Secret) -> None:
     plain: Mapping[str, str] | None = secret.pop("stringData", None)
     if plain:
         data = secret.get("data") or {}
@@ -51,7 +51,7 @@ def _default_secret(secret: Object) -> None:
         secret["type"] = "Opaque"
 
 
-def _validate_secret(secret: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_secret(secret: Secret, old: Secret | None) -> Iterator[FieldError]:
     if old is not None:
         yield from validate_immutable(secret.get("type", ""), old.get("type", ""), "type")
         yield from validate_frozen(secret, old, "data")
@@ -66,7 +66,7 @@ def _validate_secret(secret: Object, old: Object | None) -> Iterator[FieldError]
     yield from _validate_type(secret, data)
 
 
-def _validate_type(secret: Object, data: Mapping[str, str]) -> Iterator[FieldError]:
+def _validate_type(secret: Secret, data: Mapping[str, str]) -> Iterator[FieldError]:
     match secret.get("type", ""):
         case "kubernetes.io/service-account-token":
             if not (secret["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME):
@@ -105,9 +105,9 @@ def _check_json_object(text: bytes) -> str:
 
 def _check_literal(text: str) -> str:
     literal = next((word for word in ("null", "true", "false") if text[0] == word[0]), "")
-    for found, expected in zip(text, literal, strict=False):
-        if found != expected:
-            return f"invalid character '{found}' in literal {literal} (expecting '{expected}')"
+    for letter, expected in zip(text, literal, strict=False):
+        if letter != expected:
+            return f"invalid character '{letter}' in literal {literal} (expecting '{expected}')"
     return f"invalid character '{text[0]}' looking for beginning of value"
 
 
@@ -118,7 +118,7 @@ def _decode(encoded: str) -> bytes:
         return b""
 
 
-def _secret_warnings(secret: Object, old: Object | None) -> Iterator[str]:
+def _secret_warnings(secret: Secret, old: Secret | None) -> Iterator[str]:
     if secret.get("type") == "kubernetes.io/tls":
         data: Mapping[str, str] = secret.get("data") or {}
         if err := _check_key_pair(_decode(data.get("tls.crt", "")), _decode(data.get("tls.key", ""))):
@@ -155,7 +155,7 @@ def _check_key_pair(certificate: bytes, key: bytes) -> str:
     return ""
 
 
-def _prepare_secret(secret: Object, old: Object | None) -> None:
+def _prepare_secret(secret: Secret, old: Secret | None) -> None:
     if old is not None and not secret.get("type"):
         secret["type"] = old.get("type", "Opaque")
 

@@ -2,7 +2,7 @@
 
 A line is a type and its fields, `core.v1.PodCondition type="" -message lastProbeTime=null`: a field with a value is
 always written, and has this value when absent; one with a minus is left out when empty. All others (pointers in Go) are
-written as given. The table is that of 1.36; types are named by package, version and name.
+written as given. The table is that of 1.36 with the new types of 1.37; a type is named by package, version and name.
 """
 
 from __future__ import annotations

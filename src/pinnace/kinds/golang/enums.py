@@ -2,7 +2,7 @@
 
 A line is a type and its fields, separated by tabs, `apps.v1.DeploymentStrategy type=Recreate|RollingUpdate`; for a list
 or map, the values of its items. Schemas lack enums, because the kinds' own validation reports these errors. The table
-is that of 1.36; types are named by package, version and name.
+is that of 1.37; types are named by package, version and name.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.golang.tables import rows
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
 
 TABLE = Path(__file__).with_suffix(".txt")
 _OF_THE_HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
@@ -45,7 +45,7 @@ def pod_spec_view(spec: Mapping[str, Any]) -> dict[str, Any]:
     return struct("PodSpec").view(spec)
 
 
-def template_view(template: Object) -> dict[str, Any]:
+def template_view(template: AnyObject) -> dict[str, Any]:
     """Return a pod template as Go prints it: metadata inline and by wire names."""
     metadata = template.get("metadata") or {}
     shown: dict[str, Any] = {}

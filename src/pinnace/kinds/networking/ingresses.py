@@ -1,17 +1,111 @@
-"""Defaults and validation of ingresses and ingress classes."""
+"""Ingresses and ingress classes: defaults, validation, and the form of v1beta1, in which backends had other fields."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from pinnace.kinds import older_schemas
 from pinnace.kinds.services.strategy import validate_load_balancer_host
 from pinnace.kinds.validation.addresses import sloppy_ip, validate_ip
-from pinnace.kinds.validation.fields import validate_choice, validate_immutable, validate_name
+from pinnace.kinds.validation.fields import (
+    validate_choice,
+    validate_domain_path,
+    validate_given_name,
+    validate_immutable,
+    validate_name,
+)
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    HTTPIngressPath,
+    Ingress,
+    IngressBackend,
+    IngressClass,
+    IngressClassParametersReference,
+    IngressClassSpec,
+    IngressRule,
+    IngressServiceBackend,
+    IngressSpec,
+    ServiceBackendPort,
+    TypedLocalObjectReference,
+)
+from pinnace.schema.shape import Schema
+
+_STRING = {"type": "string"}
+_INT_OR_STRING = {"x-kubernetes-int-or-string": True}
+
+
+def _old_backend(raw: dict[str, Any]) -> dict[str, Any]:
+    changed = older_schemas.with_fields(("service",), serviceName=_STRING, servicePort=_INT_OR_STRING)(raw)
+    return {**changed, "required": []}
+
+
+def old_ingress(schema: Schema) -> Schema:
+    schema = older_schemas.at(schema, "spec.defaultBackend", _old_backend)
+    schema = older_schemas.at(schema, "spec", older_schemas.renamed("backend", "defaultBackend"))
+    schema = older_schemas.at(schema, "spec.rules.[].http.paths.[].backend", _old_backend)
+    return older_schemas.at(schema, "spec.rules.[].http.paths.[]", older_schemas.optional("pathType"))
+
+
+def ingress_to_v1(ingress: Object) -> Object:
+    spec = ingress.get("spec")
+    if not isinstance(spec, dict):
+        return ingress
+    if "backend" in spec:
+        backend = spec.pop("backend")
+        if backend is not None:
+            spec["defaultBackend"] = _new_backend_of(backend)
+    for path in _paths(spec):
+        if path.get("pathType") is None:
+            path["pathType"] = "ImplementationSpecific"
+        if isinstance(path.get("backend"), dict):
+            path["backend"] = _new_backend_of(path["backend"])
+    return ingress
+
+
+def ingress_from_v1(ingress: Object) -> Object:
+    spec = ingress.get("spec")
+    if not isinstance(spec, dict):
+        return ingress
+    if "defaultBackend" in spec:
+        backend = spec.pop("defaultBackend")
+        if backend is not None:
+            spec["backend"] = _old_backend_of(backend)
+    for path in _paths(spec):
+        if isinstance(path.get("backend"), dict):
+            path["backend"] = _old_backend_of(path["backend"])
+    return ingress
+
+
+def _paths(spec: Object) -> list[Object]:
+    return [path for rule in spec.get("rules") or () for path in (rule.get("http") or {}).get("paths") or ()]
+
+
+def _new_backend_of(backend: Object) -> Object:
+    rest = {name: value for name, value in backend.items() if name not in ("serviceName", "servicePort")}
+    name, port = backend.get("serviceName", ""), backend.get("servicePort")
+    if not name and port in (None, 0):
+        return rest
+    service: Object = {"name": name}
+    if isinstance(port, str):
+        service["port"] = {"name": port}
+    elif port:
+        service["port"] = {"number": port}
+    return {**rest, "service": service}
+
+
+def _old_backend_of(backend: Object) -> Object:
+    rest = {name: value for name, value in backend.items() if name != "service"}
+    service = backend.get("service")
+    if service is None:
+        return rest
+    port = service.get("port") or {}
+    return {"serviceName": service.get("name", ""), "servicePort": port.get("name") or port.get("number", 0), **rest}
+
 
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
@@ -20,8 +114,6 @@ MOST_CONTROLLER_BYTES = 250
 
 _FORBIDDEN_IN_PATH = ("//", "/./", "/../", "%2f", "%2F")
 _FORBIDDEN_AT_END = ("/..", "/.")
-_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
-_http_path = re.compile(_HTTP_PATH).fullmatch
 _WILDCARD = rf"\*\.{names.DNS_SUBDOMAIN}"
 _wildcard = re.compile(_WILDCARD).fullmatch
 
@@ -41,10 +133,10 @@ def wildcard_domain(value: str) -> list[str]:
 # --- ingresses
 
 
-def _validate_ingress(ingress: Object, old: Object | None) -> Iterator[FieldError]:
-    spec: Object = ingress.get("spec") or {}
-    before: Object = (old or {}).get("spec") or {}
-    rules: Sequence[Object] = spec.get("rules") or ()
+def _validate_ingress(ingress: Ingress, old: Ingress | None) -> Iterator[FieldError]:
+    spec: IngressSpec = ingress.get("spec") or {}
+    before: IngressSpec = (old or NOTHING).get("spec") or {}
+    rules: Sequence[IngressRule] = spec.get("rules") or ()
     backend = spec.get("defaultBackend")
     if not rules and backend is None:
         yield invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
@@ -69,8 +161,7 @@ def _validate_ingress(ingress: Object, old: Object | None) -> Iterator[FieldErro
         if tls.get("secretName") and not tolerates_secrets:
             yield from validate_name(tls["secretName"], names.dns_subdomain, f"{path}.secretName")
     name = spec.get("ingressClassName")
-    if name is not None:
-        yield from validate_name(name, names.dns_subdomain, "spec.ingressClassName")
+    yield from validate_name(name, names.dns_subdomain, "spec.ingressClassName")
     annotation = (ingress["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
     if old is None and annotation is not None and name is not None and annotation != name:
         detail = "must match `ingressClassName` when both are specified"
@@ -85,19 +176,19 @@ def _validate_host(host: str, path: str) -> Iterator[FieldError]:
     yield from validate_name(host, wildcard_domain if "*" in host else names.dns_subdomain, path)
 
 
-def _validate_http(rule: Object, path: str) -> Iterator[FieldError]:
+def _validate_http(rule: IngressRule, path: str) -> Iterator[FieldError]:
     http = rule.get("http")
     if http is None:
         return
-    paths: Sequence[Object] = http.get("paths") or ()
+    paths: Sequence[HTTPIngressPath] = http.get("paths") or ()
     if not paths:
         yield required(f"{path}.http.paths")
-    for index, one in enumerate(paths):
-        yield from _validate_path(one, f"{path}.http.paths[{index}]")
+    for index, http_path in enumerate(paths):
+        yield from _validate_path(http_path, f"{path}.http.paths[{index}]")
 
 
-def _validate_path(one: Object, path: str) -> Iterator[FieldError]:
-    kind, text = one.get("pathType"), one.get("path", "")
+def _validate_path(http_path: HTTPIngressPath, path: str) -> Iterator[FieldError]:
+    kind, text = http_path.get("pathType"), http_path.get("path", "")
     if kind is None:
         yield required(f"{path}.pathType", "pathType must be specified")
         return
@@ -115,10 +206,10 @@ def _validate_path(one: Object, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.path", text, "must be an absolute path")
     else:
         yield not_supported(f"{path}.pathType", kind, PATH_TYPES)
-    yield from _validate_backend(one.get("backend") or {}, f"{path}.backend")
+    yield from _validate_backend(http_path.get("backend") or {}, f"{path}.backend")
 
 
-def _validate_backend(backend: Object, path: str) -> Iterator[FieldError]:
+def _validate_backend(backend: IngressBackend, path: str) -> Iterator[FieldError]:
     service, resource = backend.get("service"), backend.get("resource")
     if resource is not None and service is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
@@ -130,27 +221,24 @@ def _validate_backend(backend: Object, path: str) -> Iterator[FieldError]:
         yield invalid(path, "", "resource or service backend is required")
 
 
-def _validate_service_backend(service: Object, path: str) -> Iterator[FieldError]:
-    if service.get("name"):
-        yield from validate_name(service["name"], names.dns_label, f"{path}.service.name")
-    else:
-        yield required(f"{path}.service.name")
-    port: Object = service.get("port") or {}
+def _validate_service_backend(service: IngressServiceBackend, path: str) -> Iterator[FieldError]:
+    yield from validate_given_name(service.get("name"), names.dns_label, f"{path}.service.name")
+    port: ServiceBackendPort = service.get("port") or {}
     name, number = port.get("name", ""), port.get("number", 0)
     if name and number:
         yield invalid(path, "", "cannot set both port name & port number")
     elif name:
         yield from validate_name(name, names.port_name, f"{path}.service.port.name")
     elif number:
-        for err in names.port_number(number):
-            yield invalid(f"{path}.service.port.number", number, err)
+        yield from validate_name(number, names.port_number, f"{path}.service.port.number")
     else:
         yield required(path, "port name or number is required")
 
 
-def _validate_reference(reference: Object, path: str) -> Iterator[FieldError]:
-    if reference.get("apiGroup") is not None:
-        yield from validate_name(reference["apiGroup"], names.dns_subdomain, f"{path}.apiGroup")
+def _validate_reference(
+    reference: TypedLocalObjectReference | IngressClassParametersReference, path: str
+) -> Iterator[FieldError]:
+    yield from validate_name(reference.get("apiGroup"), names.dns_subdomain, f"{path}.apiGroup")
     for field in ("kind", "name"):
         if reference.get(field):
             yield from validate_name(reference[field], names.path_segment, f"{path}.{field}")
@@ -158,9 +246,9 @@ def _validate_reference(reference: Object, path: str) -> Iterator[FieldError]:
             yield required(f"{path}.{field}")
 
 
-def _validate_ingress_status(ingress: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_ingress_status(ingress: Ingress, old: Ingress | None) -> Iterator[FieldError]:
     path = "status.loadBalancer.ingress"
-    before = (((old or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    before = (((old or NOTHING).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     known = [point["ip"] for point in before if point.get("ip")]
     for index, point in enumerate(((ingress.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
         if point.get("ip"):
@@ -168,16 +256,16 @@ def _validate_ingress_status(ingress: Object, old: Object | None) -> Iterator[Fi
         yield from validate_load_balancer_host(point.get("hostname", ""), f"{path}[{index}].hostname")
 
 
-def _default_ingress(ingress: Object) -> None:
+def _default_ingress(ingress: Ingress) -> None:
     ingress.setdefault("status", {}).setdefault("loadBalancer", {})
 
 
-def _prepare_ingress(ingress: Object, old: Object | None) -> None:
+def _prepare_ingress(ingress: Ingress, old: Ingress | None) -> None:
     if old is None:
         ingress["status"] = {"loadBalancer": {}}
 
 
-def _ingress_warnings(ingress: Object, old: Object | None) -> Iterator[str]:
+def _ingress_warnings(ingress: Ingress, old: Ingress | None) -> Iterator[str]:
     has_annotation = CLASS_ANNOTATION in (ingress["metadata"].get("annotations") or {})
     if old is None and has_annotation and (ingress.get("spec") or {}).get("ingressClassName") is None:
         yield f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"
@@ -195,41 +283,26 @@ INGRESS = Strategy(
 # --- ingress classes
 
 
-def _default_class(ingress_class: Object) -> None:
+def _default_class(ingress_class: IngressClass) -> None:
     parameters = (ingress_class.get("spec") or {}).get("parameters")
     if parameters is not None and parameters.get("scope") is None:
         parameters["scope"] = "Cluster"
 
 
-def _validate_class(ingress_class: Object, old: Object | None) -> Iterator[FieldError]:
-    spec: Object = ingress_class.get("spec") or {}
+def _validate_class(ingress_class: IngressClass, old: IngressClass | None) -> Iterator[FieldError]:
+    spec: IngressClassSpec = ingress_class.get("spec") or {}
     controller = spec.get("controller", "")
     if old is not None:
         before = (old.get("spec") or {}).get("controller", "")
         yield from validate_immutable(controller, before, "spec.controller")
     if len(controller.encode()) > MOST_CONTROLLER_BYTES:
         yield too_long("spec.controller", MOST_CONTROLLER_BYTES)
-    yield from _validate_controller(controller)
+    yield from validate_domain_path(controller, "spec.controller")
     if spec.get("parameters") is not None:
         yield from _validate_parameter(spec["parameters"], "spec.parameters")
 
 
-def _validate_controller(controller: str) -> Iterator[FieldError]:
-    path = "spec.controller"
-    if not controller:
-        yield required(path)
-        return
-    host, _, rest = controller.partition("/")
-    if not host or not rest:
-        yield invalid(path, controller, 'must be a domain-prefixed path (such as "acme.io/foo")')
-        return
-    yield from validate_name(host, names.dns_subdomain, path)
-    if not _http_path(rest):
-        yield invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')")
-
-
-def _validate_parameter(parameters: Object, path: str) -> Iterator[FieldError]:
-    yield from _validate_reference(parameters, path)
+def _validate_parameter(parameters: IngressClassParametersReference, path: str) -> Iterator[FieldError]:
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     yield from validate_choice(scope, PARAMETER_SCOPES, f"{path}.scope")
     if scope == "Namespace":
@@ -239,6 +312,7 @@ def _validate_parameter(parameters: Object, path: str) -> Iterator[FieldError]:
             yield from validate_name(namespace, names.dns_label, f"{path}.namespace")
     elif scope == "Cluster" and namespace is not None:
         yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+    yield from _validate_reference(parameters, path)
 
 
 INGRESS_CLASS = Strategy(default=_default_class, validate=_validate_class, tracks_generation=True)

@@ -15,14 +15,23 @@ from pinnace.kinds.validation.addresses import (
 from pinnace.kinds.validation.fields import validate_immutable, validate_name
 from pinnace.model import names
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label_selector
+from pinnace.model.typed_objects import (
+    IPAddress,
+    IPBlock,
+    NetworkPolicy,
+    NetworkPolicyPeer,
+    NetworkPolicyPort,
+    NetworkPolicySpec,
+    ServiceCIDR,
+    ServiceCIDRSpec,
+)
 
 POLICY_TYPES = ("Ingress", "Egress")
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 
-_DIRECTIONS = (("ingress", "from"), ("egress", "to"))
 _SERVICE_CIDR_SPEC = GoStruct("CIDRs:cidrs")
 _PARENT = GoStruct("Group='' Resource='' Namespace='' Name=''")
 
@@ -30,28 +39,25 @@ _PARENT = GoStruct("Group='' Resource='' Namespace='' Name=''")
 # --- network policies
 
 
-def _default_policy(policy: Object) -> None:
-    spec: Object = policy.setdefault("spec", {})
-    for field, _ in _DIRECTIONS:
-        for rule in spec.get(field) or ():
-            for port in rule.get("ports") or ():
-                port.setdefault("protocol", "TCP")
+def _default_policy(policy: NetworkPolicy) -> None:
+    spec: NetworkPolicySpec = policy.setdefault("spec", {})
+    for _, ports, _ in _rules(spec):
+        for port in ports:
+            port.setdefault("protocol", "TCP")
     spec.setdefault("podSelector", {})
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
 
-def _validate_policy(policy: Object, old: Object | None) -> Iterator[FieldError]:
-    spec: Object = policy.get("spec") or {}
+def _validate_policy(policy: NetworkPolicy, old: NetworkPolicy | None) -> Iterator[FieldError]:
+    spec: NetworkPolicySpec = policy.get("spec") or {}
     yield from validate_label_selector(spec.get("podSelector"), "spec.podSelector")
     known = [cidr for _, block in _blocks(old) for cidr in (block.get("cidr", ""), *(block.get("except") or ()))]
-    for field, peers in _DIRECTIONS:
-        for index, rule in enumerate(spec.get(field) or ()):
-            path = f"spec.{field}[{index}]"
-            for place, port in enumerate(rule.get("ports") or ()):
-                yield from _validate_policy_port(port, f"{path}.ports[{place}]")
-            for place, peer in enumerate(rule.get(peers) or ()):
-                yield from _validate_peer(peer, f"{path}.{peers}[{place}]", known)
+    for path, ports, peers in _rules(spec):
+        for place, port in enumerate(ports):
+            yield from _validate_policy_port(port, f"{path}.ports[{place}]")
+        for peer_path, peer in peers:
+            yield from _validate_peer(peer, peer_path, known)
     types: Sequence[str] = spec.get("policyTypes") or ()
     if len(types) > len(POLICY_TYPES):
         yield invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
@@ -61,28 +67,39 @@ def _validate_policy(policy: Object, old: Object | None) -> Iterator[FieldError]
             yield not_supported(f"spec.policyTypes[{index}]", name, POLICY_TYPES)
 
 
-def _blocks(policy: Object | None) -> Iterator[tuple[str, Object]]:
+_Peers = list[tuple[str, NetworkPolicyPeer]]
+
+
+def _rules(spec: NetworkPolicySpec) -> Iterator[tuple[str, Sequence[NetworkPolicyPort], _Peers]]:
+    """Yield the path of every rule, its ports, and its peers with their paths."""
+    for index, ingress in enumerate(spec.get("ingress") or ()):
+        path = f"spec.ingress[{index}]"
+        peers = [(f"{path}.from[{place}]", peer) for place, peer in enumerate(ingress.get("from") or ())]
+        yield path, ingress.get("ports") or (), peers
+    for index, egress in enumerate(spec.get("egress") or ()):
+        path = f"spec.egress[{index}]"
+        peers = [(f"{path}.to[{place}]", peer) for place, peer in enumerate(egress.get("to") or ())]
+        yield path, egress.get("ports") or (), peers
+
+
+def _blocks(policy: NetworkPolicy | None) -> Iterator[tuple[str, IPBlock]]:
     """Yield every ipBlock with its path."""
-    spec: Object = (policy or {}).get("spec") or {}
-    for field, peers in _DIRECTIONS:
-        for index, rule in enumerate(spec.get(field) or ()):
-            for place, peer in enumerate(rule.get(peers) or ()):
-                if peer.get("ipBlock") is not None:
-                    yield f"spec.{field}[{index}].{peers}[{place}].ipBlock", peer["ipBlock"]
+    for _, _, peers in _rules((policy or NOTHING).get("spec") or {}):
+        for path, peer in peers:
+            if (block := peer.get("ipBlock")) is not None:
+                yield f"{path}.ipBlock", block
 
 
-def _validate_policy_port(port: Object, path: str) -> Iterator[FieldError]:
+def _validate_policy_port(port: NetworkPolicyPort, path: str) -> Iterator[FieldError]:
     protocol, number, end = port.get("protocol"), port.get("port"), port.get("endPort")
     if protocol is not None and protocol not in PROTOCOLS:
         yield not_supported(f"{path}.protocol", protocol, PROTOCOLS)
     if isinstance(number, int):
-        for err in names.port_number(number):
-            yield invalid(f"{path}.port", number, err)
+        yield from validate_name(number, names.port_number, f"{path}.port")
         if end is not None:
             if end < number:
-                yield invalid(f"{path}.endPort", number, "must be greater than or equal to `port`")
-            for err in names.port_number(end):
-                yield invalid(f"{path}.endPort", end, err)
+                yield invalid(f"{path}.endPort", end, "must be greater than or equal to `port`")
+            yield from validate_name(end, names.port_number, f"{path}.endPort")
     elif number is not None:
         if end is not None:
             yield invalid(f"{path}.endPort", end, "may not be specified when `port` is non-numeric")
@@ -91,20 +108,21 @@ def _validate_policy_port(port: Object, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.endPort", end, "may not be specified when `port` is not specified")
 
 
-def _validate_peer(peer: Object, path: str, known: Collection[str]) -> Iterator[FieldError]:
-    said = [field for field in ("podSelector", "namespaceSelector", "ipBlock") if peer.get(field) is not None]
-    for field in said:
-        if field == "ipBlock":
-            yield from _validate_block(peer[field], f"{path}.ipBlock", known)
-        else:
-            yield from validate_label_selector(peer[field], f"{path}.{field}")
-    if not said:
+def _validate_peer(peer: NetworkPolicyPeer, path: str, known: Collection[str]) -> Iterator[FieldError]:
+    block, has_selector = peer.get("ipBlock"), False
+    for field in ("podSelector", "namespaceSelector"):
+        if (selector := peer.get(field)) is not None:
+            has_selector = True
+            yield from validate_label_selector(selector, f"{path}.{field}")
+    if block is not None:
+        yield from _validate_block(block, f"{path}.ipBlock", known)
+    if block is None and not has_selector:
         yield required(path, "must specify a peer")
-    elif len(said) > 1 and "ipBlock" in said:
+    elif block is not None and has_selector:
         yield forbidden(path, "may not specify both ipBlock and another peer")
 
 
-def _validate_block(block: Object, path: str, known: Collection[str]) -> Iterator[FieldError]:
+def _validate_block(block: IPBlock, path: str, known: Collection[str]) -> Iterator[FieldError]:
     text = block.get("cidr", "")
     if not text:
         yield required(f"{path}.cidr")
@@ -124,7 +142,7 @@ def _validate_block(block: Object, path: str, known: Collection[str]) -> Iterato
             yield invalid(here, exception, "must be a strict subset of `cidr`")
 
 
-def _policy_warnings(policy: Object, old: Object | None) -> Iterator[str]:
+def _policy_warnings(policy: NetworkPolicy, old: NetworkPolicy | None) -> Iterator[str]:
     for path, block in _blocks(policy):
         yield from cidr_warnings(block.get("cidr", ""), f"{path}.cidr")
         for index, exception in enumerate(block.get("except") or ()):
@@ -138,9 +156,9 @@ NETWORK_POLICY = Strategy(
 # --- the addresses of services
 
 
-def _validate_service_cidr(service_cidr: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_service_cidr(service_cidr: ServiceCIDR, old: ServiceCIDR | None) -> Iterator[FieldError]:
     path = "spec.cidrs"
-    spec: Object = service_cidr.get("spec") or {}
+    spec: ServiceCIDRSpec = service_cidr.get("spec") or {}
     cidrs: Sequence[str] = spec.get("cidrs") or ()
     if old is None:
         yield from _validate_range_list(spec, cidrs)
@@ -156,7 +174,7 @@ def _validate_service_cidr(service_cidr: Object, old: Object | None) -> Iterator
         yield invalid(path, spec.get("cidrs"), IMMUTABLE)
 
 
-def _validate_range_list(spec: Object, cidrs: Sequence[str]) -> Iterator[FieldError]:
+def _validate_range_list(spec: ServiceCIDRSpec, cidrs: Sequence[str]) -> Iterator[FieldError]:
     path = "spec.cidrs"
     if not cidrs:
         yield required(path, "at least one CIDR required")
@@ -166,13 +184,13 @@ def _validate_range_list(spec: Object, cidrs: Sequence[str]) -> Iterator[FieldEr
         return
     for index, text in enumerate(cidrs):
         yield from validate_canonical_cidr(text, f"{path}[{index}]")
-    parsed = [one[1].version for text in cidrs if (one := sloppy_cidr(text))]
+    parsed = [parsed_cidr[1].version for text in cidrs if (parsed_cidr := sloppy_cidr(text))]
     if len(parsed) == 2 and parsed[0] == parsed[1]:
         detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
         yield invalid(path, cidrs, detail)
 
 
-def _default_service_cidr(service_cidr: Object) -> None:
+def _default_service_cidr(service_cidr: ServiceCIDR) -> None:
     service_cidr.setdefault("spec", {})
     service_cidr.setdefault("status", {})
 
@@ -185,21 +203,19 @@ def address_name(name: str) -> list[str]:
     return [cause.message.split(": ", 2)[2] for cause in validate_canonical_ip(name, "")]
 
 
-def _validate_ip_address(address: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_ip_address(address: IPAddress, old: IPAddress | None) -> Iterator[FieldError]:
     parent = (address.get("spec") or {}).get("parentRef")
     path = "spec.parentRef"
     if parent is None:
         yield required(path)
     else:
-        if parent.get("group"):
-            yield from validate_name(parent["group"], names.dns_subdomain, f"{path}.group")
+        yield from validate_name(parent.get("group") or None, names.dns_subdomain, f"{path}.group")
         for field in ("resource", "name"):
             if parent.get(field):
                 yield from validate_name(parent[field], names.path_segment, f"{path}.{field}")
             else:
                 yield required(f"{path}.{field}")
-        if parent.get("namespace"):
-            yield from validate_name(parent["namespace"], names.path_segment, f"{path}.namespace")
+        yield from validate_name(parent.get("namespace") or None, names.path_segment, f"{path}.namespace")
     if old is not None:
         before = (old.get("spec") or {}).get("parentRef")
         yield from validate_immutable(parent, before, path, shown=_PARENT.view_or_none)

@@ -18,13 +18,13 @@ from pinnace.kinds.cells import (
     string,
     template_columns,
 )
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import ContainerState, ContainerStateTerminated, ContainerStatus, Pod
 
 _STATUS = "io.k8s.api.core.v1.PodStatus"
 _SPEC = "io.k8s.api.core.v1.PodSpec"
 
 
-def _sidecars(pod: Object) -> frozenset[str]:
+def _sidecars(pod: Pod) -> frozenset[str]:
     """Return the init containers that run as long as the pod."""
     return frozenset(
         container.get("name", "")
@@ -33,12 +33,12 @@ def _sidecars(pod: Object) -> frozenset[str]:
     )
 
 
-def _has_succeeded(state: Object) -> bool:
+def _has_succeeded(state: ContainerState) -> bool:
     terminated = state.get("terminated")
     return terminated is not None and not terminated.get("exitCode")
 
 
-def _outcome(terminated: Object) -> str:
+def _outcome(terminated: ContainerStateTerminated) -> str:
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):
@@ -46,7 +46,7 @@ def _outcome(terminated: Object) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _init_reason(pod: Object, sidecars: frozenset[str]) -> tuple[str, int] | None:
+def _init_reason(pod: Pod, sidecars: frozenset[str]) -> tuple[str, int] | None:
     """Return why the pod is still initializing, and at which init container; None once it is initialized."""
     for index, container in enumerate((pod.get("status") or {}).get("initContainerStatuses") or ()):
         state = container.get("state") or {}
@@ -61,14 +61,14 @@ def _init_reason(pod: Object, sidecars: frozenset[str]) -> tuple[str, int] | Non
     return None
 
 
-def _is_running(container: Object) -> bool:
+def _is_running(container: ContainerStatus) -> bool:
     state = container.get("state") or {}
     if (state.get("waiting") or {}).get("reason") or state.get("terminated") is not None:
         return False
     return bool(container.get("ready")) and state.get("running") is not None
 
 
-def ready(pod: Object, now: datetime) -> str:
+def ready(pod: Pod, now: datetime) -> str:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     sidecars = _sidecars(pod)
     total = len(spec.get("containers") or ()) + len(sidecars)
@@ -83,7 +83,7 @@ def ready(pod: Object, now: datetime) -> str:
     return f"{up}/{total}"
 
 
-def status(pod: Object, now: datetime) -> str:
+def status(pod: Pod, now: datetime) -> str:
     told = pod.get("status") or {}
     phase = told.get("phase", "")
     reason = str(told.get("reason") or phase)
@@ -103,7 +103,7 @@ def status(pod: Object, now: datetime) -> str:
     return reason
 
 
-def _reason_of_containers(pod: Object, reason: str) -> str:
+def _reason_of_containers(pod: Pod, reason: str) -> str:
     has_running, failure = False, ""
     # From the last container to the first: the first container decides.
     for container in reversed((pod.get("status") or {}).get("containerStatuses") or ()):
@@ -124,12 +124,12 @@ def _reason_of_containers(pod: Object, reason: str) -> str:
     return failure or ("NotReady" if has_running else reason)
 
 
-def restarts(pod: Object, now: datetime) -> str:
+def restarts(pod: Pod, now: datetime) -> str:
     told = pod.get("status") or {}
     sidecars = _sidecars(pod)
     stuck = _init_reason(pod, sidecars)
     seen = told.get("initContainerStatuses") or ()
-    counted: list[Object]
+    counted: list[ContainerStatus]
     if stuck is not None and not is_true(pod, "Initialized"):
         counted = list(seen[: stuck[1] + 1])
     else:
@@ -144,12 +144,12 @@ def restarts(pod: Object, now: datetime) -> str:
     return f"{times} ({since(last, now)} ago)" if last else str(times)
 
 
-def _ip(pod: Object, now: datetime) -> Any:
+def _ip(pod: Pod, now: datetime) -> Any:
     addresses = (pod.get("status") or {}).get("podIPs") or ()
     return (addresses[0].get("ip") if addresses else None) or NONE
 
 
-def _readiness_gates(pod: Object, now: datetime) -> str:
+def _readiness_gates(pod: Pod, now: datetime) -> str:
     readiness_gates = (pod.get("spec") or {}).get("readinessGates") or ()
     if not readiness_gates:
         return NONE

@@ -1,15 +1,22 @@
-"""Validation of the containers of a pod: regular, init and ephemeral."""
+"""Validation of the containers of a pod: regular, init and ephemeral; their probes and lifecycle hooks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple, cast
 
-from pinnace.kinds.pods.probes import validate_lifecycle, validate_probe
 from pinnace.kinds.pods.references import validate_env, validate_env_from
 from pinnace.kinds.pods.resource_amounts import validate_container_resource
 from pinnace.kinds.pods.security import validate_container_security
-from pinnace.kinds.validation.fields import dns_label, has_backsteps, port_name, validate_relative_path
+from pinnace.kinds.validation.fields import (
+    NEGATIVE,
+    dns_label,
+    has_backsteps,
+    port_name,
+    validate_port,
+    validate_relative_path,
+)
 from pinnace.model.field_errors import (
     FieldError,
     duplicate,
@@ -20,10 +27,101 @@ from pinnace.model.field_errors import (
     required,
     too_many,
 )
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    Container,
+    ContainerPort,
+    ContainerResizePolicy,
+    EphemeralContainer,
+    HTTPGetAction,
+    Lifecycle,
+    LifecycleHandler,
+    Probe,
+    Volume,
+    VolumeDevice,
+    VolumeMount,
+)
+from pinnace.process.work_slices import give_way
+
+_TIMES: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_GRPC_MODES = ("Plaintext", "TLS")
+_PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
+_HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
+_header_name = re.compile("[-A-Za-z0-9]+").fullmatch
+_HEADER_ERROR = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' "
+    "(e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+)
+
+
+def validate_probe(probe: Probe, name: str, path: str, errs: list[FieldError]) -> None:
+    _validate_handler(probe, _PROBE_HANDLERS, None, path, errs)
+    for field in _TIMES:
+        value = probe.get(field)
+        if value is not None and value < 0:
+            errs.append(invalid(f"{path}.{field}", value, NEGATIVE))
+    grace = probe.get("terminationGracePeriodSeconds")
+    if grace is not None:
+        if grace <= 0:
+            errs.append(invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0"))
+        if name == "readinessProbe":
+            detail = "must not be set for readinessProbes"
+            errs.append(invalid(f"{path}.terminationGracePeriodSeconds", grace, detail))
+    if name != "readinessProbe" and probe.get("successThreshold", 0) != 1:
+        errs.append(invalid(f"{path}.successThreshold", probe.get("successThreshold", 0), "must be 1"))
+
+
+def validate_lifecycle(lifecycle: Lifecycle, grace_period: int, path: str, errs: list[FieldError]) -> None:
+    for moment in ("postStart", "preStop"):
+        hook = lifecycle.get(moment)
+        if hook is not None:
+            _validate_handler(hook, _HOOK_HANDLERS, grace_period, f"{path}.{moment}", errs)
+
+
+def _validate_handler(
+    holder: Probe | LifecycleHandler,
+    handlers: tuple[str, ...],
+    grace_period: int | None,
+    path: str,
+    errs: list[FieldError],
+) -> None:
+    kinds = [kind for kind in handlers if kind in holder]
+    match kinds[:1]:
+        case ["httpGet"]:
+            _validate_http_get(holder["httpGet"], f"{path}.httpGet", errs)
+        case ["exec"]:
+            if not holder["exec"].get("command"):
+                errs.append(required(f"{path}.exec.command"))
+        case ["tcpSocket"]:
+            errs += validate_port(holder["tcpSocket"].get("port", 0), f"{path}.tcpSocket.port")
+        case ["grpc"]:
+            grpc = cast("Probe", holder)["grpc"]
+            errs += validate_port(grpc.get("port", 0), f"{path}.grpc.port")
+            if (mode := grpc.get("mode")) is not None and mode not in _GRPC_MODES:
+                errs.append(not_supported(f"{path}.grpc.mode", mode, list(_GRPC_MODES)))
+        case ["sleep"]:
+            seconds = cast("LifecycleHandler", holder)["sleep"].get("seconds", 0)
+            if grace_period is not None and not 0 <= seconds <= grace_period:
+                detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_period})"
+                errs.append(invalid(f"{path}.sleep", seconds, detail))
+        case _:
+            errs.append(required(path, "must specify a handler type"))
+    for extra in kinds[1:]:
+        errs.append(forbidden(f"{path}.{extra}", "may not specify more than 1 handler type"))
+
+
+def _validate_http_get(action: HTTPGetAction, path: str, errs: list[FieldError]) -> None:
+    if not action.get("path"):
+        errs.append(required(f"{path}.path"))
+    errs += validate_port(action.get("port", 0), f"{path}.port")
+    if action.get("scheme", "") not in ("HTTP", "HTTPS"):
+        errs.append(not_supported(f"{path}.scheme", action.get("scheme", ""), ["HTTP", "HTTPS"]))
+    for header in action.get("httpHeaders", ()):
+        if not _header_name(header.get("name", "")):
+            errs.append(invalid(f"{path}.httpHeaders", header.get("name", ""), _HEADER_ERROR))
+
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 _WHITESPACE = "must not have leading or trailing whitespace"
@@ -41,20 +139,23 @@ _NOT_FOR_EPHEMERAL = (
 # Most containers have none of these fields: one set operation shows it.
 _RARE_FIELDS = frozenset({"envFrom", "volumeDevices", "resizePolicy"})
 _LIVENESS_FIELDS = frozenset({"lifecycle", *PROBES})
-_RARE_MOUNT_FIELDS = frozenset({"subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly"})
+_RARE_MOUNT_FIELDS = frozenset({"subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly", "bindMountOptions"})
+_MOUNT_OPTIONS = ("nodev", "noexec", "nosuid")
 
 
 class ContainerContext(NamedTuple):
     """The parts of a pod spec that the validation of its containers needs."""
 
-    volumes: Mapping[str, Object]
+    volumes: Mapping[str, Volume]
     claims: Collection[str]
     restart_policy: str
     grace_period: int
     host_users: bool
 
 
-def validate_containers(containers: list[Object], context: ContainerContext, path: str, errs: list[FieldError]) -> None:
+def validate_containers(
+    containers: list[Container], context: ContainerContext, path: str, errs: list[FieldError]
+) -> None:
     if not containers:
         errs.append(required(path))
         return
@@ -74,7 +175,7 @@ def validate_containers(containers: list[Object], context: ContainerContext, pat
 
 
 def validate_init_containers(
-    containers: list[Object], ordinary: list[Object], context: ContainerContext, path: str, errs: list[FieldError]
+    containers: list[Container], ordinary: list[Container], context: ContainerContext, path: str, errs: list[FieldError]
 ) -> None:
     seen = {container.get("name", "") for container in ordinary}
     for index, container in enumerate(containers):
@@ -107,7 +208,11 @@ def validate_init_containers(
 
 
 def validate_ephemeral_containers(
-    containers: list[Object], others: list[Object], context: ContainerContext, path: str, errs: list[FieldError]
+    containers: list[EphemeralContainer],
+    others: list[Container],
+    context: ContainerContext,
+    path: str,
+    errs: list[FieldError],
 ) -> None:
     targets = {container.get("name", "") for container in others}
     seen = set(targets)
@@ -131,14 +236,17 @@ def validate_ephemeral_containers(
                     errs.append(forbidden(at, "cannot be set for an Ephemeral Container"))
 
 
-def validate_image_space(container: Object, path: str, errs: list[FieldError]) -> None:
+def validate_image_space(container: Container | EphemeralContainer, path: str, errs: list[FieldError]) -> None:
     """Check for spaces around an image. Only for pods: the image of a template may still change."""
     image = container.get("image", "")
     if image != image.strip():
         errs.append(invalid(f"{path}.image", image, _WHITESPACE))
 
 
-def _validate_container(container: Object, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
+def _validate_container(
+    container: Container | EphemeralContainer, context: ContainerContext, path: str, errs: list[FieldError]
+) -> None:
+    give_way()
     name = container.get("name", "")
     if not name:
         errs.append(required(f"{path}.name"))
@@ -167,7 +275,9 @@ def _validate_container(container: Object, context: ContainerContext, path: str,
         validate_container_security(security, f"{path}.securityContext", errs, has_host_users=context.host_users)
 
 
-def _validate_rare(container: Object, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
+def _validate_rare(
+    container: Container | EphemeralContainer, context: ContainerContext, path: str, errs: list[FieldError]
+) -> None:
     if "envFrom" in container:
         validate_env_from(container["envFrom"], f"{path}.envFrom", errs)
     if devices := container.get("volumeDevices"):
@@ -177,7 +287,7 @@ def _validate_rare(container: Object, context: ContainerContext, path: str, errs
         _validate_resize_policy(container["resizePolicy"], context.restart_policy, f"{path}.resizePolicy", errs)
 
 
-def _validate_liveness(container: Object, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
+def _validate_liveness(container: Container, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
     if "lifecycle" in container:
         validate_lifecycle(container["lifecycle"], context.grace_period, f"{path}.lifecycle", errs)
     for name in PROBES:
@@ -186,7 +296,7 @@ def _validate_liveness(container: Object, context: ContainerContext, path: str, 
             validate_probe(probe, name, f"{path}.{name}", errs)
 
 
-def _validate_port(ports: list[Object], path: str, errs: list[FieldError]) -> None:
+def _validate_port(ports: list[ContainerPort], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         name = port.get("name", "")
@@ -210,7 +320,7 @@ def _validate_port(ports: list[Object], path: str, errs: list[FieldError]) -> No
             errs.append(not_supported(f"{path}[{index}].protocol", port.get("protocol", ""), _PROTOCOLS))
 
 
-def _host_port_conflicts(containers: list[Object], path: str, errs: list[FieldError]) -> None:
+def _host_port_conflicts(containers: list[Container], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, container in enumerate(containers):
         for position, port in enumerate(container["ports"]) if "ports" in container else ():
@@ -221,7 +331,9 @@ def _host_port_conflicts(containers: list[Object], path: str, errs: list[FieldEr
                 seen.add(address)
 
 
-def _validate_mount(container: Object, volumes: Mapping[str, Object], path: str, errs: list[FieldError]) -> None:
+def _validate_mount(
+    container: Container | EphemeralContainer, volumes: Mapping[str, Volume], path: str, errs: list[FieldError]
+) -> None:
     devices = {}
     if "volumeDevices" in container:
         devices = {device.get("name", ""): device.get("devicePath", "") for device in container["volumeDevices"]}
@@ -245,9 +357,13 @@ def _validate_mount(container: Object, volumes: Mapping[str, Object], path: str,
                 errs.append(invalid(f"{path}[{index}].mountPath", target, detail))
         if not _RARE_MOUNT_FIELDS.isdisjoint(mount):
             _validate_mount_detail(mount, container, path, f"{path}[{index}]", errs)
+            if "bindMountOptions" in mount:
+                _validate_mount_options(mount["bindMountOptions"], volumes.get(name), f"{path}[{index}]", errs)
 
 
-def _validate_mount_detail(mount: Object, container: Object, path: str, where: str, errs: list[FieldError]) -> None:
+def _validate_mount_detail(
+    mount: VolumeMount, container: Container | EphemeralContainer, path: str, where: str, errs: list[FieldError]
+) -> None:
     # Most of these errors name the list, not the mount.
     sub_path, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub_path:
@@ -276,8 +392,23 @@ def _validate_mount_detail(mount: Object, container: Object, path: str, where: s
         errs.append(not_supported(f"{path}.recursiveReadOnly", recursion, supported))
 
 
+def _validate_mount_options(options: list[str], volume: Volume | None, where: str, errs: list[FieldError]) -> None:
+    for position, option in enumerate(options):
+        if option not in _MOUNT_OPTIONS:
+            errs.append(not_supported(f"{where}.bindMountOptions[{position}]", option, _MOUNT_OPTIONS))
+        if option in options[:position]:
+            errs.append(duplicate(f"{where}.bindMountOptions[{position}]", option))
+    if options and volume is not None and "image" in volume:
+        detail = "bindMountOptions may not be used with image volumes"
+        errs.append(invalid(f"{where}.bindMountOptions", options, detail))
+
+
 def _validate_device(
-    devices: list[Object], mounts: list[Object], volumes: Mapping[str, Object], path: str, errs: list[FieldError]
+    devices: list[VolumeDevice],
+    mounts: list[VolumeMount],
+    volumes: Mapping[str, Volume],
+    path: str,
+    errs: list[FieldError],
 ) -> None:
     mounted = {mount.get("name", ""): mount.get("mountPath", "") for mount in mounts}
     names: set[str] = set()
@@ -311,7 +442,9 @@ def _validate_device(
             names.add(name)
 
 
-def _validate_resize_policy(policies: list[Object], restart_policy: str, path: str, errs: list[FieldError]) -> None:
+def _validate_resize_policy(
+    policies: list[ContainerResizePolicy], restart_policy: str, path: str, errs: list[FieldError]
+) -> None:
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         resource, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
@@ -319,16 +452,16 @@ def _validate_resize_policy(policies: list[Object], restart_policy: str, path: s
             errs.append(duplicate(f"{path}[{index}]", resource))
         seen.add(resource)
         for value, supported in ((resource, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
-            if not value:
-                errs.append(required(path))
-            elif value not in supported:
+            if value and value not in supported:
                 errs.append(not_supported(path, value, supported))
+        if not resource or not restart:
+            errs.append(required(path))
         if restart_policy == "Never" and restart != "NotRequired":
             detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
             errs.append(invalid(path, restart, detail))
 
 
-def _validate_restart_policy(container: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_restart_policy(container: Container, path: str, errs: list[FieldError]) -> None:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or []
     if policy is None:
         if not rules:

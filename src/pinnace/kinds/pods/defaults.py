@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pinnace.kinds.pods import resource_amounts
 from pinnace.kinds.volumes.claims import default_claim_spec
+from pinnace.kinds.volumes.sources import DEFAULTS
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    ConfigMapVolumeSource,
+    Container,
+    DownwardAPIProjection,
+    DownwardAPIVolumeSource,
+    EnvVarSource,
+    EphemeralVolumeSource,
+    HostPathVolumeSource,
+    HTTPGetAction,
+    ImageVolumeSource,
+    Lifecycle,
+    ObjectFieldSelector,
+    PodSpec,
+    PodStatus,
+    Probe,
+    ProjectedVolumeSource,
+    ResourceRequirements,
+    SecretVolumeSource,
+    Volume,
+)
 from pinnace.schema.text_cache import cache_short_texts
 
 _FILE_MODE = 0o644
@@ -55,7 +76,6 @@ _NOTHING_IN_CONTAINER = frozenset(
     }
 )
 _NOTHING_IN_MOUNT = frozenset({"readOnly", "subPath", "subPathExpr"})
-_DISABLED_PROJECTIONS = ("clusterTrustBundle", "podCertificate")
 _domain_part = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _path_part = "[a-z0-9]+(?:(?:[.]|_|__|-+)[a-z0-9]+)*"
 _reference = re.compile(
@@ -65,7 +85,7 @@ _reference = re.compile(
 ).fullmatch
 _identifier = re.compile("[a-f0-9]{64}").fullmatch
 _LIST_FIELDS = frozenset({"ports", "env", "volumeMounts"})
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def default_pod(pod: Object) -> None:
@@ -89,7 +109,7 @@ def default_pod(pod: Object) -> None:
         _mirror_pod_ips(status)
 
 
-def default_template(owner: Object, field: str = "template") -> None:
+def default_template(owner: Any, field: str = "template") -> None:
     """Set the defaults of the template in `owner[field]`, which is created if missing."""
     template = owner.get(field)
     if template is None:
@@ -101,21 +121,7 @@ def default_template(owner: Object, field: str = "template") -> None:
     default_pod_spec(template["spec"])
 
 
-def drop_disabled(spec: Object) -> None:
-    """Drop fields of features that are off."""
-    spec.pop("schedulingGroup", None)
-    for containers in (spec.get("containers"), spec.get("initContainers"), spec.get("ephemeralContainers")):
-        for container in containers or ():
-            lifecycle = container.get("lifecycle")
-            if lifecycle and lifecycle.pop("stopSignal", None) is not None and not lifecycle:
-                del container["lifecycle"]
-    for volume in spec.get("volumes", ()):
-        for projection in volume["projected"].get("sources") or () if "projected" in volume else ():
-            for name in _DISABLED_PROJECTIONS:
-                projection.pop(name, None)
-
-
-def default_pod_spec(spec: Object) -> None:
+def default_pod_spec(spec: PodSpec) -> None:
     for volume in spec.get("volumes", ()):
         _default_volume(volume)
     if spec.get("containers") is None:
@@ -141,13 +147,13 @@ def default_pod_spec(spec: Object) -> None:
     _drop_nothings(spec, _NOTHING_IN_SPEC)
 
 
-def _drop_nothings(holder: Object, names: frozenset[str]) -> None:
+def _drop_nothings(holder: Any, names: frozenset[str]) -> None:
     if not all(holder.values()):
         for name in [name for name, value in holder.items() if not value and name in names]:
             del holder[name]
 
 
-def _default_container(container: Object) -> None:
+def _default_container(container: Container) -> None:
     if not _LIST_FIELDS.isdisjoint(container):
         _default_container_lists(container)
     resources = container.get("resources")
@@ -171,7 +177,7 @@ def _default_container(container: Object) -> None:
     _drop_nothings(container, _NOTHING_IN_CONTAINER)
 
 
-def _default_container_lists(container: Object) -> None:
+def _default_container_lists(container: Container) -> None:
     for port in container.get("ports") or ():
         if not port.get("protocol"):
             port["protocol"] = "TCP"
@@ -185,7 +191,7 @@ def _default_container_lists(container: Object) -> None:
             _drop_nothings(mount, _NOTHING_IN_MOUNT)
 
 
-def _default_lifecycle(lifecycle: Object) -> None:
+def _default_lifecycle(lifecycle: Lifecycle) -> None:
     for moment in ("postStart", "preStop"):
         if "httpGet" in lifecycle.get(moment, ()):
             _default_http_get(lifecycle[moment]["httpGet"])
@@ -205,7 +211,7 @@ def pull_policy(image: str) -> str:
     return "Always" if tag == "latest" else "IfNotPresent"
 
 
-def _default_env_source(source: Object) -> None:
+def _default_env_source(source: EnvVarSource) -> None:
     if "fieldRef" in source:
         _default_field_ref(source["fieldRef"])
     elif "resourceFieldRef" in source:
@@ -214,12 +220,12 @@ def _default_env_source(source: Object) -> None:
         source["fileKeyRef"].setdefault("optional", False)
 
 
-def _default_field_ref(reference: Object) -> None:
+def _default_field_ref(reference: ObjectFieldSelector) -> None:
     if not reference.get("apiVersion"):
         reference["apiVersion"] = "v1"
 
 
-def _default_probe(probe: Object) -> None:
+def _default_probe(probe: Probe) -> None:
     if "httpGet" in probe:
         _default_http_get(probe["httpGet"])
     elif "grpc" in probe:
@@ -234,14 +240,14 @@ def _default_probe(probe: Object) -> None:
         probe["failureThreshold"] = 3
 
 
-def _default_http_get(action: Object) -> None:
+def _default_http_get(action: HTTPGetAction) -> None:
     if not action.get("path"):
         action["path"] = "/"
     if not action.get("scheme"):
         action["scheme"] = "HTTP"
 
 
-def _default_volume(volume: Object) -> None:
+def _default_volume(volume: Volume) -> None:
     if len(volume) < 2 and not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
         return
@@ -251,12 +257,14 @@ def _default_volume(volume: Object) -> None:
             fill(content)
 
 
-def _default_mode(source: Object) -> None:
+def _default_mode(
+    source: SecretVolumeSource | ConfigMapVolumeSource | DownwardAPIVolumeSource | ProjectedVolumeSource,
+) -> None:
     if "defaultMode" not in source:
         source["defaultMode"] = _FILE_MODE
 
 
-def _default_downward_files(source: Object) -> None:
+def _default_downward_files(source: DownwardAPIVolumeSource | DownwardAPIProjection) -> None:
     for file in source.get("items", ()):
         if "fieldRef" in file:
             _default_field_ref(file["fieldRef"])
@@ -264,12 +272,12 @@ def _default_downward_files(source: Object) -> None:
             file["resourceFieldRef"].setdefault("divisor", "0")
 
 
-def _default_downward_api(source: Object) -> None:
+def _default_downward_api(source: DownwardAPIVolumeSource) -> None:
     _default_mode(source)
     _default_downward_files(source)
 
 
-def _default_projected(source: Object) -> None:
+def _default_projected(source: ProjectedVolumeSource) -> None:
     _default_mode(source)
     for projection in source.get("sources") or ():
         if "serviceAccountToken" in projection:
@@ -278,16 +286,16 @@ def _default_projected(source: Object) -> None:
             _default_downward_files(projection["downwardAPI"])
 
 
-def _default_host_path(source: Object) -> None:
+def _default_host_path(source: HostPathVolumeSource) -> None:
     source.setdefault("type", "")
 
 
-def _default_image(source: Object) -> None:
+def _default_image(source: ImageVolumeSource) -> None:
     if not source.get("pullPolicy"):
         source["pullPolicy"] = pull_policy(source.get("reference", ""))
 
 
-def _default_claim(source: Object) -> None:
+def _default_claim(source: EphemeralVolumeSource) -> None:
     template = source.get("volumeClaimTemplate")
     if template is not None:
         template.setdefault("metadata", {})
@@ -305,7 +313,7 @@ def _fill_in(**values: Any) -> Callable[[Object], None]:
     return fill
 
 
-_VOLUME_DEFAULTS: dict[str, Callable[[Object], None]] = {
+_VOLUME_DEFAULTS: dict[str, Callable[[Any], None]] = {
     "secret": _default_mode,
     "configMap": _default_mode,
     "downwardAPI": _default_downward_api,
@@ -313,14 +321,11 @@ _VOLUME_DEFAULTS: dict[str, Callable[[Object], None]] = {
     "hostPath": _default_host_path,
     "image": _default_image,
     "ephemeral": _default_claim,
-    "iscsi": _fill_in(iscsiInterface="default"),
-    "rbd": _fill_in(pool="rbd", user="admin", keyring="/etc/ceph/keyring"),
-    "azureDisk": _fill_in(cachingMode="ReadWrite", fsType="ext4", readOnly=False, kind="Shared"),
-    "scaleIO": _fill_in(storageMode="ThinProvisioned", fsType="xfs"),
+    **{field: _fill_in(**DEFAULTS[field]) for field in ("iscsi", "rbd", "azureDisk", "scaleIO")},
 }
 
 
-def _default_requests(resources: Object | None) -> None:
+def _default_requests(resources: ResourceRequirements | None) -> None:
     limits = resources.get("limits") if resources else None
     if resources is None or limits is None:
         return
@@ -332,7 +337,7 @@ def _default_requests(resources: Object | None) -> None:
         del resources["requests"]
 
 
-def _default_host_ports(spec: Object) -> None:
+def _default_host_ports(spec: PodSpec) -> None:
     for containers in (spec.get("containers"), spec.get("initContainers")):
         for container in containers or ():
             for port in container.get("ports", ()):
@@ -340,7 +345,7 @@ def _default_host_ports(spec: Object) -> None:
                     port["hostPort"] = port["containerPort"]
 
 
-def _mirror_pod_ips(status: Object) -> None:
+def _mirror_pod_ips(status: PodStatus) -> None:
     """Make podIP and the first of podIPs equal; podIP wins."""
     first = status.get("podIP")
     listed = status.get("podIPs")

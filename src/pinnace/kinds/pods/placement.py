@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration
 from pinnace.schema.golang.numbers import parse_int
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
 Labels = Mapping[str, str]
 
@@ -18,12 +18,11 @@ class Constraints:
 
     __slots__ = ("node_name_terms", "selector", "tolerations")
 
-    def __init__(self, pod: Object) -> None:
-        spec = pod["spec"]
-        affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED) or {}
+    def __init__(self, spec: PodSpec) -> None:
+        affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
         self.selector: Labels = spec.get("nodeSelector") or {}
-        self.node_name_terms: Sequence[Object] | None = affinity.get("nodeSelectorTerms") if affinity else None
-        self.tolerations: Sequence[Object] = spec.get("tolerations") or ()
+        self.node_name_terms = affinity.get("nodeSelectorTerms") if affinity else None
+        self.tolerations: Sequence[Toleration] = spec.get("tolerations") or ()
 
     @property
     def size(self) -> int:
@@ -36,7 +35,7 @@ class Constraints:
         terms = self.node_name_terms
         return terms is None or any(_matches_term(term, name, labels) for term in terms)
 
-    def tolerates(self, taints: Sequence[Object], effects: Collection[str] = HARD_EFFECTS) -> bool:
+    def tolerates(self, taints: Sequence[Taint], effects: Collection[str] = HARD_EFFECTS) -> bool:
         """Whether every taint with one of these effects is tolerated."""
         return all(
             any(_tolerates(toleration, taint) for toleration in self.tolerations)
@@ -45,16 +44,16 @@ class Constraints:
         )
 
 
-def _matches_term(term: Object, name: str, labels: Labels) -> bool:
+def _matches_term(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False  # An empty term selects nothing.
-    return all(_matches(one, labels) for one in expressions) and all(
-        _matches(one, {"metadata.name": name}) for one in fields
+    return all(_matches(expression, labels) for expression in expressions) and all(
+        _matches(field, {"metadata.name": name}) for field in fields
     )
 
 
-def _matches(requirement: Object, labels: Labels) -> bool:
+def _matches(requirement: NodeSelectorRequirement, labels: Labels) -> bool:
     value = labels.get(requirement["key"])
     values: Sequence[Any] = requirement.get("values") or ()
     match requirement.get("operator"):
@@ -79,7 +78,7 @@ def _parse(text: str | None) -> int | None:
     return None if text is None else parse_int(text)
 
 
-def _tolerates(toleration: Object, taint: Object) -> bool:
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):

@@ -12,8 +12,17 @@ from pinnace.kinds.validation.fields import (
 )
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, invalid, not_supported, required
-from pinnace.model.objects import Object
 from pinnace.model.quantity import parse
+from pinnace.model.typed_objects import (
+    ConfigMapKeySelector,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    FileKeySelector,
+    ObjectFieldSelector,
+    ResourceFieldSelector,
+    SecretKeySelector,
+)
 
 ENV_FIELDS = (
     "metadata.name",
@@ -45,7 +54,7 @@ _HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 _SIZES = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 
 
-def validate_env(variables: list[Object], path: str, errs: list[FieldError]) -> None:
+def validate_env(variables: list[EnvVar], path: str, errs: list[FieldError]) -> None:
     for index, variable in enumerate(variables):
         name = variable.get("name", "")
         if not name:
@@ -64,7 +73,7 @@ def _is_printable(name: str) -> bool:
     return name.isascii() and name.isprintable() and "=" not in name
 
 
-def _validate_source(source: Object, value: str, path: str, errs: list[FieldError]) -> None:
+def _validate_source(source: EnvVarSource, value: str, path: str, errs: list[FieldError]) -> None:
     if "fieldRef" in source:
         validate_field_ref(source["fieldRef"], ENV_FIELDS, f"{path}.fieldRef", errs)
     if "resourceFieldRef" in source:
@@ -85,7 +94,9 @@ def _validate_source(source: Object, value: str, path: str, errs: list[FieldErro
         errs.append(invalid(path, "", "may not have more than one field specified at a time"))
 
 
-def validate_field_ref(reference: Object, supported: Sequence[str], path: str, errs: list[FieldError]) -> None:
+def validate_field_ref(
+    reference: ObjectFieldSelector, supported: Sequence[str], path: str, errs: list[FieldError]
+) -> None:
     """Check a reference to a field of the pod: a supported field, or one label or annotation."""
     version, field = reference.get("apiVersion", ""), reference.get("fieldPath", "")
     if not version:
@@ -123,7 +134,9 @@ def _split_subscript(field: str) -> tuple[str, str | None]:
     return field, None
 
 
-def validate_resource_field_ref(reference: Object, path: str, errs: list[FieldError], *, needs_container: bool) -> None:
+def validate_resource_field_ref(
+    reference: ResourceFieldSelector, path: str, errs: list[FieldError], *, needs_container: bool
+) -> None:
     """Check a reference to a container's limit or request, and its unit."""
     resource = reference.get("resource", "")
     if needs_container and not reference.get("containerName"):
@@ -152,7 +165,7 @@ def _validate_divisor(resource: str, divisor: str, path: str, errs: list[FieldEr
         errs.append(invalid(path, resource, detail))
 
 
-def _validate_key_ref(reference: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_key_ref(reference: ConfigMapKeySelector | SecretKeySelector, path: str, errs: list[FieldError]) -> None:
     errs += validate_dns_subdomain(reference.get("name", ""), f"{path}.name")
     key = reference.get("key", "")
     if not key:
@@ -162,7 +175,7 @@ def _validate_key_ref(reference: Object, path: str, errs: list[FieldError]) -> N
             errs.append(invalid(f"{path}.key", key, err))
 
 
-def _validate_file_key_ref(reference: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_file_key_ref(reference: FileKeySelector, path: str, errs: list[FieldError]) -> None:
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
     if not key:
         errs.append(required(f"{path}.key"))
@@ -178,7 +191,7 @@ def _validate_file_key_ref(reference: Object, path: str, errs: list[FieldError])
         errs += validate_no_backsteps(file, f"{path}.path")
 
 
-def validate_env_from(sources: list[Object], path: str, errs: list[FieldError]) -> None:
+def validate_env_from(sources: list[EnvFromSource], path: str, errs: list[FieldError]) -> None:
     for index, source in enumerate(sources):
         where = f"{path}[{index}]"
         prefix = source.get("prefix", "")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, InvalidQuantity, Quantity, parse
+from pinnace.model.typed_objects import CoreResourceClaim, PodSpec, ResourceRequirements
 
 HUGE_PAGES = "hugepages-"
+Side = Literal["requests", "limits"]
 COUNTED = frozenset(
     {
         "pods",
@@ -31,7 +32,7 @@ COUNTED = frozenset(
 _MILLI = -3
 _MOST_LISTED = 100
 _NO_CLAIMS: frozenset[str] = frozenset()
-_NO_AMOUNTS: Mapping[str, Any] = {}
+_NO_AMOUNTS: Mapping[str, str] = {}
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _POD_LEVEL_RESOURCES = frozenset({"cpu", "memory"})
 _STANDARD = COUNTED | {
@@ -70,7 +71,7 @@ def round_up(amounts: dict[str, Any] | None) -> None:
             amounts[name] = str(parse(text).round_up_to(_MILLI))
 
 
-def default_pod_level_requests(spec: Object) -> None:
+def default_pod_level_requests(spec: PodSpec) -> None:
     """Derive pod-level requests from pod-level limits and the containers' sums."""
     resources = spec["resources"]
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
@@ -91,7 +92,7 @@ def default_pod_level_requests(spec: Object) -> None:
         resources["requests"] = requests
 
 
-def sum_of(spec: Object, what: str) -> dict[str, Quantity]:
+def sum_of(spec: PodSpec, what: Side) -> dict[str, Quantity]:
     """Return the sum of the requests (or limits) of all containers: init containers run before, sidecars beside."""
     total: dict[str, Quantity] = {}
     for container in spec.get("containers", ()):
@@ -114,7 +115,7 @@ def sum_of(spec: Object, what: str) -> dict[str, Quantity]:
     return total
 
 
-def total_of(spec: Object, what: str) -> dict[str, Quantity]:
+def total_of(spec: PodSpec, what: Side) -> dict[str, Quantity]:
     """Return the requests (or limits) of a pod: amounts of the whole pod replace sums, and overhead is added.
 
     Overhead adds to limits only where there is a limit.
@@ -139,7 +140,7 @@ def _raise_to(total: dict[str, Quantity], least: Mapping[str, Quantity]) -> None
             total[name] = amount
 
 
-def qos_class(spec: Object) -> str:
+def qos_class(spec: PodSpec) -> str:
     """Return Guaranteed if every limit equals its request, BestEffort if there are none, else Burstable."""
     own = spec.get("resources")
     if own is not None:
@@ -160,7 +161,7 @@ def _is_positive(amount: Any) -> bool:
     return amount is not None and amount != "0" and parse(amount) > ZERO
 
 
-def _asks_for_compute(resources: Object) -> bool:
+def _asks_for_compute(resources: ResourceRequirements) -> bool:
     for what in ("requests", "limits"):
         amounts = resources.get(what)
         if amounts and (_is_positive(amounts.get("cpu")) or _is_positive(amounts.get("memory"))):
@@ -168,12 +169,12 @@ def _asks_for_compute(resources: Object) -> bool:
     return False
 
 
-def _limits_cpu_and_memory(resources: Object) -> bool:
+def _limits_cpu_and_memory(resources: ResourceRequirements) -> bool:
     limits = resources.get("limits") or {}
     return _is_positive(limits.get("cpu")) and _is_positive(limits.get("memory"))
 
 
-def _qos_sum(asked: list[Object], what: str) -> dict[str, Quantity]:
+def _qos_sum(asked: list[ResourceRequirements], what: Side) -> dict[str, Quantity]:
     total: dict[str, Quantity] = {}
     for resources in asked:
         amounts = resources.get(what)
@@ -186,16 +187,16 @@ def _qos_sum(asked: list[Object], what: str) -> dict[str, Quantity]:
 
 
 def validate_container_resource(
-    resources: Object, path: str, errs: list[FieldError], claims: Collection[str] = _NO_CLAIMS
+    resources: ResourceRequirements, path: str, errs: list[FieldError], claims: Collection[str] = _NO_CLAIMS
 ) -> None:
     _validate_requirement(resources, path, errs, claims, is_pod_level=False)
 
 
-def validate_overhead(overhead: Object, path: str, errs: list[FieldError]) -> None:
+def validate_overhead(overhead: dict[str, str], path: str, errs: list[FieldError]) -> None:
     _validate_requirement({"limits": overhead}, path, errs, _NO_CLAIMS, is_pod_level=False)
 
 
-def validate_pod_level(spec: Object, path: str, errs: list[FieldError], claims: Collection[str]) -> None:
+def validate_pod_level(spec: PodSpec, path: str, errs: list[FieldError], claims: Collection[str]) -> None:
     resources = spec["resources"]
     if spec.get("os", {}).get("name") == "windows":
         errs.append(forbidden(path, "may not be set for a windows pod"))
@@ -221,7 +222,7 @@ def validate_pod_level(spec: Object, path: str, errs: list[FieldError], claims: 
 
 
 def _validate_requirement(
-    resources: Object, path: str, errs: list[FieldError], claims: Collection[str], *, is_pod_level: bool
+    resources: ResourceRequirements, path: str, errs: list[FieldError], claims: Collection[str], *, is_pod_level: bool
 ) -> None:
     limits, requests = resources.get("limits") or _NO_AMOUNTS, resources.get("requests") or _NO_AMOUNTS
     needs_compute = False
@@ -315,7 +316,7 @@ def _is_any_huge_page(name: str) -> bool:
     return name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))
 
 
-def _validate_claim(claims: list[Object], path: str, errs: list[FieldError], known: Collection[str]) -> None:
+def _validate_claim(claims: list[CoreResourceClaim], path: str, errs: list[FieldError], known: Collection[str]) -> None:
     seen: set[str] = set()
     requested: Counter[str] = Counter()
     listed = f": {_list_names(known)}" if known else " which is empty"

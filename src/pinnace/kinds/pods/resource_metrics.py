@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from pinnace.kinds.pods.resource_amounts import total_of
-from pinnace.model.exposition import Labels, Sample, render_samples
-from pinnace.model.objects import Object
-from pinnace.model.work_slices import SliceQueue
+from pinnace.kinds.pods.resource_amounts import Side, total_of
+from pinnace.model.objects import AnyObject
+from pinnace.process.exposition import Labels, Sample, render_samples
+from pinnace.process.work_slices import SliceQueue
 
-_FAMILIES = {
+_FAMILIES: Mapping[Side, tuple[str, str]] = {
     "limits": ("kube_pod_resource_limit", "The limits of each pod, by resource."),
     "requests": ("kube_pod_resource_request", "The requests of each pod, by resource."),
 }
 _UNITS = {"cpu": "cores", "memory": "bytes", "storage": "bytes", "ephemeral-storage": "bytes"}
 
 
-async def render_pod_resources(pods: Iterable[Object]) -> str:
+async def render_pod_resources(pods: Iterable[AnyObject]) -> str:
     """Return the metrics in Prometheus' text format. Pods on a node that have ended are left out."""
     slices = SliceQueue.of_loop().begin()
-    samples: dict[str, list[Sample]] = {what: [] for what in _FAMILIES}
+    samples: dict[Side, list[Sample]] = {what: [] for what in _FAMILIES}
     for pod in pods:
         await slices.pause()
         spec = pod["spec"]
         if spec.get("nodeName") and (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             continue
-        for what, found in samples.items():
-            for name, amount in total_of(spec, what).items():
+        for side, of_side in samples.items():
+            for name, amount in total_of(spec, side).items():
                 if amount.amount:
-                    found.append((_labels(pod, name), float(amount.amount)))
+                    of_side.append((_labels(pod, name), float(amount.amount)))
     lines = [
         line
         for what, (name, help) in _FAMILIES.items()
@@ -38,7 +38,7 @@ async def render_pod_resources(pods: Iterable[Object]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _labels(pod: Object, resource: str) -> Labels:
+def _labels(pod: AnyObject, resource: str) -> Labels:
     metadata, spec = pod["metadata"], pod["spec"]
     unit = "bytes" if resource.startswith("hugepages-") else _UNITS.get(resource, "")
     priority = spec.get("priority")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final, cast
 
 from pinnace.kinds.validation.fields import (
     label_value,
@@ -13,16 +14,25 @@ from pinnace.kinds.validation.fields import (
 )
 from pinnace.kinds.validation.node_selectors import validate_node_selector
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
 from pinnace.model.selectors import validate_label_selector
+from pinnace.model.typed_objects import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    Toleration,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _values_of_preference = re.compile(r"\.values\[\d+\]$").search
 
 
-def validate_affinity(affinity: Object, path: str, errs: list[FieldError]) -> None:
+def validate_affinity(affinity: Affinity, path: str, errs: list[FieldError]) -> None:
     nodes = affinity.get("nodeAffinity")
     if nodes:
         _validate_node_affinity(nodes, f"{path}.nodeAffinity", errs)
@@ -37,26 +47,28 @@ def validate_affinity(affinity: Object, path: str, errs: list[FieldError]) -> No
                 _validate_pod_term(weighted.get("podAffinityTerm", {}), f"{where}.podAffinityTerm", errs)
 
 
-def _validate_node_affinity(affinity: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_node_affinity(affinity: NodeAffinity, path: str, errs: list[FieldError]) -> None:
     if _REQUIRED in affinity:
         errs.extend(validate_node_selector(affinity[_REQUIRED], f"{path}.{_REQUIRED}"))
     for index, term in enumerate(affinity.get(_PREFERRED, ())):
         where = f"{path}.{_PREFERRED}[{index}]"
         _validate_weight(term, where, errs)
         # Preferences may have any values: one that matches nothing is harmless.
-        selector = {"nodeSelectorTerms": [term.get("preference", {})]}
+        selector: NodeSelector = {"nodeSelectorTerms": [term.get("preference", {})]}
         for err in validate_node_selector(selector, "."):
             inside = err.field.removeprefix("..nodeSelectorTerms[0]")
             if not (_values_of_preference(inside) and inside.startswith(".matchExpressions")):
                 errs.append(err._replace(field=f"{where}.preference{inside}"))
 
 
-def _validate_weight(term: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_weight(
+    term: PreferredSchedulingTerm | WeightedPodAffinityTerm, path: str, errs: list[FieldError]
+) -> None:
     if not 1 <= term.get("weight", 0) <= 100:
         errs.append(invalid(f"{path}.weight", term.get("weight", 0), "must be in the range 1-100"))
 
 
-def _validate_pod_term(term: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_pod_term(term: PodAffinityTerm, path: str, errs: list[FieldError]) -> None:
     for field in ("labelSelector", "namespaceSelector"):
         if field in term:
             errs.extend(validate_label_selector(term[field], f"{path}.{field}"))
@@ -70,9 +82,10 @@ def _validate_pod_term(term: Object, path: str, errs: list[FieldError]) -> None:
     errs.extend(invalid(f"{path}.topologyKey", key, err) for err in qualified_name(key))
 
 
-def _validate_label_key(term: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_label_key(term: PodAffinityTerm | TopologySpreadConstraint, path: str, errs: list[FieldError]) -> None:
     selector = term.get("labelSelector")
-    matching, mismatching = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
+    matching = term.get("matchLabelKeys") or []
+    mismatching = cast("PodAffinityTerm", term).get("mismatchLabelKeys") or []  # Spread constraints never have it.
     for field, keys in (("matchLabelKeys", matching), ("mismatchLabelKeys", mismatching)):
         if keys and selector is None:
             errs.append(forbidden(f"{path}.{field}", "must not be specified when labelSelector is not set"))
@@ -96,7 +109,7 @@ def _validate_label_key(term: Object, path: str, errs: list[FieldError]) -> None
             errs.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
 
 
-def validate_toleration(tolerations: Sequence[Object], path: str, errs: list[FieldError]) -> None:
+def validate_toleration(tolerations: Sequence[Toleration], path: str, errs: list[FieldError]) -> None:
     for index, toleration in enumerate(tolerations):
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         effect, value = toleration.get("effect", ""), toleration.get("value", "")
@@ -124,9 +137,10 @@ def validate_toleration(tolerations: Sequence[Object], path: str, errs: list[Fie
             errs.append(not_supported(f"{path}[{index}].effect", effect, _EFFECTS))
 
 
-def validate_spread(constraints: list[Object], path: str, errs: list[FieldError]) -> None:
+def validate_spread(constraints: list[TopologySpreadConstraint], path: str, errs: list[FieldError]) -> None:
     last = {
-        (one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")): index for index, one in enumerate(constraints)
+        (constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")): index
+        for index, constraint in enumerate(constraints)
     }
     for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"

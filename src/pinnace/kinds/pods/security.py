@@ -6,9 +6,18 @@ import re
 from collections.abc import Iterator
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import validate_dns_subdomain, validate_id, validate_relative_path
+from pinnace.kinds.validation.fields import validate_choice, validate_dns_subdomain, validate_id, validate_relative_path
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
+from pinnace.model.typed_objects import (
+    AppArmorProfile,
+    Container,
+    EphemeralContainer,
+    PodSpec,
+    SeccompProfile,
+    SecurityContext,
+    WindowsSecurityContextOptions,
+)
 
 SYSCTL_PATTERN = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 _sysctl_name = re.compile(SYSCTL_PATTERN[1:-1]).fullmatch
@@ -35,7 +44,9 @@ _SECURITY_CONTEXT = GoStruct(
 )  # fmt: skip
 
 
-def validate_container_security(context: Object, path: str, errs: list[FieldError], *, has_host_users: bool) -> None:
+def validate_container_security(
+    context: SecurityContext, path: str, errs: list[FieldError], *, has_host_users: bool
+) -> None:
     errs += validate_id(context, "runAsUser", path)
     errs += validate_id(context, "runAsGroup", path)
     proc_mount = context.get("procMount")
@@ -59,7 +70,7 @@ def validate_container_security(context: Object, path: str, errs: list[FieldErro
         validate_app_armor(context["appArmorProfile"], f"{path}.appArmorProfile", errs)
 
 
-def validate_pod_security(spec: Object, path: str, errs: list[FieldError]) -> None:
+def validate_pod_security(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     """`path` is that of the spec: the host namespaces are in the context in Go, but beside it on the wire."""
     context = spec.get("securityContext") or {}
     where = f"{path}.securityContext"
@@ -74,25 +85,20 @@ def validate_pod_security(spec: Object, path: str, errs: list[FieldError]) -> No
         errs.append(invalid(f"{where}.shareProcessNamespace", True, detail))
     if context.get("sysctls"):
         _validate_sysctl(spec, f"{where}.sysctls", errs)
-    _validate_choice(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), where, errs)
+    fs_group_change = context.get("fsGroupChangePolicy")
+    errs += validate_choice(fs_group_change, ("Always", "OnRootMismatch"), f"{where}.fsGroupChangePolicy")
     if "seccompProfile" in context:
         _validate_seccomp(context["seccompProfile"], f"{where}.seccompProfile", errs)
     if "windowsOptions" in context:
         _validate_windows_option(context["windowsOptions"], f"{where}.windowsOptions", errs)
     if "appArmorProfile" in context:
         validate_app_armor(context["appArmorProfile"], f"{where}.appArmorProfile", errs)
-    _validate_choice(context, "supplementalGroupsPolicy", ("Merge", "Strict"), where, errs)
-    _validate_choice(context, "seLinuxChangePolicy", ("Recursive",), where, errs)
+    groups_policy, label_change = context.get("supplementalGroupsPolicy"), context.get("seLinuxChangePolicy")
+    errs += validate_choice(groups_policy, ("Merge", "Strict"), f"{where}.supplementalGroupsPolicy")
+    errs += validate_choice(label_change, ("MountOption", "Recursive"), f"{where}.seLinuxChangePolicy")
 
 
-def _validate_choice(
-    context: Object, field: str, supported: tuple[str, ...], path: str, errs: list[FieldError]
-) -> None:
-    if field in context and context[field] not in supported:
-        errs.append(not_supported(f"{path}.{field}", context[field], supported))
-
-
-def _validate_sysctl(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_sysctl(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, sysctl in enumerate(spec["securityContext"]["sysctls"]):
         name, where = sysctl.get("name", ""), f"{path}[{index}].name"
@@ -111,7 +117,7 @@ def _validate_sysctl(spec: Object, path: str, errs: list[FieldError]) -> None:
             errs.append(invalid(where, name, "may not be specified when 'hostIPC' is true"))
 
 
-def _validate_seccomp(profile: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_seccomp(profile: SeccompProfile, path: str, errs: list[FieldError]) -> None:
     kind = profile.get("type", "")
     if not kind:
         errs.append(required(f"{path}.type", "type is required when seccompProfile is set"))
@@ -128,7 +134,7 @@ def _validate_seccomp(profile: Object, path: str, errs: list[FieldError]) -> Non
         errs.append(invalid(f"{path}.localhostProfile", _SECCOMP.view(profile), detail))
 
 
-def validate_app_armor(profile: Object, path: str, errs: list[FieldError]) -> None:
+def validate_app_armor(profile: AppArmorProfile, path: str, errs: list[FieldError]) -> None:
     kind, name = profile.get("type", ""), profile.get("localhostProfile")
     if kind == "Localhost":
         if not name:
@@ -147,7 +153,7 @@ def validate_app_armor(profile: Object, path: str, errs: list[FieldError]) -> No
         errs.append(not_supported(f"{path}.type", kind, _PROFILES))
 
 
-def _validate_windows_option(options: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_windows_option(options: WindowsSecurityContextOptions, path: str, errs: list[FieldError]) -> None:
     if "gmsaCredentialSpecName" in options:
         errs += validate_dns_subdomain(options["gmsaCredentialSpecName"], f"{path}.gmsaCredentialSpecName")
     credentials = options.get("gmsaCredentialSpec")
@@ -187,14 +193,14 @@ def _validate_windows_user(name: str) -> Iterator[str]:
             yield "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
 
 
-def containers_with_paths(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
+def containers_with_paths(spec: PodSpec, path: str) -> Iterator[tuple[Container | EphemeralContainer, str]]:
     """Yield every container of a pod with its path, in Kubernetes' order."""
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(field, ())):
             yield container, f"{path}.{field}[{index}]"
 
 
-def validate_os(spec: Object, path: str, errs: list[FieldError]) -> None:
+def validate_os(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     """Check fields that the pod's operating system does not allow."""
     os = spec["os"].get("name", "")
     if not os:
@@ -244,11 +250,11 @@ _NOT_ON_WINDOWS_CONTAINERS = (
 )
 
 
-def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_windows(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     context = spec.get("securityContext") or {}
     for dotted in _NOT_ON_WINDOWS_PODS:
         inside, _, field = dotted.rpartition(".")
-        holder = context if inside else spec
+        holder: AnyObject = context if inside else spec
         if field in holder and holder[field] not in ([], False if field in ("hostPID", "hostIPC") else None):
             errs.append(forbidden(f"{path}.{dotted}", "cannot be set for a windows pod"))
     for container, where in containers_with_paths(spec, path):
@@ -257,7 +263,7 @@ def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
                 errs.append(forbidden(f"{where}.securityContext.{field}", "cannot be set for a windows pod"))
 
 
-def validate_host_process(spec: Object, path: str, errs: list[FieldError]) -> None:
+def validate_host_process(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     """Check Windows host processes: all containers of a pod or none, and on the host's network."""
     of_pod = (spec.get("securityContext") or {}).get("windowsOptions", {}).get("hostProcess")
     total = on_host = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Final, Literal
 
 from pinnace.kinds.pods.updates import validate_annotation_change
 from pinnace.kinds.validation.addresses import strict_ip, validate_ip
@@ -22,9 +22,20 @@ from pinnace.model.field_errors import (
     required,
     too_long,
 )
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    Container,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    PodExtendedResourceClaimStatus,
+    PodSpec,
+    PodStatus,
+    ResourceHealth,
+    ResourceRequirements,
+)
 
-_STATUS_LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_STATUS_LISTS: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _BACK_TO_LIFE = "may not be transitioned to non-terminated state"
 _UNREQUESTED = (
     "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
@@ -35,7 +46,7 @@ _HEALTH = ("Healthy", "Unhealthy", "Unknown")
 _MOST_MESSAGE = 1024
 
 
-def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
+def validate_pod_status(new: Pod, old: Pod) -> list[FieldError]:
     """Return every error of a change through pods/status."""
     errs: list[FieldError] = []
     validate_annotation_change(new, old, errs)
@@ -52,20 +63,21 @@ def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
     _validate_claim_status(status, new["spec"], errs)
     if (claimed := status.get("extendedResourceClaimStatus")) is not None:
         _validate_extended_claim(claimed, new["spec"], errs)
-    for field in ("podIPs", "hostIPs"):
-        _validate_address(status, before, field, errs)
-    for field in _STATUS_LISTS:
-        _validate_user(status.get(field, ()), f"status.{field}", new["spec"], errs)
-    for field, listed in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
-        _validate_device(status.get(field, ()), f"status.{field}", new["spec"].get(listed) or (), errs)
-    for index, one in enumerate(status.get("ephemeralContainerStatuses", ())):
-        if one.get("allocatedResourcesStatus"):
+    for addresses in ("podIPs", "hostIPs"):
+        _validate_address(status, before, addresses, errs)
+    for statuses in _STATUS_LISTS:
+        _validate_user(status.get(statuses, ()), f"status.{statuses}", new["spec"], errs)
+    containers, init_containers = new["spec"].get("containers") or (), new["spec"].get("initContainers") or ()
+    _validate_device(status.get("containerStatuses", ()), "status.containerStatuses", containers, errs)
+    _validate_device(status.get("initContainerStatuses", ()), "status.initContainerStatuses", init_containers, errs)
+    for index, ephemeral in enumerate(status.get("ephemeralContainerStatuses", ())):
+        if ephemeral.get("allocatedResourcesStatus"):
             where = f"status.ephemeralContainerStatuses[{index}].allocatedResourcesStatus"
             errs.append(forbidden(where, "must not be specified in container status"))
     return errs
 
 
-def _validate_conditions(conditions: Sequence[Object], errs: list[FieldError]) -> None:
+def _validate_conditions(conditions: Sequence[PodCondition], errs: list[FieldError]) -> None:
     for index, condition in enumerate(conditions):
         if condition.get("observedGeneration", 0) < 0:
             where = f"status.conditions[{index}].observedGeneration"
@@ -74,7 +86,7 @@ def _validate_conditions(conditions: Sequence[Object], errs: list[FieldError]) -
             errs += validate_qualified_name(condition.get("type", ""), f"status.conditions[{index}].Type")
 
 
-def _validate_node(new: Object, old: Object, errs: list[FieldError]) -> None:
+def _validate_node(new: Pod, old: Pod, errs: list[FieldError]) -> None:
     """Check the node that the pod is bound to, and the one that it is nominated for."""
     node = old["spec"].get("nodeName", "")
     if new["spec"].get("nodeName", "") != node:
@@ -87,7 +99,9 @@ def _validate_node(new: Object, old: Object, errs: list[FieldError]) -> None:
             errs.append(forbidden("status.nominatedNodeName", detail))
 
 
-def _validate_transition(now: Any, before: Any, field: str, spec: Object, errs: list[FieldError]) -> None:
+def _validate_transition(
+    now: Sequence[ContainerStatus], before: Sequence[ContainerStatus], field: str, spec: PodSpec, errs: list[FieldError]
+) -> None:
     """Check that terminated containers stay terminated, unless the restart policy allows a restart."""
     for index, old in enumerate(before):
         ended = old.get("state", {}).get("terminated")
@@ -100,29 +114,31 @@ def _validate_transition(now: Any, before: Any, field: str, spec: Object, errs: 
             errs.append(forbidden(f"status.{field}[{index}].state", _BACK_TO_LIFE))
 
 
-def _may_restart(name: str | None, ended: Object, field: str, spec: Object) -> bool:
-    listed = "initContainers" if field.startswith("init") else "containers"
-    container = next((item for item in spec.get(listed, ()) if item.get("name") == name), None)
+def _may_restart(name: str | None, ended: ContainerStateTerminated, field: str, spec: PodSpec) -> bool:
+    is_init = field.startswith("init")
+    listed = spec.get("initContainers" if is_init else "containers") or ()
+    container = next((container for container in listed if container.get("name") == name), None)
     if any(
         rule.get("action") == "RestartAllContainers"
-        for one in (*spec.get("containers", ()), *spec.get("initContainers", ()))
-        for rule in one.get("restartPolicyRules") or ()
+        for container_of_pod in (*spec.get("containers", ()), *spec.get("initContainers", ()))
+        for rule in container_of_pod.get("restartPolicyRules") or ()
     ):
         return True
     if container is None:
         return False
     code = ended.get("exitCode", 0)
     for rule in container.get("restartPolicyRules") or ():
-        codes = rule.get("exitCodes") or {}
-        if (code in (codes.get("values") or ())) == (codes.get("operator") == "In"):
+        codes = rule.get("exitCodes")
+        is_listed = codes is not None and code in (codes.get("values") or ())
+        if is_listed == (codes is not None and codes.get("operator") == "In"):
             return True
     policy = container.get("restartPolicy") or spec.get("restartPolicy", "Always")
-    if listed == "initContainers" and policy == "Always" and container.get("restartPolicy") != "Always":
+    if is_init and policy == "Always" and container.get("restartPolicy") != "Always":
         return bool(code) or spec.get("restartPolicy") == "Always"
     return bool(policy == "Always" or (policy == "OnFailure" and code))
 
 
-def _validate_claim_status(status: Object, spec: Object, errs: list[FieldError]) -> None:
+def _validate_claim_status(status: PodStatus, spec: PodSpec, errs: list[FieldError]) -> None:
     known = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
     seen: set[str] = set()
     for index, claim in enumerate(status.get("resourceClaimStatuses", ())):
@@ -137,7 +153,7 @@ def _validate_claim_status(status: Object, spec: Object, errs: list[FieldError])
             errs += validate_dns_subdomain(claim["resourceClaimName"], f"{where}.resourceClaimName")
 
 
-def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldError]) -> None:
+def _validate_extended_claim(claimed: PodExtendedResourceClaimStatus, spec: PodSpec, errs: list[FieldError]) -> None:
     """Check the claim for a pod's extended resources: which request is for which resource."""
     path = "status.extendedResourceClaimStatus"
     requests = {
@@ -151,23 +167,25 @@ def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldErro
     seen: set[tuple[str, ...]] = set()
     for index, mapping in enumerate(mappings):
         where = f"{path}.requestMappings[{index}]"
-        said = {name: mapping.get(name, "") for name in ("containerName", "resourceName", "requestName")}
-        if said["containerName"] not in requests:
+        names = {name: mapping.get(name, "") for name in ("containerName", "resourceName", "requestName")}
+        if names["containerName"] not in requests:
             detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            errs.append(invalid(f"{where}.containerName", said["containerName"], detail))
-        elif said["resourceName"] not in requests[said["containerName"]]:
-            errs.append(invalid(f"{where}.resourceName", said["resourceName"], _UNREQUESTED))
-        errs += validate_dns_label(said["requestName"], f"{path}.requestName")
-        if (one := tuple(said.values())) in seen:
-            errs.extend(duplicate(f"{where}.{name}", value) for name, value in said.items())
-        seen.add(one)
+            errs.append(invalid(f"{where}.containerName", names["containerName"], detail))
+        elif names["resourceName"] not in requests[names["containerName"]]:
+            errs.append(invalid(f"{where}.resourceName", names["resourceName"], _UNREQUESTED))
+        errs += validate_dns_label(names["requestName"], f"{path}.requestName")
+        if (key := tuple(names.values())) in seen:
+            errs.extend(duplicate(f"{where}.{name}", value) for name, value in names.items())
+        seen.add(key)
     if not claimed.get("resourceClaimName"):
         errs.append(required(f"{path}.resourceClaimName"))
     else:
         errs += validate_dns_subdomain(claimed["resourceClaimName"], f"{path}.resourceClaimName")
 
 
-def _validate_address(status: Object, before: Object, field: str, errs: list[FieldError]) -> None:
+def _validate_address(
+    status: PodStatus, before: PodStatus, field: Literal["podIPs", "hostIPs"], errs: list[FieldError]
+) -> None:
     listed = [entry.get("ip", "") for entry in status.get(field) or ()]
     old = {entry.get("ip", "") for entry in before.get(field) or ()}
     if field == "hostIPs" and listed and listed[0] != status.get("hostIP", ""):
@@ -182,12 +200,12 @@ def _validate_address(status: Object, before: Object, field: str, errs: list[Fie
         wrong = parsed.index(None)
         detail = f"failed to check for dual stack with error:invalid IP[{wrong}]: {listed[wrong]}"
         errs.append(FieldError(f"status.{field}", "InternalError", f"Internal error: {detail}"))
-    if len(listed) > 2 or len({one.version for one in parsed if one is not None}) != 2:
+    if len(listed) > 2 or len({address.version for address in parsed if address is not None}) != 2:
         detail = "may specify no more than one IP for each IP family"
         errs.append(invalid(f"status.{field}", [{"IP": address} for address in listed], detail))
 
 
-def _validate_user(statuses: Sequence[Object], path: str, spec: Object, errs: list[FieldError]) -> None:
+def _validate_user(statuses: Sequence[ContainerStatus], path: str, spec: PodSpec, errs: list[FieldError]) -> None:
     system = (spec.get("os") or {}).get("name") or "linux"
     for index, status in enumerate(statuses):
         user, where = (status.get("user") or {}).get("linux"), f"{path}[{index}].user.linux"
@@ -206,7 +224,9 @@ def _validate_user(statuses: Sequence[Object], path: str, spec: Object, errs: li
         ]
 
 
-def _validate_device(statuses: Sequence[Object], path: str, containers: Sequence[Any], errs: list[FieldError]) -> None:
+def _validate_device(
+    statuses: Sequence[ContainerStatus], path: str, containers: Sequence[Container], errs: list[FieldError]
+) -> None:
     """Check that the health of devices is about devices that the container requests."""
     by_name = {container.get("name"): container for container in reversed(containers)}
     for index, status in enumerate(statuses):
@@ -218,7 +238,7 @@ def _validate_device(statuses: Sequence[Object], path: str, containers: Sequence
             _validate_health(device.get("resources") or (), f"{where}.resources", errs)
 
 
-def _unasked(name: str, resources: Object) -> str:
+def _unasked(name: str, resources: ResourceRequirements) -> str:
     if not name.startswith("claim:"):
         asked = name in (resources.get("requests") or {})
         return "" if asked else "must match one of the container's resource requests"
@@ -234,7 +254,7 @@ def _unasked(name: str, resources: Object) -> str:
     )
 
 
-def _validate_health(devices: Sequence[Object], path: str, errs: list[FieldError]) -> None:
+def _validate_health(devices: Sequence[ResourceHealth], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, device in enumerate(devices):
         where, identity, message = f"{path}[{index}]", device.get("resourceID", ""), device.get("message")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
-from pinnace.kinds.pods.defaults import default_pod, default_template, drop_disabled
+from pinnace.kinds.pods.defaults import default_pod, default_template
 from pinnace.kinds.pods.resource_amounts import qos_class
 from pinnace.kinds.pods.security import containers_with_paths, validate_app_armor
 from pinnace.kinds.pods.status import validate_pod_status
@@ -21,10 +21,10 @@ from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, validate_pod_creatio
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.addresses import ip_warnings
 from pinnace.kinds.validation.fields import dns_label
-from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import AppArmorProfile, Pod, PodSpec, PodTemplate
 
 __all__ = [
     "POD",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def grace_period(pod: Object, requested: int | None) -> int:
+def grace_period(pod: Pod, requested: int | None) -> int:
     """Return the grace period of a deletion in seconds; 0 if nothing of the pod runs."""
     if not pod.get("spec", {}).get("nodeName") or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
         return 0
@@ -46,9 +46,8 @@ def grace_period(pod: Object, requested: int | None) -> int:
     return 1 if period < 0 else int(period)
 
 
-def _prepare_pod(new: Object, old: Object | None) -> None:
+def _prepare_pod(new: Pod, old: Pod | None) -> None:
     spec = new["spec"]
-    drop_disabled(spec)
     if old is not None:
         return
     new["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
@@ -57,8 +56,8 @@ def _prepare_pod(new: Object, old: Object | None) -> None:
             {
                 "type": "PodScheduled",
                 "status": "False",
-                "lastProbeTime": None,
-                "lastTransitionTime": to_rfc3339(server_now()),
+                "lastProbeTime": None,  # type: ignore[typeddict-item]
+                "lastTransitionTime": new["metadata"]["creationTimestamp"],
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
@@ -70,7 +69,7 @@ def _prepare_pod(new: Object, old: Object | None) -> None:
         _turn_app_armor_annotations_into_fields(new)
 
 
-def _select_by_label_keys(spec: Object, labels: dict[str, str]) -> None:
+def _select_by_label_keys(spec: PodSpec, labels: dict[str, str]) -> None:
     """Add the pod's own values of matchLabelKeys to the selectors."""
     affinity = spec.get("affinity") or {}
     terms: list[Any] = list(spec.get("topologySpreadConstraints", ()))
@@ -90,7 +89,7 @@ def _select_by_label_keys(spec: Object, labels: dict[str, str]) -> None:
                     selector.setdefault("matchExpressions", []).append(expression)
 
 
-def _turn_app_armor_annotations_into_fields(pod: Object) -> None:
+def _turn_app_armor_annotations_into_fields(pod: Pod) -> None:
     if pod["spec"].get("os", {}).get("name") == "windows":
         return
     of_pod = pod["spec"].get("securityContext", {}).get("appArmorProfile")
@@ -107,33 +106,34 @@ def _turn_app_armor_annotations_into_fields(pod: Object) -> None:
             container["securityContext"] = {**context, "appArmorProfile": profile}
 
 
-def _app_armor_profile(annotation: str) -> Object | None:
+def _app_armor_profile(annotation: str) -> AppArmorProfile | None:
     if annotation.startswith("localhost/"):
         return {"type": "Localhost", "localhostProfile": annotation.removeprefix("localhost/")}
-    return {"unconfined": {"type": "Unconfined"}, "runtime/default": {"type": "RuntimeDefault"}}.get(annotation)
+    kind = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}.get(annotation)
+    return {"type": kind} if kind else None
 
 
-def _prepare_pod_status(new: Object, old: Object | None) -> None:
+def _prepare_pod_status(new: Pod, old: Pod | None) -> None:
     if old is None:
         return
     new["spec"] = old["spec"]
     metadata, before = new["metadata"], old["metadata"]
     for field in ("deletionTimestamp", "ownerReferences"):
-        metadata.pop(field, None)
+        cast("Object", metadata).pop(field, None)
         if field in before:
             metadata[field] = before[field]
     keep_observed_generations(new, old)
 
 
-def _validate_pod(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_pod(new: Pod, old: Pod | None) -> list[FieldError]:
     return validate_pod_creation(new) if old is None else validate_pod_update(new, old)
 
 
-def _validate_pod_status(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_pod_status(new: Pod, old: Pod | None) -> list[FieldError]:
     return [] if old is None else validate_pod_status(new, old)
 
 
-def _pod_warnings(new: Object, old: Object | None) -> Iterator[str]:
+def _pod_warnings(new: Pod, old: Pod | None) -> Iterator[str]:
     if old is not None:
         return
     if wrong := dns_label(new["metadata"].get("name", "")):
@@ -145,7 +145,7 @@ def _pod_warnings(new: Object, old: Object | None) -> Iterator[str]:
     yield from template_warnings(new, "")
 
 
-def _app_armor_warnings(pod: Object) -> Iterator[str]:
+def _app_armor_warnings(pod: Pod) -> Iterator[str]:
     annotations = pod["metadata"].get("annotations") or {}
     of_pod = pod["spec"].get("securityContext", {}).get("appArmorProfile")
     for key, annotation in annotations.items():
@@ -153,28 +153,20 @@ def _app_armor_warnings(pod: Object) -> Iterator[str]:
             yield f'metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
 
 
-def pod_status_warnings(new: Object) -> Iterator[str]:
+def pod_status_warnings(new: Pod) -> Iterator[str]:
     """Return warnings about addresses in the status of a pod."""
     for field in ("podIPs", "hostIPs"):
         for index, entry in enumerate(new.get("status", {}).get(field) or ()):
             yield from ip_warnings(entry.get("ip", ""), f"status.{field}[{index}].ip")
 
 
-def _default_pod_template(template: Object) -> None:
-    default_template(template)
-
-
-def _prepare_pod_template(new: Object, old: Object | None) -> None:
-    drop_disabled(new["template"]["spec"])
-
-
-def _validate_pod_template(new: Object, old: Object | None) -> list[FieldError]:
+def _validate_pod_template(new: PodTemplate, old: PodTemplate | None) -> list[FieldError]:
     errs: list[FieldError] = []
     validate_template(new["template"], "template", errs)
     return errs
 
 
-def _pod_template_warnings(new: Object, old: Object | None) -> Iterable[str]:
+def _pod_template_warnings(new: PodTemplate, old: PodTemplate | None) -> Iterable[str]:
     return template_warnings(new["template"], "template")
 
 
@@ -193,8 +185,7 @@ POD = Strategy(
 )
 POD_TEMPLATE = Strategy(
     answers_with_deleted=True,
-    default=_default_pod_template,
-    prepare=_prepare_pod_template,
+    default=default_template,
     validate=_validate_pod_template,
     tracks_generation=True,
     warnings=_pod_template_warnings,

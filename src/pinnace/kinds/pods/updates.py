@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final, cast
 
-from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.golang.structs import pod_spec_view, struct
 from pinnace.kinds.pods.containers import validate_image_space
-from pinnace.kinds.pods.resource_amounts import qos_class
+from pinnace.kinds.pods.resource_amounts import Side, qos_class
 from pinnace.kinds.pods.scheduling import validate_toleration
 from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, MIRROR, validate_pod, validate_pod_annotation
 from pinnace.kinds.validation.fields import unified_diff
+from pinnace.kinds.validation.node_selectors import NODE_SELECTOR_TERM
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, SameType
+from pinnace.model.typed_objects import (
+    Container,
+    NodeAffinity,
+    NodeSelectorTerm,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+    Toleration,
+)
 from pinnace.schema.equality import equal_ignoring_empty
 
-_REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _MAY_CHANGE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-_REQUIREMENT = GoStruct("Key='' Operator='' Values")
-_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
 _LONGEST_DEADLINE = 2**31 - 1
 _VALIDATED_METADATA = ("labels", "annotations")
 """The metadata that the rules of pods depend on. All other metadata is validated for every kind."""
 _ONLY_RESOURCES = "only cpu and memory resources are mutable"
 
 
-def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
+def validate_pod_update(new: Pod, old: Pod) -> list[FieldError]:
     """Return every error of a change through the pod's main URL."""
     spec, before = new["spec"], old["spec"]
     if spec == before and all(new["metadata"].get(name) == old["metadata"].get(name) for name in _VALIDATED_METADATA):
@@ -58,7 +65,7 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     return errs
 
 
-def validate_annotation_change(new: Object, old: Object, errs: list[FieldError]) -> None:
+def validate_annotation_change(new: Pod, old: Pod, errs: list[FieldError]) -> None:
     now, before = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     if not now and not before:
         return
@@ -78,7 +85,7 @@ def validate_annotation_change(new: Object, old: Object, errs: list[FieldError])
     validate_pod_annotation(now, new["spec"], "metadata.annotations", errs)
 
 
-def _validate_deadline(spec: Object, before: Object, errs: list[FieldError]) -> bool:
+def _validate_deadline(spec: PodSpec, before: PodSpec, errs: list[FieldError]) -> bool:
     """Check the active deadline. Return whether other changes need checking."""
     now, then = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     where = "spec.activeDeadlineSeconds"
@@ -95,7 +102,7 @@ def _validate_deadline(spec: Object, before: Object, errs: list[FieldError]) -> 
     return True
 
 
-def _validate_toleration_change(now: list[Object], before: list[Object], errs: list[FieldError]) -> None:
+def _validate_toleration_change(now: list[Toleration], before: list[Toleration], errs: list[FieldError]) -> None:
     if now == before:
         return
     kept = {_identity_of_toleration(toleration) for toleration in now}
@@ -106,12 +113,12 @@ def _validate_toleration_change(now: list[Object], before: list[Object], errs: l
     validate_toleration(now, "spec.tolerations", errs)
 
 
-def _identity_of_toleration(toleration: Object) -> frozenset[tuple[str, Any]]:
+def _identity_of_toleration(toleration: Toleration) -> frozenset[tuple[str, Any]]:
     """Return all fields but tolerationSeconds."""
     return frozenset((key, value) for key, value in toleration.items() if value != "" and key != "tolerationSeconds")
 
 
-def _validate_gate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:
+def _validate_gate_change(spec: PodSpec, before: PodSpec, errs: list[FieldError]) -> None:
     known = {scheduling_gate.get("name", "") for scheduling_gate in before.get("schedulingGates", ())}
     for index, scheduling_gate in enumerate(spec.get("schedulingGates", ())):
         name = scheduling_gate.get("name", "")
@@ -120,9 +127,9 @@ def _validate_gate_change(spec: Object, before: Object, errs: list[FieldError]) 
             errs.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
 
 
-def _without_allowed_changes(spec: Object, before: Object, errs: list[FieldError]) -> Object:
+def _without_allowed_changes(spec: PodSpec, before: PodSpec, errs: list[FieldError]) -> PodSpec:
     """Return the new spec with all mutable fields set back, so that the rest can be compared."""
-    remaining = dict(spec)
+    remaining = spec.copy()
     for field in ("containers", "initContainers"):
         if field in spec:
             remaining[field] = [
@@ -138,15 +145,15 @@ def _without_allowed_changes(spec: Object, before: Object, errs: list[FieldError
     return remaining
 
 
-def _with(holder: Object, field: str, value: Any) -> Object:
+def _with(holder: SameType, field: str, value: Any) -> SameType:
     """Return a copy with a field, or without it if the value is None."""
     copy = {**holder, field: value}
     if value is None:
         del copy[field]
-    return copy
+    return cast("SameType", copy)
 
 
-def _narrow_gated_placement(remaining: Object, before: Object, errs: list[FieldError]) -> None:
+def _narrow_gated_placement(remaining: PodSpec, before: PodSpec, errs: list[FieldError]) -> None:
     """Allow a gated pod to narrow its placement, not to widen it."""
     selector, selector_before = remaining.get("nodeSelector"), before.get("nodeSelector")
     if not equal_ignoring_empty(selector, selector_before):
@@ -163,32 +170,34 @@ def _narrow_gated_placement(remaining: Object, before: Object, errs: list[FieldE
         remaining["affinity"] = _with(affinity, "nodeAffinity", nodes_before)
 
 
-def _validate_node_affinity_change(now: Object | None, before: Object | None, errs: list[FieldError]) -> None:
-    terms_before = ((before or {}).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
+def _validate_node_affinity_change(
+    now: NodeAffinity | None, before: NodeAffinity | None, errs: list[FieldError]
+) -> None:
+    terms_before = ((before or NOTHING).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
     terms = ((now or {}).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
     where = f"spec.affinity.nodeAffinity.{_REQUIRED_AFFINITY}.nodeSelectorTerms"
     if terms_before and len(terms) != len(terms_before):
         detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        errs.append(invalid(where, [_TERM.view(term) for term in terms] or None, detail))
+        errs.append(invalid(where, [NODE_SELECTOR_TERM.view(term) for term in terms] or None, detail))
         return
     for index, (term, old) in enumerate(zip(terms, terms_before, strict=False)):
         if not _only_adds(term, old):
             detail = "only additions are allowed (no mutations or deletions)"
-            errs.append(invalid(f"{where}[{index}]", _TERM.view(term), detail))
+            errs.append(invalid(f"{where}[{index}]", NODE_SELECTOR_TERM.view(term), detail))
 
 
-def _only_adds(term: Object, before: Object) -> bool:
-    fields = ("matchExpressions", "matchFields")
+def _only_adds(term: NodeSelectorTerm, before: NodeSelectorTerm) -> bool:
+    fields: Final = ("matchExpressions", "matchFields")
     if not any(before.get(field) for field in fields):
         return not any(term.get(field) for field in fields)
     return all(
-        equal_ignoring_empty((term.get(field) or [])[: len(before[field])], before[field])
+        equal_ignoring_empty((term.get(field) or [])[: len(known)], known)
         for field in fields
-        if before.get(field)
+        if (known := before.get(field))
     )
 
 
-def keep_observed_generations(new: Object, old: Object) -> None:
+def keep_observed_generations(new: Pod, old: Pod) -> None:
     """Keep observedGeneration when the writer of the status does not know it."""
     status, before = new.setdefault("status", {}), old.get("status") or {}
     if not status.get("qosClass") and before.get("qosClass"):
@@ -197,11 +206,11 @@ def keep_observed_generations(new: Object, old: Object) -> None:
         status["observedGeneration"] = before["observedGeneration"]
     known = {condition.get("type"): condition.get("observedGeneration") for condition in before.get("conditions", ())}
     for condition in status.get("conditions", ()):
-        if not condition.get("observedGeneration") and known.get(condition.get("type")):
-            condition["observedGeneration"] = known[condition["type"]]
+        if not condition.get("observedGeneration") and (generation := known.get(condition.get("type"))):
+            condition["observedGeneration"] = generation
 
 
-def validate_ephemeral_container_update(new: Object, old: Object) -> list[FieldError]:
+def validate_ephemeral_container_update(new: Pod, old: Pod) -> list[FieldError]:
     """Return every error of a change through pods/ephemeralcontainers: containers may only be added."""
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods do not support ephemeral containers")]
@@ -220,14 +229,14 @@ def validate_ephemeral_container_update(new: Object, old: Object) -> list[FieldE
     return errs
 
 
-def take_ephemeral_containers(new: Object, old: Object) -> None:
+def take_ephemeral_containers(new: Pod, old: Pod) -> None:
     """Take only the ephemeral containers from the new pod."""
     new["spec"] = _with(old["spec"], "ephemeralContainers", new["spec"].get("ephemeralContainers"))
     if "status" in old:
         new["status"] = old["status"]
 
 
-def take_resize(new: Object, old: Object) -> None:
+def take_resize(new: Pod, old: Pod) -> None:
     """Take only resources and resize policies from the new pod."""
     spec, before = new["spec"], old["spec"]
     if any(len(spec.get(field) or ()) != len(before.get(field) or ()) for field in ("containers", "initContainers")):
@@ -241,7 +250,7 @@ def take_resize(new: Object, old: Object) -> None:
         new["status"] = old["status"]
 
 
-def _with_resources_of(containers: list[Object], before: list[Object]) -> list[Object]:
+def _with_resources_of(containers: list[Container], before: list[Container]) -> list[Container]:
     if any(new.get("name") != old.get("name") for new, old in zip(containers, before, strict=True)):
         return containers
     return [
@@ -250,7 +259,7 @@ def _with_resources_of(containers: list[Object], before: list[Object]) -> list[O
     ]
 
 
-def validate_resize(new: Object, old: Object) -> list[FieldError]:
+def validate_resize(new: Pod, old: Pod) -> list[FieldError]:
     """Return every error of a change through pods/resize."""
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods cannot be resized")]
@@ -259,7 +268,7 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
         return [forbidden("", "windows pods cannot be resized")]
     errs = validate_pod(new)
     _validate_resizability(new, old, errs)
-    remaining = dict(spec)
+    remaining = spec.copy()
     if before.get("resources") or spec.get("resources"):
         _validate_pod_level_resize(remaining, before, errs)
     if (old.get("status") or {}).get("nodeAllocatableResourceClaimStatuses"):
@@ -269,11 +278,11 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
         return errs + out_of_order
     errs.extend(_validate_removal(spec, before))
     remaining["containers"] = [
-        _without_resize(new_one, old_one)
-        for new_one, old_one in zip(spec["containers"], before["containers"], strict=True)
+        _without_resize(container, old_container)
+        for container, old_container in zip(spec["containers"], before["containers"], strict=True)
     ]
-    for new_one, old_one in zip(remaining["containers"], before["containers"], strict=True):
-        if not equal_ignoring_empty(new_one, old_one):
+    for container, old_container in zip(remaining["containers"], before["containers"], strict=True):
+        if not equal_ignoring_empty(container, old_container):
             errs.append(forbidden("spec", _ONLY_RESOURCES))
     if "initContainers" in spec:
         remaining["initContainers"] = _validate_init_resize(spec["initContainers"], before["initContainers"], errs)
@@ -282,7 +291,7 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
     return errs
 
 
-def _validate_resizability(new: Object, old: Object, errs: list[FieldError]) -> None:
+def _validate_resizability(new: Pod, old: Pod, errs: list[FieldError]) -> None:
     """Check that the quality of service stays, and that the node supports resizing."""
     status = old.get("status") or {}
     if (status.get("qosClass") or qos_class(old["spec"])) != qos_class(new["spec"]):
@@ -293,7 +302,7 @@ def _validate_resizability(new: Object, old: Object, errs: list[FieldError]) -> 
         errs.append(forbidden("spec", "Pod running on node without support for resize"))
 
 
-def _validate_removal(spec: Object, before: Object) -> Iterator[FieldError]:
+def _validate_removal(spec: PodSpec, before: PodSpec) -> Iterator[FieldError]:
     """Yield an error for each request or limit that is gone."""
     for field in ("initContainers", "containers"):
         for index, (container, old) in enumerate(zip(spec.get(field, ()), before.get(field, ()), strict=True)):
@@ -303,7 +312,7 @@ def _validate_removal(spec: Object, before: Object) -> Iterator[FieldError]:
                     yield forbidden(where, f"resource {what} cannot be removed")
 
 
-def _validate_order(spec: Object, before: Object) -> Iterator[FieldError]:
+def _validate_order(spec: PodSpec, before: PodSpec) -> Iterator[FieldError]:
     for field in ("containers", "initContainers"):
         now, then = spec.get(field) or [], before.get(field) or []
         if len(now) != len(then):
@@ -314,7 +323,9 @@ def _validate_order(spec: Object, before: Object) -> Iterator[FieldError]:
                 yield forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
 
 
-def _validate_init_resize(containers: list[Object], before: list[Object], errs: list[FieldError]) -> list[Object]:
+def _validate_init_resize(
+    containers: list[Container], before: list[Container], errs: list[FieldError]
+) -> list[Container]:
     remaining = [_without_resize(new, old) for new, old in zip(containers, before, strict=True)]
     for index, (new, left, old) in enumerate(zip(containers, remaining, before, strict=True)):
         where = f"spec.initContainers[{index}]"
@@ -329,7 +340,7 @@ def _validate_init_resize(containers: list[Object], before: list[Object], errs: 
     return remaining
 
 
-def _validate_pod_level_resize(remaining: Object, before: Object, errs: list[FieldError]) -> None:
+def _validate_pod_level_resize(remaining: PodSpec, before: PodSpec, errs: list[FieldError]) -> None:
     now, then = remaining.get("resources"), before.get("resources")
     if then is not None and now is None:
         errs.append(forbidden("spec.resources", "pod-level resources cannot be removed"))
@@ -338,24 +349,29 @@ def _validate_pod_level_resize(remaining: Object, before: Object, errs: list[Fie
         if then is not None and _removes(now or {}, then, what):
             detail = f"pod-level resource {what} cannot be removed"
             errs.append(forbidden(f"spec.resources.{what}", detail))
-    left = _without_resize({"resources": now or {}}, {"resources": then or {}})["resources"]
+    left = _with_compute_of(now or {}, then or {})
     if not equal_ignoring_empty(left, then):
         errs.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
     remaining["resources"] = left if then is not None or left else {}
 
 
-def _removes(now: Object, before: Object, what: str) -> bool:
+def _removes(now: ResourceRequirements, before: ResourceRequirements, what: Side) -> bool:
     return bool((before.get(what) or {}).keys() - (now.get(what) or {}).keys())
 
 
-def _without_resize(container: Object, before: Object) -> Object:
+def _without_resize(container: Container, before: Container) -> Container:
     """Return the container with the cpu and memory that it had before."""
-    resources: Object = {}
-    for what in ("limits", "requests"):
-        now = (container.get("resources") or {}).get(what) or {}
-        then = (before.get("resources") or {}).get(what) or {}
+    resources = _with_compute_of(container.get("resources") or {}, before.get("resources") or {})
+    return {**container, "resources": resources}
+
+
+def _with_compute_of(resources: ResourceRequirements, before: ResourceRequirements) -> ResourceRequirements:
+    """Return the requirements with the cpu and memory of others."""
+    mixed: ResourceRequirements = {}
+    for side in ("limits", "requests"):
+        now, then = resources.get(side) or {}, before.get(side) or {}
         amounts = {name: amount for name, amount in now.items() if name not in ("cpu", "memory")}
         amounts.update({name: then[name] for name in ("cpu", "memory") if name in then})
         if amounts:
-            resources[what] = amounts
-    return {**container, "resources": resources}
+            mixed[side] = amounts
+    return mixed

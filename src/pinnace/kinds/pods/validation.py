@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.containers import (
@@ -35,8 +36,19 @@ from pinnace.model.field_errors import (
     too_long,
 )
 from pinnace.model.metadata import validate_annotation
-from pinnace.model.objects import Object
 from pinnace.model.selectors import validate_label
+from pinnace.model.typed_objects import (
+    AppArmorProfile,
+    Container,
+    ObjectMeta,
+    Pod,
+    PodResourceClaim,
+    PodSchedulingGate,
+    PodSpec,
+    PodTemplateSpec,
+    SeccompProfile,
+    Volume,
+)
 from pinnace.schema.golang.numbers import parse_int
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -71,10 +83,11 @@ _RARE_FIELDS = frozenset(
     }
 )
 _NO_CLAIMS: frozenset[str] = frozenset()
+_NameField = Literal["serviceAccountName", "nodeName", "priorityClassName"]
 _CLAIM = GoStruct("Name='' ResourceClaimName ResourceClaimTemplateName")
 
 
-def validate_pod(pod: Object) -> list[FieldError]:
+def validate_pod(pod: Pod) -> list[FieldError]:
     """Return every error of a pod, checked on create and on every change."""
     errs: list[FieldError] = []
     spec, metadata = pod["spec"], pod["metadata"]
@@ -90,7 +103,7 @@ def validate_pod(pod: Object) -> list[FieldError]:
     return errs
 
 
-def validate_pod_creation(pod: Object) -> list[FieldError]:
+def validate_pod_creation(pod: Pod) -> list[FieldError]:
     """Return every error of a pod that is being created."""
     errs = validate_pod(pod)
     spec = pod["spec"]
@@ -104,7 +117,7 @@ def validate_pod_creation(pod: Object) -> list[FieldError]:
     return errs
 
 
-def validate_template(template: Object, path: str, errs: list[FieldError]) -> None:
+def validate_template(template: PodTemplateSpec, path: str, errs: list[FieldError]) -> None:
     """Add every error of a pod template. Changes are checked by the kind that has it."""
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
     errs += validate_label(metadata.get("labels"), f"{path}.labels")
@@ -120,7 +133,7 @@ def validate_template(template: Object, path: str, errs: list[FieldError]) -> No
         errs.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
 
 
-def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metadata: Object | None) -> None:
+def validate_pod_spec(spec: PodSpec, path: str, errs: list[FieldError], *, metadata: ObjectMeta | None) -> None:
     """`metadata` is that of a pod, and None for a template."""
     _validate_contents(spec, path, errs, metadata)
     restart_policy = spec.get("restartPolicy", "")
@@ -153,10 +166,10 @@ def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metada
     _validate_file_key_volume(spec, path, errs)
 
 
-def _validate_contents(spec: Object, path: str, errs: list[FieldError], metadata: Object | None) -> None:
+def _validate_contents(spec: PodSpec, path: str, errs: list[FieldError], metadata: ObjectMeta | None) -> None:
     """Check volumes, claims and containers, and the requirements of all of them."""
     is_pod = metadata is not None
-    valid_volumes: dict[str, Object] = {}
+    valid_volumes: dict[str, Volume] = {}
     if volumes := spec.get("volumes"):
         pod_name = metadata.get("name", "") if metadata else ""
         valid_volumes = validate_volume(volumes, f"{path}.volumes", errs, pod_name)
@@ -185,7 +198,7 @@ def _validate_contents(spec: Object, path: str, errs: list[FieldError], metadata
         _validate_host_network(containers, f"{path}.containers", errs, is_pod=is_pod)
 
 
-def _validate_placement(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_placement(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     if affinity := spec.get("affinity"):
         validate_affinity(affinity, f"{path}.affinity", errs)
     if spec.get("dnsPolicy") == "None" or "dnsConfig" in spec:
@@ -199,7 +212,7 @@ def _validate_placement(spec: Object, path: str, errs: list[FieldError]) -> None
         validate_spread(constraints, f"{path}.topologySpreadConstraints", errs)
 
 
-def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_windows(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     for holder in (spec, *spec.get("containers", ()), *spec.get("initContainers", ())):
         context = holder.get("securityContext")
         if context and "windowsOptions" in context:
@@ -207,11 +220,11 @@ def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
             return
 
 
-def _validate_host(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_host(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     if spec.get("hostUsers") is False:
-        for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+        for field, name in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(field):
-                errs.append(forbidden(f"{path}.{shown}", "when `hostUsers` is false"))
+                errs.append(forbidden(f"{path}.{name}", "when `hostUsers` is false"))
         for container, where in containers_with_paths(spec, path):
             if container.get("volumeDevices"):
                 errs.append(forbidden(f"{where}.volumeDevices", "when `hostUsers` is false"))
@@ -227,7 +240,7 @@ def _validate_host(spec: Object, path: str, errs: list[FieldError]) -> None:
         errs += validate_dns_subdomain(override, where)
 
 
-def _validate_deadline_and_hostname(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_deadline_and_hostname(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _LONGEST_DEADLINE:
         detail = f"must be between 1 and {_LONGEST_DEADLINE}, inclusive"
@@ -237,7 +250,7 @@ def _validate_deadline_and_hostname(spec: Object, path: str, errs: list[FieldErr
             errs += validate_dns_label(name, f"{path}.{field}")
 
 
-def _validate_host_alias(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_host_alias(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     for index, alias in enumerate(spec.get("hostAliases", ())):
         where = f"{path}.hostAliases[{index}]"
         errs += validate_ip(alias.get("ip", ""), f"{where}.ip")
@@ -245,7 +258,7 @@ def _validate_host_alias(spec: Object, path: str, errs: list[FieldError]) -> Non
             errs += validate_dns_subdomain(hostname, f"{where}.hostnames[{position}]")
 
 
-def _validate_class(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_class(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     if "runtimeClassName" in spec:
         errs += validate_dns_subdomain(spec["runtimeClassName"], f"{path}.runtimeClassName")
     policy = spec.get("preemptionPolicy")
@@ -259,19 +272,19 @@ def _validate_class(spec: Object, path: str, errs: list[FieldError]) -> None:
         validate_os(spec, path, errs)
 
 
-def _validate_name(spec: Object, field: str, path: str, errs: list[FieldError]) -> None:
+def _validate_name(spec: PodSpec, field: _NameField, path: str, errs: list[FieldError]) -> None:
     name = spec.get(field)
     if name and (wrong := dns_subdomain(name)):
         errs.extend(invalid(f"{path}.{field}", name, err) for err in wrong)
 
 
-def _validate_image_reference(volumes: list[Object], path: str, errs: list[FieldError]) -> None:
+def _validate_image_reference(volumes: list[Volume], path: str, errs: list[FieldError]) -> None:
     for index, volume in enumerate(volumes):
         if volume.keys() - {"name"} == {"image"} and not volume["image"].get("reference"):
             errs.append(required(f"{path}[{index}].image.reference"))
 
 
-def _validate_token_without_account(spec: Object, errs: list[FieldError]) -> None:
+def _validate_token_without_account(spec: PodSpec, errs: list[FieldError]) -> None:
     for index, volume in enumerate(spec.get("volumes", ())):
         if "projected" in volume:
             for position, source in enumerate(volume["projected"].get("sources") or ()):
@@ -280,7 +293,9 @@ def _validate_token_without_account(spec: Object, errs: list[FieldError]) -> Non
                     errs.append(forbidden(where, "must not be specified when serviceAccountName is not set"))
 
 
-def _validate_claims(claims: list[Object], metadata: Object | None, path: str, errs: list[FieldError]) -> None:
+def _validate_claims(
+    claims: list[PodResourceClaim], metadata: ObjectMeta | None, path: str, errs: list[FieldError]
+) -> None:
     if MIRROR in ((metadata or {}).get("annotations") or ()):
         errs.append(forbidden("", "static pods do not support resource claims"))
         return
@@ -306,7 +321,7 @@ def _validate_claims(claims: list[Object], metadata: Object | None, path: str, e
             errs += validate_dns_subdomain(claim[field], f"{where}.{field}")
 
 
-def _validate_host_network(containers: list[Object], path: str, errs: list[FieldError], *, is_pod: bool) -> None:
+def _validate_host_network(containers: list[Container], path: str, errs: list[FieldError], *, is_pod: bool) -> None:
     for index, container in enumerate(containers):
         for position, port in enumerate(container.get("ports", ())):
             on_host, inside = port.get("hostPort", 0), port.get("containerPort", 0)
@@ -315,7 +330,7 @@ def _validate_host_network(containers: list[Object], path: str, errs: list[Field
                 errs.append(invalid(f"{path}[{index}].ports[{position}].hostPort", on_host, detail))
 
 
-def _validate_dns(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_dns(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
@@ -356,7 +371,7 @@ def _validate_search(search: str, path: str, errs: list[FieldError]) -> None:
         errs.append(invalid(path, search, detail))
 
 
-def _validate_gate(scheduling_gates: list[Object], path: str, errs: list[FieldError]) -> None:
+def _validate_gate(scheduling_gates: list[PodSchedulingGate], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, scheduling_gate in enumerate(scheduling_gates):
         name = scheduling_gate.get("name", "")
@@ -366,7 +381,7 @@ def _validate_gate(scheduling_gates: list[Object], path: str, errs: list[FieldEr
         seen.add(name)
 
 
-def _validate_file_key_volume(spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_file_key_volume(spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec[field]) if field in spec else ():
             for position, variable in enumerate(container["env"]) if "env" in container else ():
@@ -384,7 +399,7 @@ def _is_int32(text: str) -> bool:
     return parse_int(text, least=-(2**31), greatest=2**31 - 1) is not None
 
 
-def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
+def validate_pod_annotation(annotations: dict[str, str], spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     """Check annotations that Kubernetes itself uses."""
     if MIRROR in annotations and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
@@ -408,7 +423,7 @@ def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str
                 errs.append(invalid(f"{path}[{key}]", value, f'invalid AppArmor profile name: "{value}"'))
 
 
-def _validate_profile_mismatch(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
+def _validate_profile_mismatch(annotations: dict[str, str], spec: PodSpec, path: str, errs: list[FieldError]) -> None:
     """Check that profiles in annotations and in fields agree. They were annotations once."""
     if not any(key.startswith(_PROFILE_PREFIXES) for key in annotations):
         return
@@ -430,7 +445,9 @@ def _validate_profile_mismatch(annotations: dict[str, str], spec: Object, path: 
             _mismatch(said, own, "apparmor", f"{where}.securityContext.appArmorProfile", errs)
 
 
-def _mismatch(annotation: str, profile: Object, technology: str, path: str, errs: list[FieldError]) -> None:
+def _mismatch(
+    annotation: str, profile: SeccompProfile | AppArmorProfile, technology: str, path: str, errs: list[FieldError]
+) -> None:
     kind = profile.get("type")
     agreeing = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default", "docker/default")}
     if kind == "Localhost" and annotation.startswith("localhost/"):

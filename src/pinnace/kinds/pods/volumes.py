@@ -4,37 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from pinnace.kinds.pods.projections import validate_downward_file, validate_item, validate_projected
 from pinnace.kinds.validation.fields import (
     dns_label,
     validate_dns_label,
+    validate_id,
     validate_mode,
-    validate_no_backsteps,
     validate_relative_path,
     validate_required,
 )
 from pinnace.kinds.volumes.claims import validate_claim_spec
-from pinnace.kinds.volumes.sources import validate_csi_driver_name
+from pinnace.kinds.volumes.sources import SOURCES_BY_FIELD, validate_csi_driver_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.metadata import validate_annotation
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
 from pinnace.model.quantity import ZERO, parse
 from pinnace.model.selectors import validate_label
-
-SourceRule = Callable[[Object, str, list[FieldError]], None]
-
-_HOST_PATH_TYPES = (
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
+from pinnace.model.typed_objects import (
+    CinderVolumeSource,
+    ConfigMapVolumeSource,
+    CSIVolumeSource,
+    DownwardAPIVolumeSource,
+    EmptyDirVolumeSource,
+    EphemeralVolumeSource,
+    GitRepoVolumeSource,
+    ImageVolumeSource,
+    ISCSIVolumeSource,
+    SecretVolumeSource,
+    StorageOSVolumeSource,
+    Volume,
 )
+
+SourceRule = Callable[[Any, str, list[FieldError]], None]
+
 _initiators = {
     "iqn": re.compile(r"iqn\.\d{4}-\d{2}\.([A-Za-z0-9\-.]+)(:[^,;*&$|\s]+)\Z").search,
     "eui": re.compile(r"eui.[A-Za-z0-9]{16}").fullmatch,
@@ -42,9 +47,9 @@ _initiators = {
 }
 
 
-def validate_volume(volumes: list[Object], path: str, errs: list[FieldError], pod_name: str) -> dict[str, Object]:
+def validate_volume(volumes: list[Volume], path: str, errs: list[FieldError], pod_name: str) -> dict[str, Volume]:
     """Add errors; return the valid volumes by name, which containers may mount."""
-    sound: dict[str, Object] = {}
+    sound: dict[str, Volume] = {}
     for index, volume in enumerate(volumes):
         where = f"{path}[{index}]"
         before = len(errs)
@@ -64,7 +69,7 @@ def validate_volume(volumes: list[Object], path: str, errs: list[FieldError], po
 
 
 def _validate_claim_of_ephemeral_volume(
-    volume: Object, volumes: list[Object], path: str, errs: list[FieldError], pod_name: str
+    volume: Volume, volumes: list[Volume], path: str, errs: list[FieldError], pod_name: str
 ) -> None:
     claim = volume["persistentVolumeClaim"].get("claimName", "")
     if any("ephemeral" in other and claim == f"{pod_name}-{other.get('name', '')}" for other in volumes):
@@ -72,7 +77,7 @@ def _validate_claim_of_ephemeral_volume(
         errs.append(invalid(f"{path}.persistentVolumeClaim.claimName", claim, detail))
 
 
-def _validate_source(volume: Object, path: str, errs: list[FieldError], name: str, pod_name: str) -> None:
+def _validate_source(volume: AnyObject, path: str, errs: list[FieldError], name: str, pod_name: str) -> None:
     sources = [source for source in volume if source in _SOURCES]
     if not sources:
         errs.append(required(path, "must specify a volume type"))
@@ -98,61 +103,36 @@ def _validate_source(volume: Object, path: str, errs: list[FieldError], name: st
             errs.append(invalid(f"{path}.name", name, f'PVC name "{claim}": {err}'))
 
 
-def _empty_dir(source: Object, path: str, errs: list[FieldError]) -> None:
+def _empty_dir(source: EmptyDirVolumeSource, path: str, errs: list[FieldError]) -> None:
     if "sizeLimit" in source and parse(source["sizeLimit"]) < ZERO:
         errs.append(forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
+    if not 0 <= source.get("mode", 0) <= 0o1777:
+        detail = "must be a number between 0 and 01777 (octal), both inclusive"
+        errs.append(invalid(f"{path}.mode", source["mode"], detail))
 
 
-def _host_path(source: Object, path: str, errs: list[FieldError]) -> None:
-    if not source.get("path"):
-        errs.append(required(f"{path}.path"))
-        return
-    errs += validate_no_backsteps(source["path"], f"{path}.path")
-    if source.get("type", "") not in _HOST_PATH_TYPES:
-        errs.append(not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
-
-
-def _git_repo(source: Object, path: str, errs: list[FieldError]) -> None:
+def _git_repo(source: GitRepoVolumeSource, path: str, errs: list[FieldError]) -> None:
     errs += validate_required(source, ("repository",), path)
     errs += validate_relative_path(source.get("directory", ""), f"{path}.directory")
 
 
-def _partition(source: Object, path: str, errs: list[FieldError]) -> None:
-    if not 0 <= source.get("partition", 0) <= 255:
-        errs.append(invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive"))
-
-
-def _gce_disk(source: Object, path: str, errs: list[FieldError]) -> None:
-    errs += validate_required(source, ("pdName",), path)
-    _partition(source, path, errs)
-
-
-def _aws_disk(source: Object, path: str, errs: list[FieldError]) -> None:
-    errs += validate_required(source, ("volumeID",), path)
-    _partition(source, path, errs)
-
-
-def _secret(source: Object, path: str, errs: list[FieldError]) -> None:
+def _secret(source: SecretVolumeSource, path: str, errs: list[FieldError]) -> None:
     if not source.get("secretName"):
         errs.append(required(f"{path}.secretName"))
     errs += validate_mode(source, "defaultMode", path)
+    errs += validate_id(source, "defaultUser", path)
     validate_item(source, path, errs)
 
 
-def _config_map(source: Object, path: str, errs: list[FieldError]) -> None:
+def _config_map(source: ConfigMapVolumeSource, path: str, errs: list[FieldError]) -> None:
     if not source.get("name"):
         errs.append(required(f"{path}.name"))
     errs += validate_mode(source, "defaultMode", path)
+    errs += validate_id(source, "defaultUser", path)
     validate_item(source, path, errs)
 
 
-def _nfs(source: Object, path: str, errs: list[FieldError]) -> None:
-    errs += validate_required(source, ("server", "path"), path)
-    if not source.get("path", "").startswith("/"):
-        errs.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
-
-
-def _iscsi(source: Object, path: str, errs: list[FieldError]) -> None:
+def _iscsi(source: ISCSIVolumeSource, path: str, errs: list[FieldError]) -> None:
     errs += validate_required(source, ("targetPortal", "iqn"), path)
     if source.get("iqn"):
         _validate_initiator(source["iqn"], f"{path}.iqn", errs)
@@ -172,77 +152,13 @@ def _validate_initiator(value: str, path: str, errs: list[FieldError]) -> None:
         errs.append(invalid(path, value, "must be valid format"))
 
 
-def _flocker(source: Object, path: str, errs: list[FieldError]) -> None:
-    name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
-    if not name and not uuid:
-        errs.append(required(path, "one of datasetName and datasetUUID is required"))
-    if name and uuid:
-        errs.append(invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
-    if "/" in name:
-        errs.append(invalid(f"{path}.datasetName", name, "must not contain '/'"))
-
-
-def _cinder(source: Object, path: str, errs: list[FieldError]) -> None:
+def _cinder(source: CinderVolumeSource, path: str, errs: list[FieldError]) -> None:
     errs += validate_required(source, ("volumeID",), path)
     if source.get("secretRef") is not None:
         errs += validate_required(source["secretRef"], ("name",), f"{path}.secretRef")
 
 
-def _quobyte(source: Object, path: str, errs: list[FieldError]) -> None:
-    detail = "must be a host:port pair or multiple pairs separated by commas"
-    registry = source.get("registry", "")
-    if not registry:
-        errs.append(required(f"{path}.registry", detail))
-    elif len(source.get("tenant", "")) >= 65:
-        errs.append(required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
-    else:
-        for pair in registry.split(","):
-            if pair.count(":") != 1 and not re.fullmatch(r"\[[^\]]*\]:[^:]*", pair):
-                errs.append(invalid(f"{path}.registry", registry, detail))
-    errs += validate_required(source, ("volume",), path)
-
-
-def _fibre_channel(source: Object, path: str, errs: list[FieldError]) -> None:
-    targets, wide_ids = source.get("targetWWNs"), source.get("wwids")
-    if not targets and not wide_ids:
-        errs.append(required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"))
-    if targets and wide_ids:
-        detail = "targetWWNs and wwids can not be specified simultaneously"
-        errs.append(invalid(f"{path}.targetWWNs", targets, detail))
-    if targets:
-        if "lun" not in source:
-            errs.append(required(f"{path}.lun", "lun is required if targetWWNs is specified"))
-        elif not 0 <= source["lun"] <= 255:
-            errs.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
-
-
-def _flex(source: Object, path: str, errs: list[FieldError]) -> None:
-    errs += validate_required(source, ("driver",), path)
-    for key in source.get("options", ()):
-        domain = "." + key.split("/", 1)[0].lower()
-        if domain.endswith((".kubernetes.io", ".k8s.io")):
-            detail = "kubernetes.io and k8s.io namespaces are reserved"
-            errs.append(invalid(f"{path}.options[{key}]", key, detail))
-
-
-def _azure_disk(source: Object, path: str, errs: list[FieldError]) -> None:
-    errs += validate_required(source, ("diskName", "diskURI"), path)
-    for name, supported in (
-        ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
-        ("kind", ("Dedicated", "Managed", "Shared")),
-    ):
-        if name in source and source[name] not in supported:
-            errs.append(not_supported(f"{path}.{name}", source[name], supported))
-    kind, uri = source.get("kind"), source.get("diskURI", "")
-    managed = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
-    blob = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-    if kind == "Managed" and not uri.startswith("/subscriptions/"):
-        errs.append(not_supported(f"{path}.diskURI", uri, [managed]))
-    if kind is not None and kind != "Managed" and not uri.startswith("https://"):
-        errs.append(not_supported(f"{path}.diskURI", uri, [blob]))
-
-
-def _storage_os(source: Object, path: str, errs: list[FieldError]) -> None:
+def _storage_os(source: StorageOSVolumeSource, path: str, errs: list[FieldError]) -> None:
     errs += validate_required(source, ("volumeName",), path)
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
@@ -251,13 +167,14 @@ def _storage_os(source: Object, path: str, errs: list[FieldError]) -> None:
         errs += validate_required(source["secretRef"], ("name",), f"{path}.secretRef")
 
 
-def _downward_api(source: Object, path: str, errs: list[FieldError]) -> None:
+def _downward_api(source: DownwardAPIVolumeSource, path: str, errs: list[FieldError]) -> None:
     errs += validate_mode(source, "defaultMode", path)
+    errs += validate_id(source, "defaultUser", path)
     for file in source.get("items", ()):
         validate_downward_file(file, path, errs)
 
 
-def _csi(source: Object, path: str, errs: list[FieldError]) -> None:
+def _csi(source: CSIVolumeSource, path: str, errs: list[FieldError]) -> None:
     errs.extend(validate_csi_driver_name(source.get("driver", ""), f"{path}.driver"))
     if "nodePublishSecretRef" in source:
         secret = source["nodePublishSecretRef"].get("name", "")
@@ -267,7 +184,7 @@ def _csi(source: Object, path: str, errs: list[FieldError]) -> None:
             errs.extend(invalid(f"{path}.name", secret, err) for err in names.dns_subdomain(secret))
 
 
-def _ephemeral(source: Object, path: str, errs: list[FieldError]) -> None:
+def _ephemeral(source: EphemeralVolumeSource, path: str, errs: list[FieldError]) -> None:
     template = source.get("volumeClaimTemplate")
     where = f"{path}.volumeClaimTemplate"
     if template is None:
@@ -282,7 +199,7 @@ def _ephemeral(source: Object, path: str, errs: list[FieldError]) -> None:
     errs.extend(validate_claim_spec(template.get("spec", {}), f"{where}.spec"))
 
 
-def _image(source: Object, path: str, errs: list[FieldError]) -> None:
+def _image(source: ImageVolumeSource, path: str, errs: list[FieldError]) -> None:
     if source.get("pullPolicy") not in ("Always", "IfNotPresent", "Never"):
         policy = source.get("pullPolicy", "")
         errs.append(not_supported(f"{path}.pullPolicy", policy, ["Always", "IfNotPresent", "Never"]))
@@ -295,35 +212,46 @@ def _require(*fields: str) -> SourceRule:
     return rule
 
 
+def _as_in_volumes(field: str) -> SourceRule:
+    """Return the rule for a source that persistent volumes have with the same rules."""
+    source_type = SOURCES_BY_FIELD[field]
+
+    def rule(source: Any, path: str, errs: list[FieldError]) -> None:
+        errs += validate_required(source, source_type.required, path)
+        errs.extend(source_type.errs(source, path))
+
+    return rule
+
+
 # In Kubernetes' order: the first of several sources counts.
 _SOURCES: dict[str, SourceRule] = {
     "emptyDir": _empty_dir,
-    "hostPath": _host_path,
+    "hostPath": _as_in_volumes("hostPath"),
     "gitRepo": _git_repo,
-    "gcePersistentDisk": _gce_disk,
-    "awsElasticBlockStore": _aws_disk,
+    "gcePersistentDisk": _as_in_volumes("gcePersistentDisk"),
+    "awsElasticBlockStore": _as_in_volumes("awsElasticBlockStore"),
     "secret": _secret,
-    "nfs": _nfs,
+    "nfs": _as_in_volumes("nfs"),
     "iscsi": _iscsi,
     "glusterfs": _require("endpoints", "path"),
-    "flocker": _flocker,
+    "flocker": _as_in_volumes("flocker"),
     "persistentVolumeClaim": _require("claimName"),
-    "rbd": _require("monitors", "image"),
+    "rbd": _as_in_volumes("rbd"),
     "cinder": _cinder,
-    "cephfs": _require("monitors"),
-    "quobyte": _quobyte,
+    "cephfs": _as_in_volumes("cephfs"),
+    "quobyte": _as_in_volumes("quobyte"),
     "downwardAPI": _downward_api,
-    "fc": _fibre_channel,
-    "flexVolume": _flex,
+    "fc": _as_in_volumes("fc"),
+    "flexVolume": _as_in_volumes("flexVolume"),
     "configMap": _config_map,
     "azureFile": _require("secretName", "shareName"),
-    "vsphereVolume": _require("volumePath"),
-    "photonPersistentDisk": _require("pdID"),
-    "portworxVolume": _require("volumeID"),
-    "azureDisk": _azure_disk,
+    "vsphereVolume": _as_in_volumes("vsphereVolume"),
+    "photonPersistentDisk": _as_in_volumes("photonPersistentDisk"),
+    "portworxVolume": _as_in_volumes("portworxVolume"),
+    "azureDisk": _as_in_volumes("azureDisk"),
     "storageos": _storage_os,
     "projected": validate_projected,
-    "scaleIO": _require("gateway", "system", "volumeName"),
+    "scaleIO": _as_in_volumes("scaleIO"),
     "csi": _csi,
     "ephemeral": _ephemeral,
     "image": _image,

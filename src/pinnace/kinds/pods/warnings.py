@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from pinnace.kinds.pods.security import containers_with_paths
 from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, SECCOMP_POD, SECCOMP_PREFIX
 from pinnace.kinds.validation.addresses import ip_warnings
+from pinnace.kinds.validation.fields import find_repeats
+from pinnace.kinds.validation.node_selectors import DEPRECATED_NODE_LABELS
 from pinnace.kinds.volumes.claims import claim_spec_warnings
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
 from pinnace.model.quantity import parse
+from pinnace.model.typed_objects import (
+    ContainerPort,
+    EnvVar,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinity,
+    PodAntiAffinity,
+    PodSpec,
+    PodTemplateSpec,
+    Volume,
+    VolumeProjection,
+)
 
-DEPRECATED_NODE_LABELS = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
-    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
-    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
-    "app.kubernetes.io/created-by": "deprecated since v1.9",
-    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+_DEPRECATED_LABELS = {
+    **DEPRECATED_NODE_LABELS,
     "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
 }
 _DEPRECATED_ANNOTATIONS = {
@@ -37,15 +46,15 @@ _DEPRECATED_VOLUMES = {
     "cephfs": ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     "rbd": ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 }
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _PLACEMENT_FIELDS = frozenset({"nodeSelector", "affinity", "topologySpreadConstraints"})
 _REPEATING_FIELDS = frozenset({"hostAliases", "imagePullSecrets", "overhead"})
 _ADDRESS_FIELDS = frozenset({"dnsConfig", "hostAliases"})
 _NO_SELECTOR = "a null labelSelector results in matching no pod"
 
 
-def template_warnings(template: Object, path: str) -> Iterator[str]:
+def template_warnings(template: PodTemplateSpec | Pod, path: str) -> Iterator[str]:
     """Yield warnings about a template at `path`, or about a pod, whose path is empty."""
     spec = template.get("spec") or {}
     metadata = template.get("metadata") or {}
@@ -85,17 +94,17 @@ def _annotation_warnings(annotations: dict[str, str], path: str) -> Iterator[str
             yield f"{path}[{key}]: {message}"
 
 
-def _address_warnings(spec: Object, path: str) -> Iterator[str]:
+def _address_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     for index, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers", ())):
         yield from ip_warnings(server, f"{path}.dnsConfig.nameservers[{index}]")
     for index, alias in enumerate(spec.get("hostAliases", ())):
         yield from ip_warnings(alias.get("ip", ""), f"{path}.hostAliases[{index}].ip")
 
 
-def _placement_warnings(spec: Object, path: str) -> Iterator[str]:
+def _placement_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     for key in spec.get("nodeSelector", ()):
-        if key in DEPRECATED_NODE_LABELS:
-            yield f"{path}.nodeSelector[{key}]: {DEPRECATED_NODE_LABELS[key]}"
+        if key in _DEPRECATED_LABELS:
+            yield f"{path}.nodeSelector[{key}]: {_DEPRECATED_LABELS[key]}"
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
     for index, term in enumerate(terms):
@@ -105,41 +114,42 @@ def _placement_warnings(spec: Object, path: str) -> Iterator[str]:
         yield from _term_warnings(weighted.get("preference") or {}, where)
     for index, constraint in enumerate(spec.get("topologySpreadConstraints", ())):
         where, key = f"{path}.topologySpreadConstraints[{index}]", constraint.get("topologyKey", "")
-        if key in DEPRECATED_NODE_LABELS:
-            yield f"{where}.topologyKey: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        if key in _DEPRECATED_LABELS:
+            yield f"{where}.topologyKey: {key} is {_DEPRECATED_LABELS[key]}"
         if "labelSelector" not in constraint:
             yield f"{where}.labelSelector: {_NO_SELECTOR}"
 
 
-def _term_warnings(term: Object, path: str) -> Iterator[str]:
+def _term_warnings(term: NodeSelectorTerm, path: str) -> Iterator[str]:
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         key = expression.get("key", "")
-        if key in DEPRECATED_NODE_LABELS:
-            yield f"{path}.matchExpressions[{index}].key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        if key in _DEPRECATED_LABELS:
+            yield f"{path}.matchExpressions[{index}].key: {key} is {_DEPRECATED_LABELS[key]}"
 
 
-def _volume_warnings(volumes: list[Object], path: str) -> Iterator[str]:
+def _volume_warnings(volumes: list[Volume], path: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
-        for source, (shown, message) in _DEPRECATED_VOLUMES.items():
+        for source, (name, message) in _DEPRECATED_VOLUMES.items():
             if source in volume:
-                yield f"{path}[{index}].{shown}: {message}"
+                yield f"{path}[{index}].{name}: {message}"
         template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
         if template is not None:
             where = f"{path}[{index}].ephemeral.volumeClaimTemplate.spec"
             yield from claim_spec_warnings(template.get("spec", {}), where)
 
 
-def _overlap_warnings(volumes: list[Object]) -> Iterator[str]:
+def _overlap_warnings(volumes: list[Volume]) -> Iterator[str]:
     """Yield warnings about files that overlap: the same path, or one inside the other."""
     for volume in volumes:
         name = volume.get("name", "")
-        for source, called, label in (("configMap", "name", "ConfigMap"), ("secret", "secretName", "Secret")):
-            if "items" in volume.get(source, ()):
-                files = [(item.get("path", ""), "") for item in volume[source]["items"]]
-                yield from _overlaps(files, f'volume "{name}" ({label} "{volume[source].get(called, "")}")')
+        if "items" in volume.get("configMap", ()):
+            label = f'ConfigMap "{volume["configMap"].get("name", "")}"'
+            yield from _overlaps(_files(volume["configMap"]), f'volume "{name}" ({label})')
+        if "items" in volume.get("secret", ()):
+            label = f'Secret "{volume["secret"].get("secretName", "")}"'
+            yield from _overlaps(_files(volume["secret"]), f'volume "{name}" ({label})')
         if "items" in volume.get("downwardAPI", ()):
-            files = [(item.get("path", ""), "") for item in volume["downwardAPI"]["items"]]
-            yield from _overlaps(files, f'volume "{name}" (DownwardAPI)')
+            yield from _overlaps(_files(volume["downwardAPI"]), f'volume "{name}" (DownwardAPI)')
         if "projected" in volume:
             sources = volume["projected"].get("sources") or ()
             for _ in filter(lambda source: not source, sources):
@@ -148,18 +158,32 @@ def _overlap_warnings(volumes: list[Object]) -> Iterator[str]:
             yield from _overlaps(files, f'volume "{name}" (Projected)')
 
 
-def _projected_files(source: Object) -> Iterator[tuple[str, str]]:
-    for kind, label in (("configMap", "ConfigMap"), ("secret", "Secret")):
-        if kind in source:
-            for item in source[kind].get("items", ()):
-                yield item.get("path", ""), f' ({label} "{source[kind].get("name", "")}")'
-    for item in source.get("downwardAPI", {}).get("items", ()):
-        yield item.get("path", ""), " (DownwardAPI)"
+def _files(source: AnyObject, origin: str = "") -> list[tuple[str, str]]:
+    """Return the paths of the items of a volume's source, each with its origin."""
+    return [(item.get("path", ""), origin) for item in source.get("items", ())]
+
+
+def _projected_files(source: VolumeProjection) -> Iterator[tuple[str, str]]:
+    if "configMap" in source:
+        yield from _files(source["configMap"], f' (ConfigMap "{source["configMap"].get("name", "")}")')
+    if "secret" in source:
+        yield from _files(source["secret"], f' (Secret "{source["secret"].get("name", "")}")')
+    if "downwardAPI" in source:
+        yield from _files(source["downwardAPI"], " (DownwardAPI)")
     if "serviceAccountToken" in source:
         yield source["serviceAccountToken"].get("path", ""), " (ServiceAccountToken)"
+    if "clusterTrustBundle" in source:
+        bundle = source["clusterTrustBundle"]
+        name = bundle.get("name", bundle.get("signerName", ""))
+        yield bundle.get("path", ""), f' (ClusterTrustBundle "{name}")'
+    if "podCertificate" in source:
+        certificate = source["podCertificate"]
+        yield certificate.get("certificateChainPath", ""), " (PodCertificate chain)"
+        yield certificate.get("keyPath", ""), " (PodCertificate key)"
+        yield certificate.get("credentialBundlePath", ""), " (PodCertificate credential bundle)"
 
 
-def _overlaps(files: list[tuple[str, str]], volume: str) -> Iterator[str]:
+def _overlaps(files: Iterable[tuple[str, str]], volume: str) -> Iterator[str]:
     seen: list[tuple[str, str]] = []
     for path, origin in files:
         path = path.rstrip("/")
@@ -169,22 +193,22 @@ def _overlaps(files: list[tuple[str, str]], volume: str) -> Iterator[str]:
         seen.append((path, origin))
 
 
-def _repetition_warnings(spec: Object, path: str) -> Iterator[str]:
-    for field, name, what in (("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")):
-        seen: set[str] = set()
-        for index, item in enumerate(spec.get(field, ())):
-            value = item.get(name, "")
-            if value in seen:
-                yield f'{path}.{field}[{index}].{name}: duplicate {what} "{value}"'
-            seen.add(value)
-    for index, secret in enumerate(spec.get("imagePullSecrets", ())):
-        if not secret.get("name"):
+def _repetition_warnings(spec: PodSpec, path: str) -> Iterator[str]:
+    addresses = [alias.get("ip", "") for alias in spec.get("hostAliases", ())]
+    secrets = [secret.get("name", "") for secret in spec.get("imagePullSecrets", ())]
+    for field, name, values in (("hostAliases", "ip", addresses), ("imagePullSecrets", "name", secrets)):
+        repeated = find_repeats(values)
+        for index, value in enumerate(values):
+            if repeated[index]:
+                yield f'{path}.{field}[{index}].{name}: duplicate {name} "{value}"'
+    for index, secret in enumerate(secrets):
+        if not secret:
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
     if "overhead" in spec:
         yield from _fraction_warnings({"overhead": spec["overhead"]}, path)
 
 
-def _fraction_warnings(resources: Object, path: str) -> Iterator[str]:
+def _fraction_warnings(resources: Mapping[str, Any], path: str) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
         for what in ("limits", "requests", "overhead"):
             amount = resources[what].get(name) if what in resources else None
@@ -193,7 +217,7 @@ def _fraction_warnings(resources: Object, path: str) -> Iterator[str]:
                 yield f'{path}.{what}[{name}]: fractional byte value "{shown}" is invalid, must be an integer'
 
 
-def _profile_warnings(spec: Object, annotations: dict[str, str], prefix: str) -> Iterator[str]:
+def _profile_warnings(spec: PodSpec, annotations: dict[str, str], prefix: str) -> Iterator[str]:
     replaced = 'non-functional in v1.27+; use the "seccompProfile" field instead'
     if SECCOMP_POD in annotations and "seccompProfile" not in (spec.get("securityContext") or ()):
         yield f"{prefix}metadata.annotations[{SECCOMP_POD}]: {replaced}"
@@ -209,7 +233,7 @@ def _profile_warnings(spec: Object, annotations: dict[str, str], prefix: str) ->
             yield f"{prefix}metadata.annotations[{key}]: {message}"
 
 
-def _env_warnings(variables: list[Object], path: str) -> Iterator[str]:
+def _env_warnings(variables: list[EnvVar], path: str) -> Iterator[str]:
     seen: set[str] = set()
     for index, variable in enumerate(variables):
         name, value = variable.get("name", ""), variable.get("value", "")
@@ -220,13 +244,13 @@ def _env_warnings(variables: list[Object], path: str) -> Iterator[str]:
         seen.add(name)
 
 
-def _port_warnings(spec: Object, path: str) -> Iterator[str]:
+def _port_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     ports = [
         (f"{where}.ports[{index}]", port)
         for container, where in containers_with_paths(spec, path)
         for index, port in enumerate(container.get("ports", ()))
     ]
-    seen: dict[tuple[int, str], list[tuple[str, Object]]] = {}
+    seen: dict[tuple[int, str], list[tuple[str, ContainerPort]]] = {}
     for where, port in ports:
         host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
         if host_ip and not host_port:
@@ -258,7 +282,7 @@ def _port_warnings(spec: Object, path: str) -> Iterator[str]:
             named[name] = where
 
 
-def _selector_warnings(affinity: Object, path: str) -> Iterator[str]:
+def _selector_warnings(affinity: PodAffinity | PodAntiAffinity, path: str) -> Iterator[str]:
     for index, term in enumerate(affinity.get(_REQUIRED) or ()):
         if "labelSelector" not in term:
             yield f"{path}.{_REQUIRED}[{index}].labelSelector: {_NO_SELECTOR}"

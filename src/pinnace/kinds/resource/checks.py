@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import orjson
 
-from pinnace.kinds.validation.fields import find_repeats, validate_name
+from pinnace.kinds.validation.fields import find_repeats, validate_given_choice, validate_name
 from pinnace.kinds.volumes.sources import validate_csi_driver_name
 from pinnace.model import names
-from pinnace.model.clock import server_now, to_rfc3339
-from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
-from pinnace.model.objects import Object
+from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_long, too_many
+from pinnace.model.typed_objects import (
+    Device,
+    DeviceAllocationConfiguration,
+    DeviceClaimConfiguration,
+    DeviceClassConfiguration,
+    DeviceRequestAllocationResult,
+    DeviceSelector,
+    DeviceTaint,
+)
+from pinnace.process.clock import server_now, to_rfc3339
 
 MAX_REQUESTS = 32
 MAX_SELECTORS = 32
@@ -124,7 +132,7 @@ def validate_qualified_attribute(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
 
 
-def validate_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_selector(selector: DeviceSelector, path: str) -> Iterator[FieldError]:
     if (cel := selector.get("cel")) is None:
         yield required(f"{path}.cel")
     elif len((expression := cel.get("expression", "")).encode()) > MAX_EXPRESSION:
@@ -136,12 +144,22 @@ def validate_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldE
         yield from validate_expression(expression, f"{path}.cel.expression")
 
 
-def validate_configuration(config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_configuration(
+    config: DeviceClassConfiguration | DeviceClaimConfiguration | DeviceAllocationConfiguration, path: str
+) -> Iterator[FieldError]:
     if (opaque := config.get("opaque")) is None:
         yield required(f"{path}.opaque")
         return
-    yield from driver_name_errors(opaque.get("driver", ""), f"{path}.opaque.driver")
     yield from validate_raw_object(opaque.get("parameters"), f"{path}.opaque.parameters")
+
+
+def validate_opaque_drivers(
+    configs: Sequence[DeviceClassConfiguration | DeviceClaimConfiguration], path: str
+) -> Iterator[FieldError]:
+    for index, config in enumerate(configs[:MAX_CONFIGS]):
+        if (opaque := config.get("opaque")) is not None:
+            driver, place = opaque.get("driver", ""), f"{path}[{index}].opaque.driver"
+            yield from driver_name_errors(driver, place, names.dns_subdomain_in_any_case)
 
 
 def validate_raw_object(value: Any, path: str) -> Iterator[FieldError]:
@@ -154,24 +172,20 @@ def validate_raw_object(value: Any, path: str) -> Iterator[FieldError]:
         yield invalid(path, OMITTED, "must be a valid JSON object")
 
 
-def default_taint(taint: Object) -> None:
+def default_taint(taint: DeviceTaint) -> None:
     taint.setdefault("timeAdded", now())
 
 
-def validate_taint(taint: Mapping[str, Any], path: str, *, effect_before: str | None = None) -> Iterator[FieldError]:
+def validate_taint(taint: DeviceTaint, path: str, *, effect_before: str | None = None) -> Iterator[FieldError]:
     yield from validate_name(taint.get("key", ""), names.qualified_name, f"{path}.key")
-    if taint.get("value"):
-        yield from validate_name(taint["value"], names.label_value, f"{path}.value")
+    yield from validate_name(taint.get("value") or None, names.label_value, f"{path}.value")
     effect = taint.get("effect", "")
     if effect == effect_before:
         return
-    if not effect:
-        yield required(f"{path}.effect")
-    elif effect not in TAINT_EFFECTS:
-        yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+    yield from validate_given_choice(effect, TAINT_EFFECTS, f"{path}.effect")
 
 
-def validate_binding_condition(holder: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_binding_condition(holder: Device | DeviceRequestAllocationResult, path: str) -> Iterator[FieldError]:
     """Check the conditions that a device waits for before pods are bound, and those that end the waiting: both or
     neither."""
     awaited, failures = holder.get("bindingConditions") or [], holder.get("bindingFailureConditions") or []

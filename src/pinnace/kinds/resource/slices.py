@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.resource.checks import (
     default_taint,
     driver_name_errors,
@@ -19,12 +18,24 @@ from pinnace.kinds.resource.checks import (
     validate_set,
     validate_taint,
 )
-from pinnace.kinds.validation.fields import NOT_POSITIVE, validate_immutable, validate_name
-from pinnace.kinds.validation.node_selectors import validate_node_selector
+from pinnace.kinds.validation.fields import NOT_POSITIVE, validate_given_name, validate_immutable, validate_name
+from pinnace.kinds.validation.node_selectors import NODE_SELECTOR_TERM, validate_node_selector
 from pinnace.model import names, quantity
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long, too_many
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCounterConsumption,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 
 MAX_DEVICES = 128
 MAX_ADVANCED_DEVICES = 64
@@ -35,8 +46,8 @@ MAX_ATTRIBUTES = 32
 MAX_TAINTS = 16
 MAX_VALUE_LENGTH = 64
 MAX_VALID_VALUES = 10
-ATTRIBUTE_VALUES = ("bool", "int", "string", "version")
-LIST_VALUES = ("bools", "ints", "strings", "versions")
+ATTRIBUTE_VALUES = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
+_ANY_VALUE = ", ".join(f"`{field}`" for field in ATTRIBUTE_VALUES)
 ONE_OF_NODES = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 ONE_OF_DEVICE_NODES = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
@@ -52,12 +63,6 @@ _is_semantic_version = re.compile(
     rf"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-{_pre_release}(\.{_pre_release})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
     re.ASCII,
 ).fullmatch
-_REQUIREMENT = GoStruct("Key='' Operator='' Values")
-_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
-_ATTRIBUTE = GoStruct(
-    "IntValue:int BoolValue:bool StringValue:string VersionValue:version IntValues:ints BoolValues:bools "
-    "StringValues:strings VersionValues:versions"
-)
 
 
 def _default_slice(resource_slice: Object) -> None:
@@ -73,16 +78,7 @@ def _default_slice(resource_slice: Object) -> None:
             counter.setdefault("value", "0")
 
 
-def _prepare_slice(resource_slice: Object, old: Object | None) -> None:
-    """Drop list attributes and mappings to node resources: alpha features that are off."""
-    for device in resource_slice.get("spec", {}).get("devices") or []:
-        device.pop("nodeAllocatableResourceMappings", None)
-        for attribute in (device.get("attributes") or {}).values():
-            for field in LIST_VALUES:
-                attribute.pop(field, None)
-
-
-def _validate_slice(resource_slice: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_slice(resource_slice: ResourceSlice, old: ResourceSlice | None) -> Iterator[FieldError]:
     spec, before = resource_slice.get("spec", {}), None if old is None else old.get("spec", {})
     yield from driver_name_errors(spec.get("driver", ""), "spec.driver")
     yield from _validate_pool(spec.get("pool", {}), "spec.pool")
@@ -95,17 +91,17 @@ def _validate_slice(resource_slice: Object, old: Object | None) -> Iterator[Fiel
     devices, counters = spec.get("devices"), spec.get("sharedCounters")
     if devices is not None and counters is not None:
         yield invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
-    yield from _validate_devices(spec, before or {})
+    yield from _validate_devices(spec, before or NOTHING)
     yield from validate_set(
         counters, MAX_COUNTER_SETS, "spec.sharedCounters", _validate_counter_set, key=lambda item: item.get("name", "")
     )
 
 
-def _validate_devices(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_devices(spec: ResourceSliceSpec, before: ResourceSliceSpec) -> Iterator[FieldError]:
     devices = spec.get("devices") or []
     devices_before = {device.get("name"): device for device in before.get("devices") or []}
 
-    def validate_device(device: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    def validate_device(device: Device, path: str) -> Iterator[FieldError]:
         taints_before = devices_before.get(device.get("name"), {}).get("taints")
         per_device = bool(spec.get("perDeviceNodeSelection"))
         return _validate_device(device, path, taints_before=taints_before, per_device=per_device)
@@ -115,7 +111,7 @@ def _validate_devices(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Ite
     yield from validate_set(devices, most, "spec.devices", validate_device, key=lambda device: device.get("name", ""))
 
 
-def _validate_pool(pool: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_pool(pool: ResourcePool, path: str) -> Iterator[FieldError]:
     yield from validate_pool_name(pool.get("name", ""), f"{path}.name")
     if pool.get("resourceSliceCount", 0) <= 0:
         yield invalid(f"{path}.resourceSliceCount", pool.get("resourceSliceCount", 0), NOT_POSITIVE)
@@ -123,7 +119,7 @@ def _validate_pool(pool: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
 
 
-def _validate_node(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_node(spec: ResourceSliceSpec, path: str) -> Iterator[FieldError]:
     said = []
     if (node := spec.get("nodeName")) is not None:
         if node:
@@ -136,7 +132,7 @@ def _validate_node(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         terms = selector.get("nodeSelectorTerms") or []
         yield from validate_node_selector(selector, f"{path}.nodeSelector")
         if len(terms) != 1:
-            shown = [_TERM.view(term) for term in terms] or None
+            shown = [NODE_SELECTOR_TERM.view(term) for term in terms] or None
             detail = "must have exactly one node selector term"
             yield invalid(f"{path}.nodeSelector.nodeSelectorTerms", shown, detail)
     for field in ("allNodes", "perDeviceNodeSelection"):
@@ -151,7 +147,7 @@ def _validate_node(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _validate_device(
-    device: Mapping[str, Any], path: str, *, taints_before: Sequence[Any] | None, per_device: bool
+    device: Device, path: str, *, taints_before: Sequence[Any] | None, per_device: bool
 ) -> Iterator[FieldError]:
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     yield from validate_device_name(device.get("name", ""), f"{path}.name")
@@ -184,7 +180,7 @@ def _validate_device(
     yield from validate_binding_condition(device, path)
 
 
-def _validate_device_node(device: Mapping[str, Any], path: str, *, per_device: bool) -> Iterator[FieldError]:
+def _validate_device_node(device: Device, path: str, *, per_device: bool) -> Iterator[FieldError]:
     if not per_device:
         if any(device.get(field) is not None for field in ("nodeName", "nodeSelector", "allNodes")):
             yield invalid(path, None, NO_DEVICE_NODES)
@@ -209,37 +205,51 @@ def _validate_device_node(device: Mapping[str, Any], path: str, *, per_device: b
         yield invalid(path, f"{{{', '.join(said)}}}", ONE_OF_DEVICE_NODES)
 
 
-def _validate_attribute(attribute: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    text, version = attribute.get("string"), attribute.get("version")
-    if text is not None and len(text.encode()) > MAX_VALUE_LENGTH:
-        yield too_long(f"{path}.string", MAX_VALUE_LENGTH)
-    if version is not None and not _is_semantic_version(version):
-        yield invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
-    if version is not None and len(version) > MAX_VALUE_LENGTH:
-        yield too_long(f"{path}.version", MAX_VALUE_LENGTH)
+def _validate_text(text: str, path: str) -> Iterator[FieldError]:
+    if len(text.encode()) > MAX_VALUE_LENGTH:
+        yield too_long(path, MAX_VALUE_LENGTH)
+
+
+def _validate_version(version: str, path: str) -> Iterator[FieldError]:
+    if not _is_semantic_version(version):
+        yield invalid(path, version, "must be a string compatible with semver.org spec 2.0.0")
+    yield from _validate_text(version, path)
+
+
+def _validate_attribute(attribute: DeviceAttribute, path: str) -> Iterator[FieldError]:
+    if (text := attribute.get("string")) is not None:
+        yield from _validate_text(text, f"{path}.string")
+    if (version := attribute.get("version")) is not None:
+        yield from _validate_version(version, f"{path}.version")
+    for field in ("bools", "ints", "strings", "versions"):
+        if (values := attribute.get(field)) is not None and not values:
+            yield invalid(f"{path}.{field}", values, "must not be empty if specified")
+    for index, text in enumerate(attribute.get("strings") or ()):
+        yield from _validate_text(text, f"{path}.strings[{index}]")
+    for index, version in enumerate(attribute.get("versions") or ()):
+        yield from _validate_version(version, f"{path}.versions[{index}]")
     said = [field for field in ATTRIBUTE_VALUES if attribute.get(field) is not None]
-    if len(said) != 1:
-        yield invalid(path, _ATTRIBUTE.view(attribute) if said else "", "exactly one value must be specified")
+    if not said:
+        yield invalid(path, "", f"must specify one of: {_ANY_VALUE}")
+    elif len(said) > 1:
+        yield invalid(path, f"{{{', '.join(said)}}}", f"must specify exactly one of: {_ANY_VALUE}")
 
 
-def _validate_counter_set(counter_set: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_counter_set(counter_set: CounterSet, path: str) -> Iterator[FieldError]:
     yield from _validate_counter_name(counter_set.get("name", ""), f"{path}.name")
     yield from _validate_counter(counter_set.get("counters") or {}, f"{path}.counters")
 
 
-def _validate_consumption(consumption: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_consumption(consumption: DeviceCounterConsumption, path: str) -> Iterator[FieldError]:
     yield from _validate_counter_name(consumption.get("counterSet", ""), f"{path}.counterSet")
     yield from _validate_counter(consumption.get("counters") or {}, f"{path}.counters")
 
 
 def _validate_counter_name(name: str, path: str) -> Iterator[FieldError]:
-    if not name:
-        yield required(path)
-    else:
-        yield from validate_name(name, names.dns_label, path)
+    yield from validate_given_name(name, names.dns_label, path)
 
 
-def _validate_counter(counters: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_counter(counters: Mapping[str, Counter], path: str) -> Iterator[FieldError]:
     if not counters:
         yield required(path)
     elif len(counters) > MAX_COUNTERS:
@@ -252,7 +262,7 @@ def _validate_counter(counters: Mapping[str, Any], path: str) -> Iterator[FieldE
 # --- request policies of a capacity
 
 
-def _validate_request_policy(policy: Mapping[str, Any], capacity: str, path: str) -> Iterator[FieldError]:
+def _validate_request_policy(policy: CapacityRequestPolicy, capacity: str, path: str) -> Iterator[FieldError]:
     values, bounds, default = policy.get("validValues"), policy.get("validRange"), policy.get("default")
     if values and bounds is not None:
         detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
@@ -284,7 +294,9 @@ def _validate_valid_value(values: Sequence[str], default: str, capacity: str, pa
         yield invalid(path, default, "default value is not valid according to the requestPolicy")
 
 
-def _validate_valid_range(bounds: Mapping[str, str], default: str, capacity: str, path: str) -> Iterator[FieldError]:
+def _validate_valid_range(
+    bounds: CapacityRequestPolicyRange, default: str, capacity: str, path: str
+) -> Iterator[FieldError]:
     least, most, step = bounds.get("min"), bounds.get("max"), bounds.get("step")
     if least is None:
         yield required(f"{path}.min", "required when validRange is defined")
@@ -318,7 +330,7 @@ def _is_on_a_step(value: str, least: str, step: str) -> bool:
     return size != 0 and (quantity.parse(value).value - quantity.parse(least).value) % size == 0
 
 
-def _slice_warnings(resource_slice: Object, old: Object | None) -> Iterator[str]:
+def _slice_warnings(resource_slice: ResourceSlice, old: ResourceSlice | None) -> Iterator[str]:
     driver = resource_slice.get("spec", {}).get("driver", "")
     if old is None and driver != driver.lower():
         yield f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters'
@@ -327,7 +339,6 @@ def _slice_warnings(resource_slice: Object, old: Object | None) -> Iterator[str]
 RESOURCE_SLICE = Strategy(
     answers_with_deleted=True,
     default=_default_slice,
-    prepare=_prepare_slice,
     validate=_validate_slice,
     warnings=_slice_warnings,
     tracks_generation=True,

@@ -4,11 +4,12 @@ module."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.pods.resource_amounts import is_extended
 from pinnace.kinds.resource.checks import (
     MAX_CONFIGS,
     MAX_REQUESTS,
@@ -21,6 +22,7 @@ from pinnace.kinds.resource.checks import (
     validate_configuration,
     validate_device_name,
     validate_list,
+    validate_opaque_drivers,
     validate_pool_name,
     validate_qualified_attribute,
     validate_raw_object,
@@ -33,15 +35,39 @@ from pinnace.kinds.validation.fields import (
     NOT_POSITIVE,
     validate_choice,
     validate_condition,
+    validate_given_choice,
+    validate_given_name,
     validate_immutable,
     validate_name,
 )
-from pinnace.kinds.validation.node_selectors import validate_node_selector
+from pinnace.kinds.validation.node_selectors import NODE_SELECTOR_TERM, validate_node_selector
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long, too_many
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label
+from pinnace.model.typed_objects import (
+    AllocatedDeviceStatus,
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceRequestAllocationResult,
+    DeviceSubRequest,
+    DeviceTaintRule,
+    DeviceToleration,
+    ExactDeviceRequest,
+    NetworkDeviceData,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+)
 
 MAX_SUB_REQUESTS = 8
 MAX_CONSTRAINTS = 32
@@ -81,8 +107,6 @@ _CLAIM_SPEC = GoStruct(
     ),
     inline=("Devices",),
 )
-_REQUIREMENT = GoStruct("Key='' Operator='' Values")
-_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
 _ALLOCATION = GoStruct(
     "Devices NodeSelector AllocationTimestamp",
     Devices=GoStruct(
@@ -94,7 +118,7 @@ _ALLOCATION = GoStruct(
         ),
         Config=GoStruct("Source='' Requests Opaque", Opaque=_OPAQUE),
     ),
-    NodeSelector=GoStruct("NodeSelectorTerms", NodeSelectorTerms=_TERM),
+    NodeSelector=GoStruct("NodeSelectorTerms", NodeSelectorTerms=NODE_SELECTOR_TERM),
     inline=("Devices",),
 )
 
@@ -115,13 +139,13 @@ def default_claim_spec(spec: Object) -> None:
             _default_tolerations(part)
 
 
-def _default_tolerations(holder: Object) -> None:
+def _default_tolerations(holder: ExactDeviceRequest | DeviceSubRequest | DeviceRequestAllocationResult) -> None:
     for toleration in holder.get("tolerations") or []:
         if not toleration.get("operator"):
             toleration["operator"] = "Equal"
 
 
-def validate_claim_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_claim_spec(spec: ResourceClaimSpec, path: str) -> Iterator[FieldError]:
     """Return every error of a ResourceClaimSpec, of a claim or a template."""
     devices, path = spec.get("devices", {}), f"{path}.devices"
     known = _request_names(devices)
@@ -138,9 +162,10 @@ def validate_claim_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
     yield from validate_list(
         devices.get("config"), MAX_CONFIGS, f"{path}.config", partial(_validate_claim_configuration, known=known)
     )
+    yield from validate_opaque_drivers(devices.get("config") or [], f"{path}.config")
 
 
-def _request_names(devices: Mapping[str, Any]) -> frozenset[str]:
+def _request_names(devices: DeviceClaim) -> frozenset[str]:
     """Return the names that constraints and configurations may refer to: r, and r/s for a subrequest."""
     found = set()
     for request in devices.get("requests") or []:
@@ -150,7 +175,7 @@ def _request_names(devices: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _validate_request(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_request(request: DeviceRequest, path: str) -> Iterator[FieldError]:
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     yield from validate_name(request.get("name", ""), names.dns_label, f"{path}.name")
     if exactly is None and not alternatives:
@@ -169,16 +194,13 @@ def _validate_request(request: Mapping[str, Any], path: str) -> Iterator[FieldEr
         )
 
 
-def _validate_sub_request(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_sub_request(request: DeviceSubRequest, path: str) -> Iterator[FieldError]:
     yield from validate_name(request.get("name", ""), names.dns_label, f"{path}.name")
     yield from _validate_wanted_device(request, path)
 
 
-def _validate_wanted_device(wanted: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    if not wanted.get("deviceClassName"):
-        yield required(f"{path}.deviceClassName")
-    else:
-        yield from validate_name(wanted["deviceClassName"], names.dns_subdomain, f"{path}.deviceClassName")
+def _validate_wanted_device(wanted: ExactDeviceRequest | DeviceSubRequest, path: str) -> Iterator[FieldError]:
+    yield from validate_given_name(wanted.get("deviceClassName"), names.dns_subdomain, f"{path}.deviceClassName")
     yield from validate_list(wanted.get("selectors"), MAX_SELECTORS, f"{path}.selectors", validate_selector)
     mode, count = wanted.get("allocationMode", ""), wanted.get("count", 0)
     if mode == "All" and count:
@@ -191,10 +213,9 @@ def _validate_wanted_device(wanted: Mapping[str, Any], path: str) -> Iterator[Fi
         yield from _validate_toleration(toleration, f"{path}.tolerations[{i}]")
 
 
-def _validate_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_toleration(toleration: DeviceToleration, path: str) -> Iterator[FieldError]:
     operator, value = toleration.get("operator", ""), toleration.get("value", "")
-    if toleration.get("key"):
-        yield from validate_name(toleration["key"], names.qualified_name, f"{path}.key")
+    yield from validate_name(toleration.get("key") or None, names.qualified_name, f"{path}.key")
     if operator == "Exists":
         if value:
             yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
@@ -216,7 +237,7 @@ def _validate_request_reference(name: str, path: str, *, known: frozenset[str]) 
         yield invalid(path, name, NOT_A_REQUEST)
 
 
-def _validate_constraint(constraint: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
+def _validate_constraint(constraint: DeviceConstraint, path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
     reference_errors = partial(_validate_request_reference, known=known)
     yield from validate_set(constraint.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_errors)
     for field in ("matchAttribute", "distinctAttribute"):
@@ -228,7 +249,7 @@ def _validate_constraint(constraint: Mapping[str, Any], path: str, *, known: fro
 
 
 def _validate_claim_configuration(
-    config: Mapping[str, Any], path: str, *, known: frozenset[str]
+    config: DeviceClaimConfiguration | DeviceAllocationConfiguration, path: str, *, known: frozenset[str]
 ) -> Iterator[FieldError]:
     reference_errors = partial(_validate_request_reference, known=known)
     yield from validate_set(config.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_errors)
@@ -244,7 +265,7 @@ def _default_claim(claim: Object) -> None:
         device["conditions"] = device.get("conditions") or None
 
 
-def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_claim(claim: ResourceClaim, old: ResourceClaim | None) -> Iterator[FieldError]:
     spec = claim.get("spec", {})
     if old is None:
         yield from validate_claim_spec(spec, "spec")
@@ -255,19 +276,23 @@ def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
 # --- the status of a claim
 
 
-def _device_id(device: Mapping[str, Any]) -> dict[str, str]:
-    wire = (("Driver", "driver"), ("Pool", "pool"), ("Device", "device"), ("ShareID", "shareID"))
-    return {name: device.get(field) or "" for name, field in wire}
+def _device_id(device: AllocatedDeviceStatus | DeviceRequestAllocationResult) -> dict[str, str]:
+    return {
+        "Driver": device.get("driver") or "",
+        "Pool": device.get("pool") or "",
+        "Device": device.get("device") or "",
+        "ShareID": device.get("shareID") or "",
+    }
 
 
-def _allocations(status: Mapping[str, Any]) -> set[tuple[str, ...]]:
+def _allocations(status: ResourceClaimStatus) -> set[tuple[str, ...]]:
     allocation = status.get("allocation") or {}
     return {tuple(_device_id(result).values()) for result in (allocation.get("devices") or {}).get("results") or []}
 
 
-def _prepare_claim_status(claim: Object, old: Object | None) -> None:
+def _prepare_claim_status(claim: ResourceClaim, old: ResourceClaim | None) -> None:
     """Drop the status of devices that are no longer allocated."""
-    status, before = claim.setdefault("status", {}), (old or {}).get("status", {})
+    status, before = claim.setdefault("status", {}), (old or NOTHING).get("status", NOTHING)
     gone = _allocations(before) - _allocations(status)
     kept = [device for device in status.get("devices") or [] if tuple(_device_id(device).values()) not in gone]
     if kept:
@@ -276,8 +301,8 @@ def _prepare_claim_status(claim: Object, old: Object | None) -> None:
         status.pop("devices", None)
 
 
-def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldError]:
-    status, before = claim.get("status", {}), (old or {}).get("status", {})
+def _validate_claim_status(claim: ResourceClaim, old: ResourceClaim | None) -> Iterator[FieldError]:
+    status, before = claim.get("status", {}), (old or NOTHING).get("status", NOTHING)
     reservations, allocation = status.get("reservedFor") or [], status.get("allocation")
     yield from validate_set(
         reservations,
@@ -308,13 +333,13 @@ def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldE
         yield from _validate_allocation(allocation, "status.allocation", known=known)
 
 
-def _validate_reservation(consumer: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_reservation(consumer: ResourceClaimConsumerReference, path: str) -> Iterator[FieldError]:
     for field in ("resource", "name", "uid"):
         if not consumer.get(field):
             yield required(f"{path}.{field}")
 
 
-def _validate_allocation(allocation: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
+def _validate_allocation(allocation: AllocationResult, path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
     devices = allocation.get("devices") or {}
     result_errors, config_errors = partial(_validate_result, known=known), partial(_validate_source, known=known)
     yield from validate_list(devices.get("results"), MAX_REQUESTS, f"{path}.devices.results", result_errors)
@@ -323,7 +348,9 @@ def _validate_allocation(allocation: Mapping[str, Any], path: str, *, known: fro
         yield from validate_node_selector(selector, f"{path}.nodeSelector")
 
 
-def _validate_result(result: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
+def _validate_result(
+    result: DeviceRequestAllocationResult, path: str, *, known: frozenset[str]
+) -> Iterator[FieldError]:
     yield from _validate_request_reference(result.get("request", ""), f"{path}.request", known=known)
     yield from driver_name_errors(result.get("driver", ""), f"{path}.driver")
     yield from validate_pool_name(result.get("pool", ""), f"{path}.pool")
@@ -333,17 +360,16 @@ def _validate_result(result: Mapping[str, Any], path: str, *, known: frozenset[s
         yield from validate_share_id(result["shareID"], f"{path}.shareID")
 
 
-def _validate_source(config: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
+def _validate_source(
+    config: DeviceAllocationConfiguration, path: str, *, known: frozenset[str]
+) -> Iterator[FieldError]:
     source = config.get("source", "")
-    if not source:
-        yield required(f"{path}.source")
-    else:
-        yield from validate_choice(source, ("FromClaim", "FromClass"), f"{path}.source")
+    yield from validate_given_choice(source, ("FromClaim", "FromClass"), f"{path}.source")
     yield from _validate_claim_configuration(config, path, known=known)
 
 
 def _validate_device_status(
-    device: Mapping[str, Any], path: str, *, allocated: set[tuple[str, ...]]
+    device: AllocatedDeviceStatus, path: str, *, allocated: set[tuple[str, ...]]
 ) -> Iterator[FieldError]:
     yield from driver_name_errors(device.get("driver", ""), f"{path}.driver")
     yield from validate_pool_name(device.get("pool", ""), f"{path}.pool")
@@ -361,10 +387,11 @@ def _validate_device_status(
     yield from _validate_network(device.get("networkData") or {}, f"{path}.networkData")
 
 
-def _validate_network(network: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for field, most in (("interfaceName", 256), ("hardwareAddress", 128)):
-        if len(network.get(field, "")) > most:
-            yield too_long(f"{path}.{field}", most)
+def _validate_network(network: NetworkDeviceData, path: str) -> Iterator[FieldError]:
+    if len(network.get("interfaceName", "")) > 256:
+        yield too_long(f"{path}.interfaceName", 256)
+    if len(network.get("hardwareAddress", "")) > 128:
+        yield too_long(f"{path}.hardwareAddress", 128)
     yield from validate_set(network.get("ips"), MAX_ADDRESSES, f"{path}.ips", _validate_address)
 
 
@@ -387,7 +414,7 @@ def _default_template(template: Object) -> None:
     default_claim_spec(spec.setdefault("spec", {}))
 
 
-def _validate_template(template: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_template(template: ResourceClaimTemplate, old: ResourceClaimTemplate | None) -> Iterator[FieldError]:
     spec = template.get("spec", {})
     metadata = spec.get("metadata") or {}
     for key in metadata.get("annotations") or {}:
@@ -401,7 +428,7 @@ def _validate_template(template: Object, old: Object | None) -> Iterator[FieldEr
         yield from validate_immutable(_template_view(spec), _template_view(old.get("spec", {})), "spec")
 
 
-def _template_view(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _template_view(spec: ResourceClaimTemplateSpec) -> dict[str, Any]:
     return {**(spec.get("metadata") or {}), "Spec": _CLAIM_SPEC.view(spec.get("spec", {}))}
 
 
@@ -409,18 +436,14 @@ def _default_class(device_class: Object) -> None:
     device_class.setdefault("spec", {})
 
 
-def _validate_class(device_class: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_class(device_class: DeviceClass, old: DeviceClass | None) -> Iterator[FieldError]:
     spec = device_class.get("spec", {})
     yield from validate_list(spec.get("selectors"), MAX_SELECTORS, "spec.selectors", validate_selector)
     yield from validate_list(spec.get("config"), MAX_CONFIGS, "spec.config", validate_configuration)
+    yield from validate_opaque_drivers(spec.get("config") or [], "spec.config")
     resource = spec.get("extendedResourceName")
-    if resource is not None and not _is_extended_resource(resource):
+    if resource is not None and not is_extended(resource):
         yield invalid("spec.extendedResourceName", resource, "must be a valid extended resource name")
-
-
-def _is_extended_resource(name: str) -> bool:
-    is_native = "/" not in name or "kubernetes.io/" in name
-    return not is_native and not name.startswith("requests.") and not names.qualified_name(f"requests.{name}")
 
 
 def _default_taint_rule(rule: Object) -> None:
@@ -428,25 +451,28 @@ def _default_taint_rule(rule: Object) -> None:
     rule.setdefault("status", {})
 
 
-def _prepare_taint_rule(rule: Object, old: Object | None) -> None:
-    taint, before = rule["spec"].get("taint", {}), (old or {}).get("spec", {}).get("taint", {})
+def _prepare_taint_rule(rule: DeviceTaintRule, old: DeviceTaintRule | None) -> None:
+    taint, before = rule["spec"].get("taint", {}), (old or NOTHING).get("spec", NOTHING).get("taint", NOTHING)
     changed = taint.get("effect") != before.get("effect")
     if old is not None and changed and taint.get("timeAdded") == before.get("timeAdded"):
         taint["timeAdded"] = now()
 
 
-def _validate_taint_rule(rule: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_taint_rule(rule: DeviceTaintRule, old: DeviceTaintRule | None) -> Iterator[FieldError]:
     spec = rule.get("spec", {})
     selector = spec.get("deviceSelector") or {}
-    checks = {"driver": driver_name_errors, "pool": validate_pool_name, "device": validate_device_name}
-    for field, errs in checks.items():
-        if selector.get(field) is not None:
-            yield from errs(selector[field], f"spec.deviceSelector.{field}")
+    for field, value, errs in (
+        ("driver", selector.get("driver"), driver_name_errors),
+        ("pool", selector.get("pool"), validate_pool_name),
+        ("device", selector.get("device"), validate_device_name),
+    ):
+        if value is not None:
+            yield from errs(value, f"spec.deviceSelector.{field}")
     effect_before = None if old is None else old.get("spec", {}).get("taint", {}).get("effect", "")
     yield from validate_taint(spec.get("taint", {}), "spec.taint", effect_before=effect_before)
 
 
-def _validate_taint_rule_status(rule: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_taint_rule_status(rule: DeviceTaintRule, old: DeviceTaintRule | None) -> Iterator[FieldError]:
     conditions = rule.get("status", {}).get("conditions") or []
     yield from validate_condition(conditions, "status.conditions")
     if len(conditions) > MAX_CONDITIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from pinnace.kinds.services.types import (
     FAMILY_POLICIES,
@@ -18,16 +19,16 @@ from pinnace.kinds.services.types import (
 from pinnace.kinds.validation.addresses import is_ipv6, validate_ip
 from pinnace.kinds.validation.fields import find_repeats, validate_choice
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Service, ServiceSpec
 
 
-def find_address_errors(service: Object, old: Object | None, configured: Families) -> list[FieldError]:
+def find_address_errors(service: Service, old: Service | None, configured: Families) -> list[FieldError]:
     """Return the errors for which no address is allocated. `configured` are the IP families of the cluster."""
     found = list(validate_address(service, old))
     return found or list(validate_configuration(spec_of(service), spec_of(old), configured))
 
 
-def validate_address(service: Object, old: Object | None) -> Iterator[FieldError]:
+def validate_address(service: Service, old: Service | None) -> Iterator[FieldError]:
     spec = spec_of(service)
     if not has_addresses(spec):
         return
@@ -74,7 +75,7 @@ def _validate_address_format(addresses: Sequence[str], known: Sequence[str]) -> 
             yield from validate_ip(text, f"spec.clusterIPs[{index}]", known)
 
 
-def validate_configuration(spec: Object, before: Object, configured: Families) -> Iterator[FieldError]:
+def validate_configuration(spec: ServiceSpec, before: ServiceSpec, configured: Families) -> Iterator[FieldError]:
     """Check the IP families against those of this cluster."""
     if not has_addresses(spec) or keeps_preferred_families(spec, before):
         return
@@ -102,15 +103,16 @@ def validate_configuration(spec: Object, before: Object, configured: Families) -
     yield from errs
 
 
-def _validate_reduction(spec: Object, before: Object) -> Iterator[FieldError]:
+def _validate_reduction(spec: ServiceSpec, before: ServiceSpec) -> Iterator[FieldError]:
     """Refuse to release the second address or family without the policy SingleStack."""
-    for field, name in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
+    for field in ("clusterIPs", "ipFamilies"):
         if 0 < len(spec.get(field) or ()) < len(before.get(field) or ()):
+            name = "cluster IP" if field == "clusterIPs" else "IP family"
             detail = f"must be 'SingleStack' to release the secondary {name}"
             yield invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail)
 
 
-def validate_address_change(service: Object, old: Object) -> Iterator[FieldError]:
+def validate_address_change(service: Service, old: Service) -> Iterator[FieldError]:
     spec, before = spec_of(service), spec_of(old)
     if not has_addresses(spec) or not has_addresses(before):
         return
@@ -120,13 +122,15 @@ def validate_address_change(service: Object, old: Object) -> Iterator[FieldError
         yield from _validate_list_change(spec, before, "ipFamilies", "ipFamily")
 
 
-def _validate_list_change(spec: Object, before: Object, field: str, singular: str) -> Iterator[FieldError]:
+def _validate_list_change(
+    spec: ServiceSpec, before: ServiceSpec, field: Literal["clusterIPs", "ipFamilies"], singular: str
+) -> Iterator[FieldError]:
     """Check a change of a list: the first item never changes, a second one may come and go."""
     path = f"spec.{field}"
     now, was = spec.get(field) or [], before.get(field) or []
     if len(now) == len(was):
-        for index, (new_one, old_one) in enumerate(zip(now, was, strict=True)):
-            if new_one != old_one:
+        for index, (new_value, old_value) in enumerate(zip(now, was, strict=True)):
+            if new_value != old_value:
                 yield invalid(f"{path}[{index if field == 'clusterIPs' else 0}]", now, "may not change once set")
         return
     if not now:

@@ -6,23 +6,23 @@ from datetime import datetime
 from typing import Any
 
 from pinnace.kinds.cells import AGE, NAME, NONE, UNKNOWN, at, labels_at, reach, string, text
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Endpoints, Ingress, Service, ServicePort
 
 _CORE = "io.k8s.api.core.v1"
 
 
-def load_balancer_addresses(obj: Object) -> str:
+def load_balancer_addresses(obj: Service | Ingress) -> str:
     ingress = reach(obj, "status", "loadBalancer", "ingress") or ()
     addresses = {point.get("ip") or point.get("hostname") or "" for point in ingress}
     return ",".join(sorted(addresses - {""}))
 
 
-def _cluster_ip(service: Object, now: datetime) -> Any:
+def _cluster_ip(service: Service, now: datetime) -> Any:
     addresses = reach(service, "spec", "clusterIPs") or ()
     return addresses[0] if addresses else NONE
 
 
-def _external_ip(service: Object, now: datetime) -> str:
+def _external_ip(service: Service, now: datetime) -> str:
     own = ",".join(reach(service, "spec", "externalIPs") or ())
     match reach(service, "spec", "type"):
         case "ClusterIP" | "NodePort":
@@ -35,11 +35,11 @@ def _external_ip(service: Object, now: datetime) -> str:
             return UNKNOWN
 
 
-def _service_ports(service: Object, now: datetime) -> str:
+def _service_ports(service: Service, now: datetime) -> str:
     return ",".join(_port(port) for port in reach(service, "spec", "ports") or ()) or NONE
 
 
-def _port(port: Object) -> str:
+def _port(port: ServicePort) -> str:
     number, node_port, protocol = port.get("port", 0), port.get("nodePort"), port.get("protocol", "")
     return f"{number}:{node_port}/{protocol}" if node_port else f"{number}/{protocol}"
 
@@ -59,7 +59,7 @@ def _host_port(address: str, port: Any) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def _endpoints(endpoints: Object, now: datetime) -> str:
+def _endpoints(endpoints: Endpoints, now: datetime) -> str:
     subsets = endpoints.get("subsets") or ()
     if not subsets:
         return NONE

@@ -5,6 +5,8 @@ The server allocates addresses and node ports; this module keeps them across upd
 
 from __future__ import annotations
 
+from typing import Any
+
 from pinnace.kinds.services.addresses import find_address_errors
 from pinnace.kinds.services.types import (
     AFFINITY_SECONDS,
@@ -20,11 +22,11 @@ from pinnace.kinds.services.types import (
     needs_node_ports,
     spec_of,
 )
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Service, ServiceSpec, ServiceStatus
 
 
-def default_service(service: Object) -> None:
-    spec: Object = service.setdefault("spec", {})
+def default_service(service: Service) -> None:
+    spec: ServiceSpec = service.setdefault("spec", {})
     affinity = spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
     if affinity == "None":
         spec.pop("sessionAffinityConfig", None)
@@ -43,7 +45,7 @@ def default_service(service: Object) -> None:
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
-    status: Object = service.setdefault("status", {})
+    status: ServiceStatus = service.setdefault("status", {})
     for ingress in status.setdefault("loadBalancer", {}).get("ingress") or ():
         if kind == "LoadBalancer" and ingress.get("ip"):
             ingress.setdefault("ipMode", "VIP")
@@ -52,7 +54,7 @@ def default_service(service: Object) -> None:
 # --- fields that are kept, linked or dropped
 
 
-def prepare_service(service: Object, old: Object | None, configured: Families) -> None:
+def prepare_service(service: Service, old: Service | None, configured: Families) -> None:
     spec = service["spec"]
     if old is None:
         service["status"] = {"loadBalancer": {}}
@@ -66,7 +68,7 @@ def prepare_service(service: Object, old: Object | None, configured: Families) -
     _default_families(service, old, configured)
 
 
-def _keep_allocated(spec: Object, before: Object) -> None:
+def _keep_allocated(spec: ServiceSpec, before: ServiceSpec) -> None:
     """Keep values that the server allocated and that the client left out."""
     if has_addresses(before) and has_addresses(spec):
         if not spec.get("clusterIP") and before.get("clusterIP"):
@@ -84,13 +86,13 @@ def _keep_allocated(spec: Object, before: Object) -> None:
         spec.setdefault("healthCheckNodePort", before["healthCheckNodePort"])
 
 
-def _has_allocated_ports(spec: Object) -> bool:
+def _has_allocated_ports(spec: ServiceSpec) -> bool:
     return needs_node_ports(spec) and (
         spec["type"] == "NodePort" or spec.get("allocateLoadBalancerNodePorts") is not False
     )
 
 
-def _link_addresses(spec: Object, old: Object | None) -> None:
+def _link_addresses(spec: ServiceSpec, old: Service | None) -> None:
     """Link clusterIP and clusterIPs, which hold the same value: a client that sets only one sets both."""
     address, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
     if old is None:
@@ -108,13 +110,13 @@ def _link_addresses(spec: Object, old: Object | None) -> None:
             spec.pop("clusterIPs", None)
 
 
-def _drop_obsolete(service: Object, spec: Object, before: Object) -> None:
+def _drop_obsolete(service: Service, spec: ServiceSpec, before: ServiceSpec) -> None:
     """Drop fields that the new type does not have, where the client only repeated the old value."""
     kind, old_kind = spec.get("type"), before.get("type")
     if has_addresses(before) and not has_addresses(spec):
         if all(spec.get(field) == before.get(field) for field in ("clusterIP", "clusterIPs")):
-            for field in ("clusterIP", "clusterIPs"):
-                spec.pop(field, None)
+            spec.pop("clusterIP", None)
+            spec.pop("clusterIPs", None)
         for field in ("ipFamilies", "ipFamilyPolicy"):
             _drop_if_same(spec, before, field)
     if needs_node_ports(before) and not needs_node_ports(spec) and _node_ports(before) >= _node_ports(spec):
@@ -131,12 +133,12 @@ def _drop_obsolete(service: Object, spec: Object, before: Object) -> None:
         service.setdefault("status", {})["loadBalancer"] = {}
 
 
-def _drop_if_same(spec: Object, before: Object, field: str) -> None:
+def _drop_if_same(spec: Any, before: ServiceSpec, field: str) -> None:
     if spec.get(field) == before.get(field):
         spec.pop(field, None)
 
 
-def _default_families(service: Object, old: Object | None, configured: Families) -> None:
+def _default_families(service: Service, old: Service | None, configured: Families) -> None:
     spec, before = service["spec"], spec_of(old)
     if not has_addresses(spec) or keeps_preferred_families(spec, before):
         return
@@ -159,12 +161,12 @@ def _default_families(service: Object, old: Object | None, configured: Families)
     spec["ipFamilies"] = families
 
 
-def _drop_second(spec: Object, before: Object) -> None:
+def _drop_second(spec: ServiceSpec, before: ServiceSpec) -> None:
     """Drop the second address and family where a client changed only the policy to SingleStack."""
     for field in ("clusterIPs", "ipFamilies"):
         if len(spec.get(field) or ()) > 1 and spec[field] == before.get(field):
             spec[field] = spec[field][:1]
 
 
-def _node_ports(spec: Object) -> set[int]:
+def _node_ports(spec: ServiceSpec) -> set[int]:
     return {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}

@@ -19,17 +19,18 @@ from pinnace.kinds.validation.addresses import cidr_warnings, ip_warnings, slopp
 from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import Service, ServiceSpec
 
 
-def _validate_status(service: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_status(service: Service, old: Service | None) -> Iterator[FieldError]:
     path = "status.loadBalancer.ingress"
     ingresses = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     if ingresses and spec_of(service).get("type") != "LoadBalancer":
         yield forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
         return
-    before = (((old or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    before = (((old or NOTHING).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     known = [ingress["ip"] for ingress in before if ingress.get("ip")]
     for index, ingress in enumerate(ingresses):
         address, mode = ingress.get("ip", ""), ingress.get("ipMode")
@@ -52,7 +53,7 @@ def validate_load_balancer_host(host: str, path: str) -> Iterator[FieldError]:
             yield invalid(path, host, "must be a DNS name, not an IP address")
 
 
-def _service_warnings(service: Object, old: Object | None) -> Iterator[str]:
+def _service_warnings(service: Service, old: Service | None) -> Iterator[str]:
     spec = spec_of(service)
     kind, is_headless_here = spec.get("type"), spec.get("type") == "ClusterIP" and spec.get("clusterIP") == NONE
     outside = spec.get("externalIPs") or ()
@@ -79,7 +80,7 @@ def _service_warnings(service: Object, old: Object | None) -> Iterator[str]:
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
 
 
-def _headless_warnings(spec: Object) -> Iterator[str]:
+def _headless_warnings(spec: ServiceSpec) -> Iterator[str]:
     if spec.get("loadBalancerIP"):
         yield "spec.loadBalancerIP is ignored for headless services"
     if spec.get("externalIPs"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pinnace.kinds.validation.addresses import is_ipv6, sloppy_ip
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
+from pinnace.model.typed_objects import Service, ServiceSpec
 
 NONE = "None"
 Families = tuple[str, ...]
@@ -22,37 +23,38 @@ TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
 
 
-def spec_of(service: Object | None) -> Object:
-    return (service or {}).get("spec") or {}
+def spec_of(service: AnyObject | None) -> ServiceSpec:
+    spec: ServiceSpec = {} if service is None else service.get("spec") or {}
+    return spec
 
 
-def is_headless(service: Object) -> bool:
+def is_headless(service: Service) -> bool:
     return bool(spec_of(service).get("clusterIPs") == [NONE])
 
 
-def is_externally_accessible(spec: Object) -> bool:
+def is_externally_accessible(spec: ServiceSpec) -> bool:
     kind = spec.get("type")
     return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-def needs_health_check(spec: Object) -> bool:
+def needs_health_check(spec: ServiceSpec) -> bool:
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
-def needs_node_ports(spec: Object) -> bool:
+def needs_node_ports(spec: ServiceSpec) -> bool:
     return spec.get("type") in ("NodePort", "LoadBalancer")
 
 
-def has_addresses(spec: Object) -> bool:
+def has_addresses(spec: ServiceSpec) -> bool:
     return spec.get("type") != "ExternalName"
 
 
-def is_without_pods(spec: Object) -> bool:
+def is_without_pods(spec: ServiceSpec) -> bool:
     """Whether a service is headless and selects nothing: its families do not depend on those of the cluster."""
     return spec.get("clusterIP") == NONE and not spec.get("selector")
 
 
-def keeps_preferred_families(spec: Object, before: Object) -> bool:
+def keeps_preferred_families(spec: ServiceSpec, before: ServiceSpec) -> bool:
     """Whether an update leaves the addresses of a PreferDualStack service alone.
 
     Such a service neither gains nor loses an address because the cluster has other families than at its creation.

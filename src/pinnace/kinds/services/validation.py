@@ -24,16 +24,17 @@ from pinnace.kinds.services.types import (
     spec_of,
 )
 from pinnace.kinds.validation.addresses import validate_cidr, validate_endpoint_ip, validate_ip
-from pinnace.kinds.validation.fields import validate_choice, validate_name, validate_range
+from pinnace.kinds.validation.fields import validate_choice, validate_given_name, validate_name, validate_range
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING
 from pinnace.model.selectors import validate_label
+from pinnace.model.typed_objects import Service, ServicePort, ServiceSpec
 
 _PORT = GoStruct("Name='' Protocol='' AppProtocol Port=0 TargetPort=0 NodePort=0")
 
 
-def validate_service(service: Object, old: Object | None, configured: Families) -> Iterator[FieldError]:
+def validate_service(service: Service, old: Service | None, configured: Families) -> Iterator[FieldError]:
     # Kubernetes allocates addresses before it validates the rest: their errors are returned alone.
     if wrong := find_address_errors(service, old, configured):
         yield from wrong
@@ -45,9 +46,9 @@ def validate_service(service: Object, old: Object | None, configured: Families) 
     yield from _validate_spec(service, old)
 
 
-def _validate_spec(service: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_spec(service: Service, old: Service | None) -> Iterator[FieldError]:
     spec = spec_of(service)
-    ports: Sequence[Object] = spec.get("ports") or ()
+    ports: Sequence[ServicePort] = spec.get("ports") or ()
     kind = spec.get("type", "")
     if not ports and not is_headless(service) and kind != "ExternalName":
         yield required("spec.ports")
@@ -71,18 +72,15 @@ def _validate_spec(service: Object, old: Object | None) -> Iterator[FieldError]:
     yield from _validate_traffic(spec)
 
 
-def _validate_external_name(spec: Object) -> Iterator[FieldError]:
+def _validate_external_name(spec: ServiceSpec) -> Iterator[FieldError]:
     for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(field):
             yield forbidden(f"spec.{field}", "may not be set for ExternalName services")
     target = spec.get("externalName", "").removesuffix(".")
-    if target:
-        yield from validate_name(target, names.dns_subdomain, "spec.externalName")
-    else:
-        yield required("spec.externalName")
+    yield from validate_given_name(target, names.dns_subdomain, "spec.externalName")
 
 
-def _validate_port(port: Object, path: str, taken_names: set[str], *, needs_name: bool) -> Iterator[FieldError]:
+def _validate_port(port: ServicePort, path: str, taken_names: set[str], *, needs_name: bool) -> Iterator[FieldError]:
     name = port.get("name", "")
     if name:
         yield from validate_name(name, names.dns_label, f"{path}.name")
@@ -98,11 +96,11 @@ def _validate_port(port: Object, path: str, taken_names: set[str], *, needs_name
     target = port.get("targetPort", 0)
     for err in names.port_number(target) if isinstance(target, int) else names.port_name(target):
         yield invalid(f"{path}.targetPort", target, err)
-    if port.get("appProtocol") is not None:
-        yield from validate_name(port["appProtocol"], names.qualified_name, f"{path}.appProtocol")
+    if (app_protocol := port.get("appProtocol")) is not None:
+        yield from validate_name(app_protocol, names.qualified_name, f"{path}.appProtocol")
 
 
-def _validate_affinity(spec: Object) -> Iterator[FieldError]:
+def _validate_affinity(spec: ServiceSpec) -> Iterator[FieldError]:
     affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
     yield from validate_choice(affinity, ("ClientIP", "None"), "spec.sessionAffinity")
     if affinity == "ClientIP" and config:
@@ -112,7 +110,7 @@ def _validate_affinity(spec: Object) -> Iterator[FieldError]:
             yield invalid(path, seconds, f"must be greater than 0 and less than {LONGEST_AFFINITY_SECONDS}")
 
 
-def _validate_port_clash(kind: str, ports: Sequence[Object]) -> Iterator[FieldError]:
+def _validate_port_clash(kind: str, ports: Sequence[ServicePort]) -> Iterator[FieldError]:
     for index, port in enumerate(ports):
         if kind == "ClusterIP" and port.get("nodePort"):
             yield forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
@@ -130,7 +128,7 @@ def _validate_port_clash(kind: str, ports: Sequence[Object]) -> Iterator[FieldEr
         taken.add(pair)
 
 
-def _validate_source_range(service: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_source_range(service: Service, old: Service | None) -> Iterator[FieldError]:
     spec = spec_of(service)
     is_load_balancer = spec.get("type") == "LoadBalancer"
     annotations = service["metadata"].get("annotations") or {}
@@ -146,13 +144,13 @@ def _validate_source_range(service: Object, old: Object | None) -> Iterator[Fiel
         if not is_load_balancer:
             yield forbidden(path, ONLY_LOAD_BALANCER)
         text = annotations[SOURCE_RANGES]
-        before = ((old or {}).get("metadata", {}).get("annotations") or {}).get(SOURCE_RANGES)
+        before = ((old or NOTHING).get("metadata", NOTHING).get("annotations") or {}).get(SOURCE_RANGES)
         if text.strip() and text != before:
             for part in text.split(","):
                 yield from validate_cidr(part.strip(), path)
 
 
-def _validate_load_balancer(spec: Object) -> Iterator[FieldError]:
+def _validate_load_balancer(spec: ServiceSpec) -> Iterator[FieldError]:
     is_load_balancer = spec.get("type") == "LoadBalancer"
     if not is_load_balancer and spec.get("allocateLoadBalancerNodePorts") is not None:
         yield forbidden("spec.allocateLoadBalancerNodePorts", ONLY_LOAD_BALANCER)
@@ -163,7 +161,7 @@ def _validate_load_balancer(spec: Object) -> Iterator[FieldError]:
             yield forbidden("spec.loadBalancerClass", ONLY_LOAD_BALANCER)
 
 
-def _validate_traffic(spec: Object) -> Iterator[FieldError]:
+def _validate_traffic(spec: ServiceSpec) -> Iterator[FieldError]:
     outside = spec.get("externalTrafficPolicy", "")
     if is_externally_accessible(spec):
         yield from validate_choice(outside, ("Cluster", "Local"), "spec.externalTrafficPolicy")
@@ -179,7 +177,7 @@ def _validate_traffic(spec: Object) -> Iterator[FieldError]:
     yield from validate_choice(spec.get("trafficDistribution"), TRAFFIC_DISTRIBUTIONS, "spec.trafficDistribution")
 
 
-def _validate_annotation(service: Object) -> Iterator[FieldError]:
+def _validate_annotation(service: Service) -> Iterator[FieldError]:
     annotations = service["metadata"].get("annotations") or {}
     hints, mode = annotations.get(TOPOLOGY_HINTS), annotations.get(TOPOLOGY_MODE)
     if hints is not None and mode is not None and hints != mode:
@@ -187,18 +185,11 @@ def _validate_annotation(service: Object) -> Iterator[FieldError]:
         yield invalid(f"metadata.annotations[{TOPOLOGY_MODE}]", mode, detail)
 
 
-def _validate_class_change(spec: Object, before: Object) -> Iterator[FieldError]:
+def _validate_class_change(spec: ServiceSpec, before: ServiceSpec) -> Iterator[FieldError]:
     new_class, old_class = spec.get("loadBalancerClass"), before.get("loadBalancerClass")
     if spec.get("type") == before.get("type") == "LoadBalancer" and new_class != old_class:
         yield invalid("spec.loadBalancerClass", new_class, "may not change once set")
-    yield from _validate_load_balancer_class(spec)
     if needs_health_check(spec) and needs_health_check(before):
         port, old_port = spec.get("healthCheckNodePort", 0), before.get("healthCheckNodePort", 0)
         if port != old_port:
             yield forbidden("spec.healthCheckNodePort", "field is immutable")
-
-
-def _validate_load_balancer_class(spec: Object) -> Iterator[FieldError]:
-    """Yield the error twice on an update, as Kubernetes does."""
-    errs = _validate_load_balancer(spec)
-    return (err for err in errs if err.field == "spec.loadBalancerClass")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from pinnace.model.field_errors import FieldError, invalid
+from pinnace.process.work_slices import give_way
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -25,6 +26,7 @@ _leading_zeros = re.compile(r"(?<![0-9a-fA-F:.])0+(?=[0-9])|(?<=\.)0+(?=[0-9])")
 def sloppy_ip(text: str) -> Address | None:
     """Parse an address, allowing leading zeros; an IPv4-mapped IPv6 address is returned as IPv4. None if it is not an
     address."""
+    give_way()
     address = strict_ip(text)
     if address is None and "." in text:
         address = strict_ip(_leading_zeros("", text))

@@ -11,11 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from pinnace.model import names
 from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, not_supported, required, too_long
 from pinnace.model.names import NameRule
+from pinnace.model.typed_objects import Condition
 from pinnace.schema.equality import semantically_equal
 from pinnace.schema.text_cache import cache_short_texts
 
@@ -29,6 +30,7 @@ CONDITION_REASON_ERROR = (
 )
 
 Errors = Sequence[FieldError]
+_Value = TypeVar("_Value")
 _NO_ERRORS: Errors = ()
 _MODE_ERROR = "must be a number between 0 and 0777 (octal), both inclusive"
 _LARGEST_ID = 2**31 - 1
@@ -37,6 +39,8 @@ _CONTEXT = 3
 _MOST_COMPARED = 2_000
 """The most different lines that are compared with each other, which takes quadratic time."""
 
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_is_http_path = re.compile(_HTTP_PATH).fullmatch
 _is_condition_reason = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?").fullmatch
 
 # The names in pods repeat: replicas share nearly all of them.
@@ -59,10 +63,15 @@ def find_repeats(values: Sequence[str]) -> list[bool]:
     return repeated
 
 
-def validate_name(value: str, rule: NameRule, path: str) -> Errors:
-    """Return the errors of a name rule, with their path."""
-    wrong = rule(value)
+def validate_name(value: _Value | None, rule: Callable[[_Value], Iterable[str]], path: str) -> Errors:
+    """Return the errors of a name rule, with their path. An absent name has none."""
+    wrong = rule(value) if value is not None else None
     return [invalid(path, value, err) for err in wrong] if wrong else _NO_ERRORS
+
+
+def validate_given_name(value: str | None, rule: NameRule, path: str) -> Errors:
+    """Check a name that must not be empty."""
+    return validate_name(value, rule, path) if value else [required(path)]
 
 
 def validate_dns_label(value: str, path: str) -> Errors:
@@ -98,6 +107,11 @@ def validate_required(holder: Mapping[str, Any], fields: Iterable[str], path: st
 def validate_choice(value: str | None, supported: Sequence[str], path: str) -> Errors:
     """Check that a value is supported; an absent one is."""
     return _NO_ERRORS if value is None or value in supported else [not_supported(path, value, supported)]
+
+
+def validate_given_choice(value: str | None, supported: Sequence[str], path: str) -> Errors:
+    """Check that a value is given and supported."""
+    return validate_choice(value, supported, path) if value else [required(path)]
 
 
 def validate_unique(values: Sequence[Any], path: str) -> Iterator[FieldError]:
@@ -179,10 +193,24 @@ def validate_unreserved_path(value: str, path: str) -> Errors:
     return errs
 
 
+def validate_domain_path(value: str, path: str) -> Iterator[FieldError]:
+    """Check a domain and a path, such as acme.io/foo."""
+    if not value:
+        yield required(path)
+        return
+    host, _, rest = value.partition("/")
+    if not host or not rest:
+        yield invalid(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    yield from validate_name(host, names.dns_subdomain, path)
+    if not _is_http_path(rest):
+        yield invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')")
+
+
 # --- conditions
 
 
-def validate_condition(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+def validate_condition(conditions: Sequence[Condition], path: str) -> Iterator[FieldError]:
     """Check a list of metav1 conditions."""
     seen = set()
     for i, condition in enumerate(conditions):
@@ -215,9 +243,9 @@ def in_key_order(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if value is None else dict(sorted(value.items()))
 
 
-def in_wire_order(condition: Mapping[str, Any]) -> dict[str, Any]:
+def in_wire_order(condition: Condition) -> dict[str, Any]:
     """Return a metav1 condition with its fields in the order in which Go prints them."""
-    order = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
+    order: Final = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
     return {field: condition[field] for field in order if field in condition}
 
 

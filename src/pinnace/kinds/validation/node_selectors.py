@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
+from pinnace.model.typed_objects import NodeSelector, NodeSelectorRequirement
 
+_REQUIREMENT = GoStruct("Key='' Operator='' Values")
+NODE_SELECTOR_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
 NOT_AN_OPERATOR = "not a valid selector operator"
 
 DEPRECATED_NODE_LABELS: Mapping[str, str] = {
@@ -22,7 +25,7 @@ DEPRECATED_NODE_LABELS: Mapping[str, str] = {
 }
 
 
-def validate_node_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_node_selector(selector: NodeSelector, path: str) -> Iterator[FieldError]:
     """Check that there is at least one term, and the requirements of each."""
     terms = selector.get("nodeSelectorTerms") or []
     if not terms:
@@ -35,7 +38,7 @@ def validate_node_selector(selector: Mapping[str, Any], path: str) -> Iterator[F
             yield from _validate_field_requirement(requirement, f"{place}.matchFields[{j}]")
 
 
-def _validate_label_requirement(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_label_requirement(requirement: NodeSelectorRequirement, path: str) -> Iterator[FieldError]:
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
@@ -53,7 +56,7 @@ def _validate_label_requirement(requirement: Mapping[str, Any], path: str) -> It
         yield from validate_name(value, names.label_value, f"{path}.values[{i}]")
 
 
-def _validate_field_requirement(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_field_requirement(requirement: NodeSelectorRequirement, path: str) -> Iterator[FieldError]:
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator not in ("In", "NotIn"):
         yield invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
@@ -67,7 +70,7 @@ def _validate_field_requirement(requirement: Mapping[str, Any], path: str) -> It
             yield from validate_name(value, names.dns_subdomain, f"{path}.values[{i}]")
 
 
-def node_selector_warnings(selector: Mapping[str, Any], path: str) -> Iterator[str]:
+def node_selector_warnings(selector: NodeSelector, path: str) -> Iterator[str]:
     """Yield a warning for each deprecated node label."""
     for i, term in enumerate(selector.get("nodeSelectorTerms") or []):
         for j, requirement in enumerate(term.get("matchExpressions") or []):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
@@ -21,8 +21,14 @@ from pinnace.kinds.volumes.validation import (
 )
 from pinnace.model import names, quantity
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, AnyObject, Object
 from pinnace.model.resources import Strategy
+from pinnace.model.typed_objects import (
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    TypedLocalObjectReference,
+    TypedObjectReference,
+)
 from pinnace.schema.equality import semantically_equal
 
 RESIZE_STATES = (
@@ -46,32 +52,32 @@ _CLAIM_SPEC = GoStruct(
 )
 
 
-def storage_class_of(claim: Object) -> str:
+def storage_class_of(claim: AnyObject) -> str:
     """Return the class that a claim names, by the annotation of old or by the field."""
     annotations = claim["metadata"].get("annotations") or {}
     named = annotations.get("volume.beta.kubernetes.io/storage-class")
     return str(named if named is not None else (claim.get("spec") or {}).get("storageClassName") or "")
 
 
-def _default_claim(claim: Object) -> None:
+def _default_claim(claim: PersistentVolumeClaim) -> None:
     default_claim_spec(claim.setdefault("spec", {}))
     if not claim.get("status", {}).get("phase"):
         claim.setdefault("status", {})["phase"] = "Pending"
 
 
-def default_claim_spec(spec: Object) -> None:
+def default_claim_spec(spec: PersistentVolumeClaimSpec) -> None:
     """Set the defaults of a claim's spec; also for the templates of StatefulSets and ephemeral volumes."""
     spec.setdefault("volumeMode", "Filesystem")
     for field in ("dataSource", "dataSourceRef"):
         if field in spec:
-            spec[field].setdefault("apiGroup", None)  # Kubernetes writes null for the core group.
+            cast("Object", spec[field]).setdefault("apiGroup", None)  # Kubernetes writes null for the core group.
 
 
-def _prepare_claim(claim: Object, old: Object | None) -> None:
+def _prepare_claim(claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> None:
     if old is None:
         claim["status"] = {"phase": "Pending"}
     spec = claim.setdefault("spec", {})
-    before = (old or {}).get("spec", {})
+    before = (old or NOTHING).get("spec", NOTHING)
     if spec.get("dataSourceRef", {}).get("namespace") and "dataSourceRef" not in before:
         del spec["dataSourceRef"]  # Sources in other namespaces are an alpha feature that is off.
     if not ("dataSource" in before or "dataSourceRef" in before or "dataSourceRef" in spec):
@@ -84,7 +90,7 @@ def _prepare_claim(claim: Object, old: Object | None) -> None:
 _OLD_DATA_SOURCES = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io"))
 
 
-def _pair_data_sources(spec: Object) -> None:
+def _pair_data_sources(spec: PersistentVolumeClaimSpec) -> None:
     """Set both dataSource, for old clients, and dataSourceRef, if one of them is given."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
@@ -93,22 +99,24 @@ def _pair_data_sources(spec: Object) -> None:
         spec["dataSource"] = _without_namespace(reference)
 
 
-def _without_namespace(reference: Mapping[str, Any]) -> Object:
+def _without_namespace(reference: TypedLocalObjectReference | TypedObjectReference) -> Any:
     said = {"apiGroup": None, "kind": "", "name": "", **reference}
     return {key: value for key, value in said.items() if key != "namespace"}
 
 
-def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_claim(claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> Iterator[FieldError]:
     before = None if old is None else old.get("spec", {})
     tolerates_group = bool(before) and any(
-        ((before or {}).get(field) or {}).get("apiGroup") is not None for field in ("dataSource", "dataSourceRef")
+        ((before or NOTHING).get(field) or {}).get("apiGroup") is not None for field in ("dataSource", "dataSourceRef")
     )
     yield from validate_claim_spec(claim.get("spec", {}), "spec", check_api_group=not tolerates_group)
     if old is not None:
         yield from _validate_claim_change(claim, old)
 
 
-def validate_claim_spec(spec: Mapping[str, Any], path: str, *, check_api_group: bool = True) -> Iterator[FieldError]:
+def validate_claim_spec(
+    spec: PersistentVolumeClaimSpec, path: str, *, check_api_group: bool = True
+) -> Iterator[FieldError]:
     """Yield every error of a claim's spec; also for the templates of StatefulSets and ephemeral volumes."""
     yield from validate_access_mode(spec, path, none_given="at least 1 access mode is required")
     amount = (spec.get("resources", {}).get("requests") or {}).get("storage")
@@ -116,19 +124,18 @@ def validate_claim_spec(spec: Mapping[str, Any], path: str, *, check_api_group: 
         yield required(f"{path}.resources[storage]")
     elif quantity.parse(amount) <= quantity.ZERO:
         yield invalid(f"{path}.resources[storage]", amount, NOT_POSITIVE)
-    if spec.get("storageClassName"):
-        yield from validate_name(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
+    yield from validate_name(spec.get("storageClassName") or None, names.dns_subdomain, f"{path}.storageClassName")
     yield from validate_choice(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
     yield from _validate_data_source(spec, path, check_api_group=check_api_group)
     if attributes := spec.get("volumeAttributesClassName"):
         yield from validate_name(attributes, names.dns_subdomain, f"{path}.volumeAttributesClassName")
 
 
-def _validate_data_source(spec: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[FieldError]:
+def _validate_data_source(spec: PersistentVolumeClaimSpec, path: str, *, check_api_group: bool) -> Iterator[FieldError]:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    for field, said in (("dataSource", source), ("dataSourceRef", reference)):
-        if said is not None:
-            yield from _validate_one_data_source(said, f"{path}.{field}", check_api_group=check_api_group)
+    for field, given in (("dataSource", source), ("dataSourceRef", reference)):
+        if given is not None:
+            yield from _validate_one_data_source(given, f"{path}.{field}", check_api_group=check_api_group)
     if reference is not None and reference.get("namespace"):
         yield from validate_name(reference["namespace"], names.dns_label, f"{path}.dataSourceRef.namespace")
     if source is None or reference is None:
@@ -140,7 +147,9 @@ def _validate_data_source(spec: Mapping[str, Any], path: str, *, check_api_group
         yield invalid(path, {}, "must match dataSourceRef")
 
 
-def _validate_one_data_source(source: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[FieldError]:
+def _validate_one_data_source(
+    source: TypedLocalObjectReference | TypedObjectReference, path: str, *, check_api_group: bool
+) -> Iterator[FieldError]:
     for field in ("name", "kind"):
         if not source.get(field):
             yield required(f"{path}.{field}")
@@ -152,10 +161,10 @@ def _validate_one_data_source(source: Mapping[str, Any], path: str, *, check_api
         yield from validate_name(group, names.dns_subdomain, f"{path}.apiGroup")
 
 
-def _validate_claim_change(claim: Object, old: Object) -> Iterator[FieldError]:
+def _validate_claim_change(claim: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Iterator[FieldError]:
     annotation = (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
     annotation_before = (old["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
-    spec, before = dict(claim["spec"]), dict(old.get("spec", {}))
+    spec, before = claim["spec"].copy(), old["spec"].copy()
     _pair_data_sources(before)
     class_name, class_before = spec.get("storageClassName"), before.get("storageClassName")
     names_a_class_first = class_name is not None and class_before is None
@@ -187,7 +196,7 @@ def _validate_claim_change(claim: Object, old: Object) -> Iterator[FieldError]:
         yield forbidden("spec.volumeAttributesClassName", detail)
 
 
-def _reset_mutable_fields(spec: Object, before: Object) -> None:
+def _reset_mutable_fields(spec: PersistentVolumeClaimSpec, before: PersistentVolumeClaimSpec) -> None:
     """Set back the fields that a bound claim may change: its size and its attributes class."""
     requests = spec.get("resources", {}).get("requests")
     amount = (before.get("resources", {}).get("requests") or {}).get("storage")
@@ -198,7 +207,7 @@ def _reset_mutable_fields(spec: Object, before: Object) -> None:
         spec["volumeAttributesClassName"] = before["volumeAttributesClassName"]
 
 
-def _validate_shrink(spec: Mapping[str, Any], old: Object) -> Iterator[FieldError]:
+def _validate_shrink(spec: PersistentVolumeClaimSpec, old: PersistentVolumeClaim) -> Iterator[FieldError]:
     def storage(amounts: Mapping[str, str] | None) -> str:
         return (amounts or {}).get("storage", "0")
 
@@ -209,7 +218,7 @@ def _validate_shrink(spec: Mapping[str, Any], old: Object) -> Iterator[FieldErro
         yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
 
 
-def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldError]:
+def _validate_claim_status(claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> Iterator[FieldError]:
     if not claim.get("spec", {}).get("accessModes"):
         yield required("Spec.accessModes")
     status = claim.get("status", {})
@@ -231,7 +240,7 @@ def _validate_claim_resource(resource: str, path: str) -> Iterator[FieldError]:
         yield not_supported(path, resource, ["storage"])
 
 
-def _claim_warnings(claim: Object, old: Object | None) -> Iterator[str]:
+def _claim_warnings(claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> Iterator[str]:
     if STORAGE_CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {}):
         yield (
             f"metadata.annotations[{STORAGE_CLASS_ANNOTATION}]: deprecated since v1.8; "
@@ -240,7 +249,7 @@ def _claim_warnings(claim: Object, old: Object | None) -> Iterator[str]:
     yield from claim_spec_warnings(claim.get("spec", {}), "spec")
 
 
-def claim_spec_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+def claim_spec_warnings(spec: PersistentVolumeClaimSpec, path: str) -> Iterator[str]:
     """Return warnings about sizes that are not whole bytes; also for the templates of StatefulSets and ephemeral
     volumes."""
     for field in ("requests", "limits"):

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from pinnace.kinds.cells import AGE, NAME, UNSET, at, reach, string, text
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import PersistentVolume, PersistentVolumeClaim
 
 _CORE = "io.k8s.api.core.v1"
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
@@ -16,18 +16,18 @@ def _modes(modes: Any) -> str:
     return ",".join(short for mode, short in _MODES.items() if mode in (modes or ()))
 
 
-def _phase(obj: Object, now: datetime) -> str:
+def _phase(obj: PersistentVolume | PersistentVolumeClaim, now: datetime) -> str:
     if reach(obj, "metadata", "deletionTimestamp"):
         return "Terminating"
     return text(reach(obj, "status", "phase"))
 
 
-def _class(obj: Object, now: datetime) -> str:
+def _class(obj: PersistentVolume | PersistentVolumeClaim, now: datetime) -> str:
     annotations = reach(obj, "metadata", "annotations") or {}
     return text(annotations.get("volume.beta.kubernetes.io/storage-class", reach(obj, "spec", "storageClassName")))
 
 
-def _claim(volume: Object, now: datetime) -> str:
+def _claim(volume: PersistentVolume, now: datetime) -> str:
     claim = reach(volume, "spec", "claimRef")
     return "" if claim is None else f"{claim.get('namespace', '')}/{claim.get('name', '')}"
 
@@ -55,13 +55,13 @@ PERSISTENT_VOLUME = (
 )
 
 
-def _bound_capacity(claim: Object, now: datetime) -> str:
+def _bound_capacity(claim: PersistentVolumeClaim, now: datetime) -> str:
     if not reach(claim, "spec", "volumeName"):
         return ""
     return text(reach(claim, "status", "capacity", "storage")) or "0"
 
 
-def _bound_modes(claim: Object, now: datetime) -> str:
+def _bound_modes(claim: PersistentVolumeClaim, now: datetime) -> str:
     return _modes(reach(claim, "status", "accessModes")) if reach(claim, "spec", "volumeName") else ""
 
 

@@ -5,13 +5,39 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import validate_choice, validate_name, validate_range, validate_required
+from pinnace.kinds.validation.fields import (
+    validate_choice,
+    validate_given_name,
+    validate_name,
+    validate_range,
+    validate_required,
+)
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    AWSElasticBlockStoreVolumeSource,
+    AzureDiskVolumeSource,
+    AzureFilePersistentVolumeSource,
+    CinderPersistentVolumeSource,
+    CSIPersistentVolumeSource,
+    FCVolumeSource,
+    FlexPersistentVolumeSource,
+    FlockerVolumeSource,
+    GCEPersistentDiskVolumeSource,
+    GlusterfsPersistentVolumeSource,
+    HostPathVolumeSource,
+    ISCSIPersistentVolumeSource,
+    LocalVolumeSource,
+    NFSVolumeSource,
+    PersistentVolumeSpec,
+    QuobyteVolumeSource,
+    SecretReference,
+    StorageOSPersistentVolumeSource,
+)
 
 HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 AZURE_MANAGED_URI = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
@@ -25,14 +51,14 @@ _ISCSI_NAMES = {
 }
 
 Source = Mapping[str, Any]
-SourceErrors = Callable[[Source, str], Iterator[FieldError]]
+SourceErrors = Callable[[Any, str], Iterator[FieldError]]
 
 
 def _accept(source: Source, path: str) -> Iterator[FieldError]:
     yield from ()
 
 
-def _host_path(source: Source, path: str) -> Iterator[FieldError]:
+def _host_path(source: HostPathVolumeSource, path: str) -> Iterator[FieldError]:
     if not source.get("path"):
         yield required(f"{path}.path")
         return
@@ -40,7 +66,7 @@ def _host_path(source: Source, path: str) -> Iterator[FieldError]:
     yield from validate_choice(source.get("type"), HOST_PATH_TYPES, f"{path}.type")
 
 
-def _local(source: Source, path: str) -> Iterator[FieldError]:
+def _local(source: LocalVolumeSource, path: str) -> Iterator[FieldError]:
     if not source.get("path"):
         yield required(f"{path}.path")
     else:
@@ -52,12 +78,14 @@ def _validate_backstep(value: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, value, "must not contain '..'")
 
 
-def _partition(source: Source, path: str) -> Iterator[FieldError]:
+def _partition(
+    source: GCEPersistentDiskVolumeSource | AWSElasticBlockStoreVolumeSource, path: str
+) -> Iterator[FieldError]:
     if not 0 <= source.get("partition", 0) <= 255:  # The message says 1, but 0 is valid: it means the whole disk.
         yield invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
 
-def _glusterfs(source: Source, path: str) -> Iterator[FieldError]:
+def _glusterfs(source: GlusterfsPersistentVolumeSource, path: str) -> Iterator[FieldError]:
     namespace = source.get("endpointsNamespace")
     if namespace == "":
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
@@ -66,7 +94,7 @@ def _glusterfs(source: Source, path: str) -> Iterator[FieldError]:
         yield from validate_name(namespace, names.dns_label, f"{path}.endpointsNamespace")
 
 
-def _flocker(source: Source, path: str) -> Iterator[FieldError]:
+def _flocker(source: FlockerVolumeSource, path: str) -> Iterator[FieldError]:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uuid:
         yield required(path, "one of datasetName and datasetUUID is required")
@@ -76,12 +104,12 @@ def _flocker(source: Source, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
-def _nfs(source: Source, path: str) -> Iterator[FieldError]:
+def _nfs(source: NFSVolumeSource, path: str) -> Iterator[FieldError]:
     if not source.get("path", "").startswith("/"):
         yield invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
 
-def _quobyte(source: Source, path: str) -> Iterator[FieldError]:
+def _quobyte(source: QuobyteVolumeSource, path: str) -> Iterator[FieldError]:
     registry = source.get("registry", "")
     if not registry:
         yield required(f"{path}.registry", HOST_AND_PORT)
@@ -94,7 +122,7 @@ def _quobyte(source: Source, path: str) -> Iterator[FieldError]:
     yield from validate_required(source, ["volume"], path)
 
 
-def _iscsi(source: Source, path: str) -> Iterator[FieldError]:
+def _iscsi(source: ISCSIPersistentVolumeSource, path: str) -> Iterator[FieldError]:
     iqn = source.get("iqn", "")
     if not iqn:
         yield required(f"{path}.iqn")
@@ -116,12 +144,14 @@ def _validate_iscsi_name(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, "must be valid format")
 
 
-def _secret_with_namespace(source: Source, path: str) -> Iterator[FieldError]:
+def _secret_with_namespace(
+    source: CinderPersistentVolumeSource | StorageOSPersistentVolumeSource, path: str
+) -> Iterator[FieldError]:
     if (secret := source.get("secretRef")) is not None:
         yield from validate_required(secret, ["name", "namespace"], f"{path}.secretRef")
 
 
-def _fc(source: Source, path: str) -> Iterator[FieldError]:
+def _fc(source: FCVolumeSource, path: str) -> Iterator[FieldError]:
     wwns, wwids = source.get("targetWWNs"), source.get("wwids")
     if not wwns and not wwids:
         yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
@@ -133,7 +163,7 @@ def _fc(source: Source, path: str) -> Iterator[FieldError]:
         yield from validate_range(source["lun"], 0, 255, f"{path}.lun")
 
 
-def _flex_volume(source: Source, path: str) -> Iterator[FieldError]:
+def _flex_volume(source: FlexPersistentVolumeSource, path: str) -> Iterator[FieldError]:
     for option in sorted(source.get("options") or {}):
         owner = "." + option.partition("/")[0].lower()
         if owner.endswith((".kubernetes.io", ".k8s.io")):
@@ -141,12 +171,12 @@ def _flex_volume(source: Source, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.options[{option}]", option, detail)
 
 
-def _azure_file(source: Source, path: str) -> Iterator[FieldError]:
+def _azure_file(source: AzureFilePersistentVolumeSource, path: str) -> Iterator[FieldError]:
     if source.get("secretNamespace") == "":
         yield required(f"{path}.secretNamespace")
 
 
-def _azure_disk(source: Source, path: str) -> Iterator[FieldError]:
+def _azure_disk(source: AzureDiskVolumeSource, path: str) -> Iterator[FieldError]:
     yield from validate_choice(source.get("cachingMode"), ("None", "ReadOnly", "ReadWrite"), f"{path}.cachingMode")
     kind, uri = source.get("kind"), source.get("diskURI", "")
     yield from validate_choice(kind, ("Dedicated", "Managed", "Shared"), f"{path}.kind")
@@ -156,28 +186,26 @@ def _azure_disk(source: Source, path: str) -> Iterator[FieldError]:
         yield not_supported(f"{path}.diskURI", uri, [AZURE_BLOB_URI])
 
 
-def _storageos(source: Source, path: str) -> Iterator[FieldError]:
-    if not source.get("volumeName"):
-        yield required(f"{path}.volumeName")
-    else:
-        yield from validate_name(source["volumeName"], names.dns_label, f"{path}.volumeName")
-    if source.get("volumeNamespace"):
-        yield from validate_name(source["volumeNamespace"], names.dns_label, f"{path}.volumeNamespace")
+def _storageos(source: StorageOSPersistentVolumeSource, path: str) -> Iterator[FieldError]:
+    yield from validate_given_name(source.get("volumeName"), names.dns_label, f"{path}.volumeName")
+    yield from validate_name(source.get("volumeNamespace") or None, names.dns_label, f"{path}.volumeNamespace")
     yield from _secret_with_namespace(source, path)
 
 
-def validate_csi_driver_name(name: str, path: str) -> Iterator[FieldError]:
+def validate_csi_driver_name(
+    name: str, path: str, rule: Callable[[str], list[str]] = lambda name: names.dns_subdomain(name.lower())
+) -> Iterator[FieldError]:
     """Check the name of a CSI driver: a DNS subdomain of at most 63 bytes, in upper or lower case."""
     if not name:
         yield required(path)
         return
     if len(name) > 63:
         yield too_long(path, 63)
-    for err in names.dns_subdomain(name.lower()):
+    for err in rule(name):
         yield invalid(path, name, err)
 
 
-def _csi(source: Source, path: str) -> Iterator[FieldError]:
+def _csi(source: CSIPersistentVolumeSource, path: str) -> Iterator[FieldError]:
     yield from validate_csi_driver_name(source.get("driver", ""), f"{path}.driver")
     yield from validate_required(source, ["volumeHandle"], path)
     for field in (
@@ -190,12 +218,10 @@ def _csi(source: Source, path: str) -> Iterator[FieldError]:
             yield from _validate_secret_reference(secret, f"{path}.{field}")
 
 
-def _validate_secret_reference(secret: Source, path: str) -> Iterator[FieldError]:
-    for field, rule in (("name", names.dns_subdomain), ("namespace", names.dns_label)):
-        if not secret.get(field):
-            yield required(f"{path}.{field}")
-        else:
-            yield from validate_name(secret[field], rule, f"{path}.{field}")
+def _validate_secret_reference(secret: SecretReference, path: str) -> Iterator[FieldError]:
+    name, namespace = secret.get("name"), secret.get("namespace")
+    for field, value, rule in (("name", name, names.dns_subdomain), ("namespace", namespace, names.dns_label)):
+        yield from validate_given_name(value, rule, f"{path}.{field}")
 
 
 _SECRET = GoStruct("Name='' Namespace=''")
@@ -359,6 +385,8 @@ SOURCES = (
     ),
 )
 
+SOURCES_BY_FIELD = {source.field: source for source in SOURCES}
+
 _GO_ORDER = (
     "GCEPersistentDisk AWSElasticBlockStore HostPath Glusterfs NFS RBD Quobyte ISCSI FlexVolume Cinder CephFS FC "
     "Flocker AzureFile VsphereVolume AzureDisk PhotonPersistentDisk PortworxVolume ScaleIO Local StorageOS CSI"
@@ -369,7 +397,7 @@ SOURCE_STRUCTS = {source.go_name: source.struct for source in SOURCES}
 ALL_SOURCES = GoStruct(SOURCE_FIELDS, structs=SOURCE_STRUCTS)
 """Go's PersistentVolumeSource, embedded in a spec."""
 
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "hostPath": {"type": ""},
     "iscsi": {"iscsiInterface": "default"},
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -380,7 +408,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 def default_source(spec: Object) -> None:
     """Set the defaults of a volume's source."""
-    for field, defaults in _DEFAULTS.items():
+    for field, defaults in DEFAULTS.items():
         if (source := spec.get(field)) is not None:
             for name, value in defaults.items():
                 # Pointers keep an explicit empty value; plain strings cannot.
@@ -393,11 +421,11 @@ def sources_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {source.field: spec[source.field] for source in SOURCES if source.field in spec}
 
 
-def validate_source(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[FieldError]:
+def validate_source(spec: PersistentVolumeSpec, path: str, *, volume_name: str) -> Iterator[FieldError]:
     """Check that there is exactly one source, and that it is valid."""
     found = 0
     for source in SOURCES:
-        if (value := spec.get(source.field)) is None:
+        if (value := cast("Object", spec).get(source.field)) is None:
             continue
         if found and source.field != "flexVolume":
             yield forbidden(f"{path}.{source.second_name or source.field}", "may not specify more than 1 volume type")
@@ -414,7 +442,7 @@ def validate_source(spec: Mapping[str, Any], path: str, *, volume_name: str) -> 
         yield required(path, "must specify a volume type")
 
 
-def _validate_portal(source: Source, path: str, volume_name: str) -> Iterator[FieldError]:
+def _validate_portal(source: ISCSIPersistentVolumeSource, path: str, volume_name: str) -> Iterator[FieldError]:
     portal = source.get("targetPortal", "")
     if source.get("initiatorName") is not None and len(f"{volume_name}:{portal}") > 64:
         detail = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
@@ -13,7 +13,7 @@ from pinnace.kinds.validation.fields import (
     validate_immutable,
     validate_name,
 )
-from pinnace.kinds.validation.node_selectors import node_selector_warnings, validate_node_selector
+from pinnace.kinds.validation.node_selectors import NODE_SELECTOR_TERM, node_selector_warnings, validate_node_selector
 from pinnace.kinds.volumes.sources import (
     ALL_SOURCES,
     OBJECT_REFERENCE,
@@ -25,11 +25,12 @@ from pinnace.kinds.volumes.sources import (
     validate_source,
 )
 from pinnace.model import names, quantity
-from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
-from pinnace.model.objects import Object
+from pinnace.model.objects import NOTHING, Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label_selector
+from pinnace.model.typed_objects import PersistentVolume, PersistentVolumeClaimSpec, PersistentVolumeSpec
+from pinnace.process.clock import server_now, to_rfc3339
 from pinnace.schema.equality import semantically_equal
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -63,15 +64,9 @@ _GONE_SOURCES = (
     ("rbd", "rbd: deprecated in v1.28, non-functional in v1.31+"),
 )
 
-_REQUIREMENT = GoStruct("Key='' Operator='' Values")
 _NODE_AFFINITY = GoStruct(
     "Required",
-    Required=GoStruct(
-        "NodeSelectorTerms",
-        NodeSelectorTerms=GoStruct(
-            "MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT
-        ),
-    ),
+    Required=GoStruct("NodeSelectorTerms", NodeSelectorTerms=NODE_SELECTOR_TERM),
 )
 VOLUME_SPEC = GoStruct(
     f"Capacity {SOURCE_FIELDS} AccessModes ClaimRef PersistentVolumeReclaimPolicy='' StorageClassName='' MountOptions "
@@ -98,35 +93,29 @@ def default_volume_spec(spec: Object) -> None:
     spec.setdefault("volumeMode", "Filesystem")
 
 
-def _prepare_volume(volume: Object, old: Object | None) -> None:
+def _prepare_volume(volume: PersistentVolume, old: PersistentVolume | None) -> None:
     if old is None:
-        volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": _now()}
+        volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": volume["metadata"]["creationTimestamp"]}
 
 
-def _prepare_volume_status(volume: Object, old: Object | None) -> None:
-    status, before = volume.setdefault("status", {}), (old or {}).get("status", {})
+def _prepare_volume_status(volume: PersistentVolume, old: PersistentVolume | None) -> None:
+    status, before = volume.setdefault("status", {}), (old or NOTHING).get("status", NOTHING)
     moment, moment_before = status.get("lastPhaseTransitionTime"), before.get("lastPhaseTransitionTime")
     if status.get("phase") != before.get("phase"):
         if moment is None or moment == moment_before:
-            status["lastPhaseTransitionTime"] = _now()
+            status["lastPhaseTransitionTime"] = to_rfc3339(server_now())
     elif moment is None and moment_before is not None:
         status["lastPhaseTransitionTime"] = moment_before
 
 
-def _now() -> str:
-    return to_rfc3339(server_now())
-
-
-def _validate_volume(volume: Object, old: Object | None) -> Iterator[FieldError]:
-    errs = list(validate_volume_spec(volume.get("spec", {}), "spec", volume_name=volume["metadata"].get("name", "")))
-    yield from errs
+def _validate_volume(volume: PersistentVolume, old: PersistentVolume | None) -> Iterator[FieldError]:
+    yield from validate_volume_spec(volume.get("spec", {}), "spec", volume_name=volume["metadata"].get("name", ""))
     yield from _validate_mount_option(volume)
     if old is not None:
-        yield from errs  # Kubernetes validates an updated volume twice, and so returns each error twice.
         yield from _validate_volume_change(volume["spec"], old.get("spec", {}))
 
 
-def validate_volume_spec(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[FieldError]:
+def validate_volume_spec(spec: PersistentVolumeSpec, path: str, *, volume_name: str) -> Iterator[FieldError]:
     """Return every error of the spec of a PersistentVolume."""
     yield from validate_access_mode(spec, path, none_given="")
     yield from _validate_capacity(spec.get("capacity"), f"{path}.capacity")
@@ -139,13 +128,12 @@ def validate_volume_spec(spec: Mapping[str, Any], path: str, *, volume_name: str
             yield from validate_node_selector(affinity["required"], f"{path}.nodeAffinity.required")
     yield from validate_source(spec, path, volume_name=volume_name)
     yield from _validate_root_recycle(spec, path)
-    if spec.get("storageClassName"):
-        yield from validate_name(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
+    yield from validate_name(spec.get("storageClassName") or None, names.dns_subdomain, f"{path}.storageClassName")
     yield from validate_choice(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
     yield from _validate_attributes_class(spec, path)
 
 
-def validate_inline_volume_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_inline_volume_spec(spec: PersistentVolumeSpec, path: str) -> Iterator[FieldError]:
     """Return every error of a PersistentVolumeSpec inside a VolumeAttachment."""
     if spec.get("claimRef") is not None:
         yield forbidden(f"{path}.claimRef", f"may not be specified {INLINE}")
@@ -166,13 +154,16 @@ def validate_inline_volume_spec(spec: Mapping[str, Any], path: str) -> Iterator[
         yield forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {INLINE}")
 
 
-def validate_access_mode(spec: Mapping[str, Any], path: str, *, none_given: str) -> Iterator[FieldError]:
+def validate_access_mode(
+    spec: PersistentVolumeSpec | PersistentVolumeClaimSpec, path: str, *, none_given: str
+) -> Iterator[FieldError]:
     """Check an access mode."""
     modes = spec.get("accessModes") or []
     if not modes:
         yield required(f"{path}.accessModes", none_given)
-    if none_given and spec.get("selector") is not None:
-        yield from validate_label_selector(spec["selector"], f"{path}.selector")
+    if none_given:
+        selector = cast("PersistentVolumeClaimSpec", spec).get("selector")
+        yield from validate_label_selector(selector, f"{path}.selector")
     for mode in modes:
         yield from validate_choice(mode, ACCESS_MODES, f"{path}.accessModes")
     if "ReadWriteOncePod" in modes and any(mode in ACCESS_MODES[:3] for mode in modes):
@@ -196,14 +187,14 @@ def validate_negative_amount(amount: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, value.value, "must be a valid resource quantity")
 
 
-def _validate_root_recycle(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_root_recycle(spec: PersistentVolumeSpec, path: str) -> Iterator[FieldError]:
     host_path = (spec.get("hostPath") or {}).get("path", "")
     if is_root(host_path) and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         detail = "may not be 'recycle' for a hostPath mount of '/'"
         yield forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
 
 
-def _validate_attributes_class(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _validate_attributes_class(spec: PersistentVolumeSpec, path: str) -> Iterator[FieldError]:
     name = spec.get("volumeAttributesClassName")
     if name is None:
         return
@@ -215,14 +206,14 @@ def _validate_attributes_class(spec: Mapping[str, Any], path: str) -> Iterator[F
         yield required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
 
-def _validate_mount_option(volume: Object) -> Iterator[FieldError]:
+def _validate_mount_option(volume: PersistentVolume) -> Iterator[FieldError]:
     spec, annotations = volume.get("spec", {}), volume["metadata"].get("annotations") or {}
     if MOUNT_OPTIONS_ANNOTATION in annotations and not any(source in spec for source in _MOUNTABLE_WITH_ANNOTATION):
         path = f"metadata.annotations.{MOUNT_OPTIONS_ANNOTATION}"
         yield forbidden(path, "may not specify mount options for this volume type")
 
 
-def _validate_volume_change(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_volume_change(spec: PersistentVolumeSpec, before: PersistentVolumeSpec) -> Iterator[FieldError]:
     source, source_before = sources_of(spec), sources_of(before)
     if "csi" in source and "controllerExpandSecretRef" not in source_before.get(
         "csi", {"controllerExpandSecretRef": 1}
@@ -265,7 +256,7 @@ def _differ_in_renamed_labels_only(new: Any, old: Any) -> bool:
     return bool(new == old)
 
 
-def _volume_warnings(volume: Object, old: Object | None) -> Iterator[str]:
+def _volume_warnings(volume: PersistentVolume, old: PersistentVolume | None) -> Iterator[str]:
     spec, annotations = volume.get("spec", {}), volume["metadata"].get("annotations") or {}
     if STORAGE_CLASS_ANNOTATION in annotations:
         yield (
@@ -282,7 +273,7 @@ def _volume_warnings(volume: Object, old: Object | None) -> Iterator[str]:
             "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. "
             "Instead, the recommended approach is to use dynamic provisioning."
         )
-    selector = (spec.get("nodeAffinity") or {}).get("required") or {}
+    selector = (spec.get("nodeAffinity") or NOTHING).get("required") or NOTHING
     yield from node_selector_warnings(selector, "spec.nodeAffinity.required")
     for source, sentence in _GONE_SOURCES:
         if spec.get(source) is not None:

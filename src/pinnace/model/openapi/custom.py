@@ -26,10 +26,10 @@ class Envelope:
             name: {"description": described[name].get("description", ""), "type": "string"}
             for name in ("apiVersion", "kind")
         }
-        told = described["metadata"].get("description", "")
-        self.metadata: Object = {"description": told, "$ref": f"#/$defs/{META}ObjectMeta"}
-        told = definition("io.k8s.api.core.v1.ConfigMapList")["properties"]["metadata"].get("description", "")
-        self.list_metadata: Object = {"description": told, "$ref": f"#/$defs/{META}ListMeta"}
+        description = described["metadata"].get("description", "")
+        self.metadata: Object = {"description": description, "$ref": f"#/$defs/{META}ObjectMeta"}
+        description = definition("io.k8s.api.core.v1.ConfigMapList")["properties"]["metadata"].get("description", "")
+        self.list_metadata: Object = {"description": description, "$ref": f"#/$defs/{META}ListMeta"}
 
 
 def published(

@@ -150,8 +150,8 @@ class Paths:
             description = f"replace the specified {kind.name}"
             item["put"] = self._replace(resource, description, name)
         if "delete" in resource.verbs:
-            shown = name if resource.strategy.answers_with_deleted and name != _NAMESPACE else f"{META}Status"
-            delete = self._operation(_DELETING, resource, f"delete {_a(kind.name)}", shown)
+            answer = name if resource.strategy.answers_with_deleted and name != _NAMESPACE else f"{META}Status"
+            delete = self._operation(_DELETING, resource, f"delete {_a(kind.name)}", answer)
             self._dialect.with_body(delete, f"{META}DeleteOptions", _bodies(resource), required=False)
             item["delete"] = delete
         if "patch" in resource.verbs:
@@ -226,12 +226,19 @@ class Paths:
         if not item:
             return
         first, *others = (operation.get("parameters", []) for operation in item.values())
-        common = [one for one in first if one["in"] != "body" and all(one in other for other in others)]
+        common = [
+            parameter
+            for parameter in first
+            if parameter["in"] != "body" and all(parameter in other for other in others)
+        ]
         for operation in item.values():
-            own = [one for one in operation.pop("parameters", ()) if one not in common]
+            own = [given for given in operation.pop("parameters", ()) if given not in common]
             if own:
                 operation["parameters"] = own
-        paths[path] = {**item, "parameters": sorted([*shared, *common], key=lambda one: (one["name"], one["in"]))}
+        paths[path] = {
+            **item,
+            "parameters": sorted([*shared, *common], key=lambda parameter: (parameter["name"], parameter["in"])),
+        }
 
     def _stream_parameters(self, subresource: str) -> list[Object]:
         names = parameters.STREAMS.get(subresource, ())
@@ -251,7 +258,7 @@ class Paths:
         patching = _PATCHING if resource.custom is None else replace(_PATCHING, codes=OK)
         patch = self._operation(patching, resource, description, name, suffix=suffix, kind=kind)
         is_typed = self._is_typed(resource.kind)
-        media_types = [one for one in PATCHES if is_typed or one != STRATEGIC]
+        media_types = [media_type for media_type in PATCHES if is_typed or media_type != STRATEGIC]
         self._dialect.with_body(patch, f"{META}Patch", media_types, required=True)
         return patch
 

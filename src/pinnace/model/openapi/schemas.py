@@ -35,10 +35,10 @@ def names_in(paths: bytes) -> list[str]:
     return sorted({name.decode() for name in _OF_PATHS.findall(paths)})
 
 
-def with_references(found: dict[str, bytes], others: Iterable[str], definitions: DefinitionBodies) -> dict[str, bytes]:
-    """Return the schemas `found`, the defined `others`, and all that they refer to, sorted by name."""
-    gathered = dict(found)
-    wanted = [*others, *(name for body in found.values() for name in _references(body))]
+def with_references(bodies: dict[str, bytes], others: Iterable[str], definitions: DefinitionBodies) -> dict[str, bytes]:
+    """Return the schemas `bodies`, the defined `others`, and all that they refer to, sorted by name."""
+    gathered = dict(bodies)
+    wanted = [*others, *(name for body in bodies.values() for name in _references(body))]
     while wanted:
         name = wanted.pop()
         if name not in gathered and name in definitions:

@@ -8,21 +8,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
-from pinnace.model.confidential import SECRET, without_values
-from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
+from pinnace.model.errors import SECRET, ApiError, ApplyConflict, BadRequest, without_values
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object, kind_of
-from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_entries, given_up
 from pinnace.model.patches.last_applied import fields_of_last_applied, sync_last_applied
-from pinnace.model.patches.managed_field_entries import (
+from pinnace.model.patches.managed_fields import (
+    OF_NOBODY,
     FieldManager,
     Managed,
     OwnedFields,
+    Ownership,
+    UnknownVersion,
+    current_entries,
     decode,
+    given_up,
+    updated,
     without_entries,
     write,
 )
-from pinnace.model.patches.managed_fields import updated
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import Changes, of, with_structs
 from pinnace.schema.merge.field_sets import FieldSet, Path
@@ -75,6 +78,8 @@ def apply(
         if left.found:
             raise left.as_error() from None
         merged, managed = _apply(before, applied, managed, ownership, me=me, force=True)
+    except UnknownVersion as err:
+        raise ApplyFailed(str(err)) from None
     except ValueError as err:
         raise ApplyFailed(f"failed to merge config: {err}") from None
     if me in managed:

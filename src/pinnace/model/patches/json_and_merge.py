@@ -8,10 +8,12 @@ import orjson
 
 from pinnace.model.errors import ApiError, BadRequest, TooLarge
 from pinnace.model.objects import Object
+from pinnace.process.work_slices import give_way
 from pinnace.schema.golang.numbers import parse_int
 
 MOST_OPERATIONS = 10_000
 MOST_COPIED_BYTES = 3 * 1024 * 1024
+TOO_DEEP = "exceeded max depth: the object would nest too deep; keep its parts flat"
 
 
 class PatchRefused(ApiError):
@@ -28,7 +30,8 @@ class PatchRefused(ApiError):
 def json_patch(document: Any, operations: Any) -> Any:
     """Apply all operations and return the result. Neither argument is changed; untouched parts are shared.
 
-    Raise BadRequest for an invalid patch, TooLarge for too many operations, PatchRefused for one that fails.
+    Raise BadRequest for an invalid patch or a result that nests too deep, TooLarge for too many operations,
+    PatchRefused for one that fails.
     """
     if operations is None:
         return document
@@ -39,8 +42,12 @@ def json_patch(document: Any, operations: Any) -> Any:
     if len(operations) > MOST_OPERATIONS:
         raise TooLarge(f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}")
     patched = _Patched(document)
-    for operation in operations:
-        patched.apply(operation or {})
+    try:
+        for operation in operations:
+            patched.apply(operation or {})
+        orjson.dumps(patched.document)
+    except (RecursionError, orjson.JSONEncodeError):  # Each copy into itself doubles the depth.
+        raise BadRequest(TOO_DEEP) from None
     return patched.document
 
 
@@ -68,6 +75,7 @@ def unknown_patch_fields(operations: list[Any]) -> list[str]:
 
 
 def _merge(current: Any, patch: Any) -> Any:
+    give_way()
     if not isinstance(current, dict):
         return _without_nulls(patch)
     if not isinstance(patch, dict):
@@ -86,6 +94,7 @@ def _merge(current: Any, patch: Any) -> Any:
 def _without_nulls(value: Any) -> Any:
     """Remove nulls, also from objects in lists, where RFC 7386 would keep them; nulls as items of lists stay."""
     if isinstance(value, dict):
+        give_way()
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [_without_nulls(item) for item in value]
@@ -130,6 +139,7 @@ class _Patched:
         self._own: dict[int, Any] = {}  # Copied containers, referenced so that their ids stay unique.
 
     def apply(self, operation: Object) -> None:
+        give_way()
         match operation.get("op"):
             case "add":
                 self._put(operation, self._path(operation, "path", "add"), operation.get("value"), "add")

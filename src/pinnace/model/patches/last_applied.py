@@ -25,12 +25,12 @@ def fields_of_last_applied(live: Object, schema: Schema) -> FieldSet | None:
         last = orjson.loads(annotation)
         if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion") or errs(last, schema):
             return None
-        found = of(last, schema)
+        fields = of(last, schema)
         for differs in find_changes(last, live, schema):
-            found = field_sets.difference(found, differs)
+            fields = field_sets.difference(fields, differs)
     except ValueError:
         return None
-    return found
+    return fields
 
 
 def sync_last_applied(merged: Object, applied: Object) -> None:
@@ -39,9 +39,9 @@ def sync_last_applied(merged: Object, applied: Object) -> None:
     if not annotations or not annotations.get(LAST_APPLIED):
         return
     config = applied
-    said = applied["metadata"].get("annotations")
-    if said is not None:
-        without = {key: value for key, value in said.items() if key != LAST_APPLIED}
+    own = applied["metadata"].get("annotations")
+    if own is not None:
+        without = {key: value for key, value in own.items() if key != LAST_APPLIED}
         config = {**applied, "metadata": {**applied["metadata"], "annotations": without}}
     annotations = {**annotations, LAST_APPLIED: canonical(config) + "\n"}
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MOST_ANNOTATION_BYTES:

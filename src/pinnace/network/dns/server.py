@@ -1,4 +1,4 @@
-"""AnswerSource DNS queries over UDP and TCP on sockets that it is given."""
+"""Zone DNS queries over UDP and TCP on sockets that it is given."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any
 
-from pinnace.model.tasks import Tasks
 from pinnace.network.dns.upstream import DnsUpstream
 from pinnace.network.dns.wire import (
-    DnsAnswer,
-    DnsQuery,
     MalformedQuery,
     ResponseCode,
     encode_error,
     encode_response,
     parse_query,
 )
+from pinnace.network.dns.zone import Zone
+from pinnace.network.shares import Shares
+from pinnace.process.tasks import Tasks
 
 _BATCH = 32
 """How many queries are answered before other work of the process has its turn: a flood must not stop the agent."""
 _LARGEST_QUERY = 4096
 _MOST_CONNECTIONS = 200
+_MOST_QUESTIONS = 200
 _IDLE_SECONDS = 10.0
-
-
-class AnswerSource(Protocol):
-    def answer(self, query: DnsQuery) -> DnsAnswer: ...
 
 
 class DnsServer:
@@ -36,7 +34,7 @@ class DnsServer:
 
     def __init__(
         self,
-        answers: AnswerSource,
+        answers: Zone,
         datagrams: socket.socket,
         listener: socket.socket,
         upstream: DnsUpstream | None = None,
@@ -47,6 +45,9 @@ class DnsServer:
         self._datagrams = datagrams
         self._listener = listener
         self._tasks = Tasks(expected=(OSError, EOFError))
+        self._connections = Shares[asyncio.Task[None]](_MOST_CONNECTIONS, asyncio.Task.cancel)
+        self._questions = Shares[asyncio.Task[None]](_MOST_QUESTIONS, asyncio.Task.cancel)
+        """The queries that wait for an answer of the upstream server."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(datagrams.fileno(), self._receive)
         self._loop.add_reader(listener.fileno(), self._accept)
@@ -74,17 +75,22 @@ class DnsServer:
             if response and self._datagrams.fileno() >= 0:
                 self._datagrams.sendto(response, client)
 
-        if len(self._tasks) < _MOST_CONNECTIONS:
-            self._tasks.start(ask())
+        if self._questions.make_room(client[0]):
+            self._start(self._questions, client[0], ask())
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            client, _ = self._listener.accept()
+            client, (address, *_) = self._listener.accept()
             client.setblocking(False)
-            if len(self._tasks) >= _MOST_CONNECTIONS:
-                client.close()
+            if self._connections.make_room(address):
+                self._start(self._connections, address, self._serve(client))
             else:
-                self._tasks.start(self._serve(client))
+                client.close()
+
+    def _start(self, shares: Shares[asyncio.Task[None]], client: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.start(work)
+        shares.add(client, task)
+        task.add_done_callback(lambda ended: shares.remove(client, ended))
 
     async def _serve(self, client: socket.socket) -> None:
         """Answer the queries of one connection, until it ends or is silent for too long."""
@@ -110,7 +116,7 @@ def _is_refused(response: bytes) -> bool:
     return len(response) > 3 and response[3] & 0xF == ResponseCode.REFUSED
 
 
-def respond(answers: AnswerSource, data: bytes, *, is_udp: bool) -> bytes:
+def respond(answers: Zone, data: bytes, *, is_udp: bool) -> bytes:
     """Return the response to a query; empty for bytes that deserve none."""
     try:
         query = parse_query(data)

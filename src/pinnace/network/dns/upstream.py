@@ -30,14 +30,14 @@ class DnsUpstream:
 
 def servers_of_machine(file: Path = Path("/etc/resolv.conf")) -> list[str]:
     """The addresses of the machine's own DNS servers."""
-    found = []
+    servers = []
     with contextlib.suppress(OSError):
         for line in file.read_text(errors="replace").splitlines():
             words = line.split()
             if words[:1] == ["nameserver"] and len(words) > 1:
                 with contextlib.suppress(ValueError):
-                    found.append(str(ip_address(words[1])))
-    return found
+                    servers.append(str(ip_address(words[1])))
+    return servers
 
 
 class _Exchange(asyncio.DatagramProtocol):

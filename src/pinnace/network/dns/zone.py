@@ -79,15 +79,15 @@ class Zone:
         """Answer a query. Several records come in an order that changes, so that clients spread."""
         question = query.question.lower()
         key = (question, query.kind)
-        found = self._answers.get(key)
-        if found is None:
-            found = self._find(name_of(question), query.kind)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._find(name_of(question), query.kind)
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
-            self._answers[key] = found
-        if len(found.records) > 1 and found.is_rotated:
-            return found.rotate(random.randrange(len(found.records)))
-        return found
+            self._answers[key] = answer
+        if len(answer.records) > 1 and answer.is_rotated:
+            return answer.rotate(random.randrange(len(answer.records)))
+        return answer
 
     def _find(self, name: str, kind: int) -> DnsAnswer:
         zone = self._zone_of(name)
@@ -110,19 +110,23 @@ class Zone:
         return DnsAnswer(code, authority=(authority,))
 
     def _follow(self, name: str, kind: int) -> tuple[tuple[bytes, ...], bool]:
-        """Return the records of a name, through the names that it stands for, and whether it stands for another."""
-        found: list[bytes] = []
+        """Follow the CNAME records of a name. Return all records on the way, and whether there was a CNAME."""
+        records: list[bytes] = []
         for _ in range(_LONGEST_CHAIN):
             here = self._of(name, kind)
             aliases = self._of(name, RecordType.CNAME) if kind != RecordType.CNAME else []
-            owner = encode_name(name) if found else b""
+            owner = encode_name(name) if records else b""
             for record in here or aliases:
-                whole = encode_record(owner, record.kind, TTL, record.data) if owner else _own(record)
-                found.append(whole)
+                whole = (
+                    encode_record(owner, record.kind, TTL, record.data)
+                    if owner
+                    else encode_own_record(record.kind, TTL, record.data)
+                )
+                records.append(whole)
             if here or not aliases:
-                return tuple(found), bool(owner)
+                return tuple(records), bool(owner)
             name = aliases[0].target
-        return tuple(found), True
+        return tuple(records), True
 
     def _of(self, name: str, kind: int) -> list[DnsRecord]:
         if kind in (RecordType.A, RecordType.AAAA) and (address := self._pod_address(name)):
@@ -164,10 +168,6 @@ class Zone:
             self._names[name] -= 1
             if not self._names[name]:
                 del self._names[name]
-
-
-def _own(record: DnsRecord) -> bytes:
-    return encode_own_record(record.kind, TTL, record.data)
 
 
 def _ancestors(name: str) -> list[str]:

@@ -60,12 +60,23 @@ def parse_messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def parse_attributes(data: bytes) -> dict[int, bytes]:
-    found = {}
+    attributes = {}
     place = 0
     while place + 4 <= len(data):
         length, kind = _HEAD.unpack_from(data, place)
         if length < 4:
             break
-        found[kind & 0x3FFF] = data[place + 4 : place + length]
+        attributes[kind & 0x3FFF] = data[place + 4 : place + length]
         place += (length + 3) & ~3
-    return found
+    return attributes
+
+
+def parse_list(data: bytes) -> Iterator[bytes]:
+    """Yield the contents of attributes of one kind."""
+    place = 0
+    while place + 4 <= len(data):
+        length, _ = _HEAD.unpack_from(data, place)
+        if length < 4:
+            return
+        yield data[place + 4 : place + length]
+        place += (length + 3) & ~3

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from enum import IntEnum
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 
 from pinnace.network.families import IPV4, IpFamily
 from pinnace.network.nftables.attributes import attribute, long_number, nest, number, text
@@ -19,9 +20,15 @@ _VALUE, _VERDICT = 1, 2
 _CODE, _CHAIN = 1, 2
 _NETWORK, _TRANSPORT = 1, 2
 _TO_VERDICT = 0
-_FIB_ADDRESS_TYPE, _FIB_DESTINATION = 3, 2
+_FIB_INTERFACE, _FIB_ADDRESS_TYPE = 1, 3
+_FIB_SOURCE, _FIB_DESTINATION, _FIB_INPUT = 1, 2, 8
+_TRACKED_SOURCE, _TRACKED_SOURCE_6 = 19, 21
 _LOCAL = 2
+_LOOPBACK = 1
+"""The index of the loopback interface."""
 _PACKETS, _ABOVE = 0, 1
+_PORTS_GIVEN = 2
+_NAME_BYTES = 16
 
 
 class RuleVerdict(IntEnum):
@@ -40,6 +47,8 @@ class Compare(IntEnum):
 
 
 class Meta(IntEnum):
+    INPUT_INDEX = 4
+    INPUT_INTERFACE = 6
     OUTPUT_INTERFACE = 7
     """The name, padded to 16 bytes: it takes four registers."""
     PROTOCOL = 16
@@ -49,12 +58,14 @@ class Tracked(IntEnum):
     """The facts of a tracked connection."""
 
     STATE = 0
+    DIRECTION = 1
     STATUS = 2
 
 
-ESTABLISHED_OR_RELATED = 0x2 | 0x4
-DESTINATION_CHANGED = 1 << 5
-"""The bit of `Tracked.STATUS` of a connection whose destination was translated."""
+INVALID, ESTABLISHED, RELATED, NEW, UNTRACKED = 0x1, 0x2, 0x4, 0x8, 0x40
+"""The bits of `Tracked.STATE`."""
+CONFIRMED, DESTINATION_CHANGED = 1 << 3, 1 << 5
+"""The bits of `Tracked.STATUS` of a connection that is in the table, and of one whose destination was translated."""
 
 
 def value(data: bytes) -> bytes:
@@ -94,9 +105,8 @@ def load_port(place: int) -> Expression:
     return _payload(place, _TRANSPORT, 2, 2)
 
 
-def load_message_type(place: int) -> Expression:
-    """Load the type of an ICMP message."""
-    return _payload(place, _TRANSPORT, 0, 1)
+def load_source_port(place: int) -> Expression:
+    return _payload(place, _TRANSPORT, 0, 2)
 
 
 def load_meta(place: int, key: Meta) -> Expression:
@@ -110,9 +120,53 @@ def load_tracked(place: int, key: Tracked) -> Expression:
     return _expression("ct", _register(1, place), number(2, key))
 
 
+def load_tracked_source(place: int, *, is_answer: bool, family: IpFamily = IPV4) -> Expression:
+    """Load the address that sends in a direction of the tracked connection."""
+    key = _TRACKED_SOURCE if family is IPV4 else _TRACKED_SOURCE_6
+    return _expression("ct", _register(1, place), number(2, key), attribute(3, bytes((is_answer,))))
+
+
+def write_source(place: int, family: IpFamily = IPV4) -> Expression:
+    """Make an address the source of the packet, with the checksums."""
+    checksum = (number(6, 1), number(7, 10)) if family is IPV4 else (number(6, 0), number(8, 1))
+    parts = (number(2, _NETWORK), number(3, family.source_offset), number(4, family.address_bytes))
+    return _expression("payload", *parts, _register(5, place), *checksum)
+
+
 def load_address_type(place: int) -> Expression:
     """Load the type of the destination: whether it is local, for example."""
     return _expression("fib", _register(1, place), number(2, _FIB_ADDRESS_TYPE), number(3, _FIB_DESTINATION))
+
+
+def is_forged() -> list[Expression]:
+    """Match packets from a source to which an answer would not go out through the interface of the packet."""
+    load = _expression("fib", _register(1, 0), number(2, _FIB_INTERFACE), number(3, _FIB_SOURCE | _FIB_INPUT))
+    return [load, compare(0, Compare.EQUAL, bytes(4))]
+
+
+def is_from_loopback() -> list[Expression]:
+    return [load_meta(0, Meta.INPUT_INDEX), compare(0, Compare.EQUAL, _LOOPBACK.to_bytes(4, sys.byteorder))]
+
+
+def arrives_through(interface: str) -> list[Expression]:
+    return [load_meta(0, Meta.INPUT_INTERFACE), compare(0, Compare.EQUAL, _name(interface))]
+
+
+def leaves_through(interface: str) -> list[Expression]:
+    return [load_meta(0, Meta.OUTPUT_INTERFACE), compare(0, Compare.EQUAL, _name(interface))]
+
+
+def _name(interface: str) -> bytes:
+    return interface.encode().ljust(_NAME_BYTES, b"\0")
+
+
+def is_within(load: Expression, network: IPv4Network | IPv6Network) -> list[Expression]:
+    """Match packets whose address, which the first expression loads, is in a network."""
+    return [load, mask(0, network.netmask.packed), compare(0, Compare.EQUAL, network.network_address.packed)]
+
+
+def is_outside(load: Expression, network: IPv4Network | IPv6Network) -> list[Expression]:
+    return [load, mask(0, network.netmask.packed), compare(0, Compare.NOT_EQUAL, network.network_address.packed)]
 
 
 def load_random(place: int, count: int) -> Expression:
@@ -147,6 +201,12 @@ def has_flags(place: int, key: Tracked, bits: int) -> list[Expression]:
     return [*load, compare(place, Compare.NOT_EQUAL, bytes(4))]
 
 
+def has_no_flags(place: int, key: Tracked, bits: int) -> list[Expression]:
+    """Match packets of a tracked connection that has none of the bits."""
+    load = [load_tracked(place, key), mask(place, bits.to_bytes(4, sys.byteorder))]
+    return [*load, compare(place, Compare.EQUAL, bytes(4))]
+
+
 def look_up(name: str, key: int, *, into: int | None = None) -> Expression:
     """Match if the set has the key that begins in a register; load the value of a map."""
     parts = [text(1, name), _register(2, key)]
@@ -165,6 +225,11 @@ def remember(name: str, key: int, data: int, *, seconds: int) -> Expression:
     return _expression("dynset", *parts, long_number(6, seconds * 1000))
 
 
+def mark(name: str, key: int, *, seconds: int) -> Expression:
+    """Put the key into a set for some time. A key that the set has gets no more time."""
+    return _expression("dynset", text(1, name), number(3, 0), _register(4, key), long_number(6, seconds * 1000))
+
+
 def forget(name: str, key: int, data: int) -> Expression:
     """Remove the key from a map, if it is there. The register of the value is not read."""
     return _expression("dynset", text(1, name), number(3, 2), _register(4, key), _register(5, data))
@@ -176,12 +241,28 @@ def exceeds(name: str, key: int, *, rate: int, burst: int) -> Expression:
     return _expression("dynset", text(1, name), number(3, 1), _register(4, key), nest(7, _expression("limit", *limit)))
 
 
+def has_more_connections(name: str, key: int, limit: int) -> Expression:
+    """Count a connection for its key, and match if the key has more than the limit. For its first packet."""
+    count = _expression("connlimit", number(1, limit), number(2, _ABOVE))
+    return _expression("dynset", text(1, name), number(3, 0), _register(4, key), nest(7, count))
+
+
 def translate_destination(address: int, port: int, family: IpFamily = IPV4) -> Expression:
     return _expression("nat", number(1, 1), number(2, family.number), _register(3, address), _register(5, port))
 
 
+def do_not_track() -> Expression:
+    return _expression("notrack")
+
+
 def masquerade() -> Expression:
     return _expression("masq")
+
+
+def masquerade_to_ports(place: int, first: int, last: int) -> list[Expression]:
+    """Give the connection a source port of a range that is free. Two registers hold the range."""
+    ports = [load_value(place + at, port.to_bytes(2, "big")) for at, port in enumerate((first, last))]
+    return [*ports, _expression("masq", number(1, _PORTS_GIVEN), _register(2, place), _register(3, place + 1))]
 
 
 def end(code: RuleVerdict, chain: str = "") -> Expression:

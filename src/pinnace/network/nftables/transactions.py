@@ -17,6 +17,8 @@ from pinnace.network.nftables.attributes import (
     nest,
     nest_list,
     number,
+    parse_attributes,
+    parse_list,
     parse_messages,
     text,
 )
@@ -26,14 +28,16 @@ from pinnace.network.sockets import Sockets
 PROTOCOL = 12
 """The netlink protocol of the packet filter."""
 _SUBSYSTEM = 10
-_BEGIN, _END, _ERROR = 0x10, 0x11, 2
-_NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _NEW_SET, _NEW_ELEMENT, _DELETE_ELEMENT = 0, 2, 3, 6, 9, 12, 14
-_REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
+_BEGIN, _END, _ERROR, _DONE = 0x10, 0x11, 2, 3
+_NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _GET_CHAIN, _DELETE_CHAIN, _NEW_RULE, _NEW_SET = 0, 2, 3, 4, 5, 6, 9
+_NEW_ELEMENT, _GET_ELEMENT, _DELETE_ELEMENT = 12, 13, 14
+_REQUEST, _ACK, _DUMP, _CREATE, _APPEND = 0x1, 0x4, 0x300, 0x400, 0x800
 _SEND_BUFFER = 32 << 20
 _SO_SNDBUFFORCE = 32
 _NESTED_BYTES = 60_000
 """An attribute has at most 64 KiB: more elements need several messages."""
 _VERDICT_TYPE = 0xFFFFFF00
+_MOST_COUNTED = 1 << 18
 _MAP, _TIMEOUT, _DYNAMIC = 0x8, 0x10, 0x20
 
 
@@ -52,11 +56,17 @@ class ChainHook:
 
 FIRST = ChainHook("filter", 0, -300)
 """Before connections are tracked."""
+FIRST_OUT = ChainHook("filter", 3, -300)
+"""The same for packets of the namespace itself."""
+TRACKED = ChainHook("filter", 0, -150)
+"""When connections are known, before their destination is translated."""
 PREROUTING = ChainHook("nat", 0, -100)
 OUTPUT = ChainHook("nat", 3, -100)
 POSTROUTING = ChainHook("nat", 4, 100)
 INPUT = ChainHook("filter", 1, 0)
 FORWARD = ChainHook("filter", 2, 0)
+LEAVING = ChainHook("filter", 4, 0)
+"""Packets of pods and of the namespace itself, when their destination is translated and their source is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +79,8 @@ class SetShape:
     is_verdict_map: bool = False
     seconds: int = 0
     """How long elements that rules add are kept; 0 for a set that rules do not change."""
+    counts_connections: bool = False
+    """Whether rules add elements that count connections, each of which is kept as long as it has some."""
 
 
 class Transaction:
@@ -89,10 +101,13 @@ class Transaction:
 
     def replace_table(self) -> None:
         """Remove the table with all that it has, if it is there, and make it anew."""
-        name = text(1, self._table)
-        self._add(_NEW_TABLE, _CREATE, name)
-        self._add(_DELETE_TABLE, 0, name)
-        self._add(_NEW_TABLE, _CREATE, name)
+        self.remove_table()
+        self._add(_NEW_TABLE, _CREATE, text(1, self._table))
+
+    def remove_table(self) -> None:
+        """Remove the table with all that it has, if it is there."""
+        self._add(_NEW_TABLE, _CREATE, text(1, self._table))
+        self.delete_table()
 
     def delete_table(self) -> None:
         self._add(_DELETE_TABLE, 0, text(1, self._table))
@@ -103,6 +118,10 @@ class Transaction:
             payload += nest(4, number(1, hook.number), number(2, hook.priority & 0xFFFFFFFF)) + text(7, hook.kind)
         self._add(_NEW_CHAIN, _CREATE, payload)
 
+    def delete_chain(self, name: str) -> None:
+        """Remove a chain with its rules. Nothing may lead to it any more."""
+        self._add(_DELETE_CHAIN, 0, text(1, self._table) + text(3, name))
+
     def add_rule(self, chain: str, expressions: Iterable[Expression]) -> None:
         payload = text(1, self._table) + text(2, chain) + nest_list(4, expressions)
         self._add(_NEW_RULE, _CREATE | _APPEND, payload)
@@ -110,11 +129,14 @@ class Transaction:
     def add_set(self, name: str, shape: SetShape) -> None:
         flags = _MAP if shape.is_verdict_map or shape.value else 0
         flags |= _TIMEOUT | _DYNAMIC if shape.seconds else 0
+        flags |= _DYNAMIC if shape.counts_connections else 0
         payload = text(1, self._table) + text(2, name) + number(3, flags) + number(4, 0) + number(5, shape.key)
         if shape.is_verdict_map:
             payload += number(6, _VERDICT_TYPE) + number(7, 0)
         elif shape.value:
             payload += number(6, 0) + number(7, shape.value)
+        if shape.counts_connections:
+            payload += nest(9, number(1, _MOST_COUNTED))
         payload += number(10, len(self._operations) + 1)
         if shape.seconds:
             payload += long_number(11, shape.seconds * 1000)
@@ -147,8 +169,8 @@ class Transaction:
         last = len(self._operations)
         parts = [message(_BEGIN, _REQUEST, 0, b"", family=0, resource=_SUBSYSTEM)]
         for place, (kind, flags, payload) in enumerate(self._operations, 1):
-            asked = _REQUEST | flags | (_ACK if place == last else 0)
-            parts.append(message(_SUBSYSTEM << 8 | kind, asked, place, payload, family=self._family))
+            options = _REQUEST | flags | (_ACK if place == last else 0)
+            parts.append(message(_SUBSYSTEM << 8 | kind, options, place, payload, family=self._family))
         parts.append(message(_END, _REQUEST, last + 1, b"", family=0, resource=_SUBSYSTEM))
         return b"".join(parts)
 
@@ -174,6 +196,27 @@ class Nftables:
             return
         self._connection.send(transaction.encode())
         self._read_answer(len(transaction))
+
+    def has_chain(self, table: str, chain: str, family: IpFamily = IPV4) -> bool:
+        """Whether a table is there, and has a chain of this name."""
+        names = text(1, table) + text(3, chain)
+        self._connection.send(message(_SUBSYSTEM << 8 | _GET_CHAIN, _REQUEST, 0, names, family=family.number))
+        return all(kind != _ERROR for kind, _, _ in parse_messages(self._connection.recv(1 << 20)))
+
+    def keys(self, table: str, name: str, family: IpFamily = IPV4) -> list[bytes]:
+        """Return the keys of a set. Raise OSError if it is not there."""
+        names = text(1, table) + text(2, name)
+        self._connection.send(message(_SUBSYSTEM << 8 | _GET_ELEMENT, _REQUEST | _DUMP, 0, names, family=family.number))
+        keys: list[bytes] = []
+        while True:
+            for kind, _, content in parse_messages(self._connection.recv(1 << 20)):
+                if kind == _DONE:
+                    return keys
+                if kind == _ERROR:
+                    code = -struct.unpack_from("=i", content)[0]
+                    raise OSError(code, f"{os.strerror(code)} (the elements of {name})")
+                elements = parse_list(parse_attributes(content[4:]).get(3, b""))
+                keys += [parse_attributes(parse_attributes(part)[1])[1] for part in elements]
 
     def _read_answer(self, last: int) -> None:
         """Read the answers, which are all there when the send has returned."""

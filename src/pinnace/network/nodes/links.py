@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from pinnace.model.tasks import Tasks
 from pinnace.network.families import IPV4, IPV6
-from pinnace.network.pods.netlink import Netlink, Network
+from pinnace.network.netlink import Netlink, Network
 from pinnace.network.sockets import Sockets
+from pinnace.process.tasks import Tasks
 
 OUTSIDE, INSIDE = "nodes0", "nodes1"
 _ETHERNET_ALL, _ETHERNET_BYTES = 3, 14
@@ -36,6 +37,8 @@ _DESTINATIONS = {
 """The place of the destination address by the kind of a packet."""
 _LARGEST = 65536 + 128
 _BATCH = 64
+_SILENT_SECONDS = 0.5
+"""The time between two attempts to reach the next agent of a node."""
 _log = logging.getLogger(__name__)
 
 
@@ -47,10 +50,12 @@ class NodeLinks:
     ) -> None:
         """The networks of this node's pods and of all pods: one of each IP family."""
         self._sockets = sockets
-        self._pod_networks = [ip_network(one) for one in pod_networks]
-        self._cluster_networks = [ip_network(one) for one in cluster_networks]
+        self._pod_networks = [ip_network(network) for network in pod_networks]
+        self._cluster_networks = [ip_network(network) for network in cluster_networks]
         self._directory = directory
         self._peers: dict[Network, socket.socket] = {}
+        self._silent: dict[Network, float] = {}
+        """Peers whose agent has ended, and when to ask again: their network may have ended with it."""
         self._ways: dict[bytes, Network] = {}
         self._asked: set[Network] = set()
         self._tasks = Tasks()
@@ -74,11 +79,25 @@ class NodeLinks:
                 opened.close()
 
     async def _answer(self, listener: socket.socket, packets: socket.socket) -> None:
-        """Give the packet socket to each agent that asks for it."""
-        while True:
-            asking, _ = await asyncio.get_running_loop().sock_accept(listener)
-            with asking, contextlib.suppress(OSError):
-                socket.send_fds(asking, [b"packets"], [packets.fileno()])
+        """Give the packet socket to each agent that asks for it. The connection ends with this agent."""
+        loop = asyncio.get_running_loop()
+        given: set[socket.socket] = set()
+
+        def close(asking: socket.socket) -> None:
+            loop.remove_reader(asking.fileno())
+            given.discard(asking)
+            asking.close()
+
+        try:
+            while True:
+                asking, _ = await loop.sock_accept(listener)
+                given.add(asking)
+                loop.add_reader(asking.fileno(), close, asking)  # It sends nothing: this is its end.
+                with contextlib.suppress(OSError):
+                    socket.send_fds(asking, [b"packets"], [packets.fileno()])
+        finally:
+            for asking in list(given):
+                close(asking)
 
     async def _make_pair(self) -> None:
         netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
@@ -143,7 +162,7 @@ class NodeLinks:
             if len(self._ways) > _LARGEST:
                 self._ways.clear()
             self._ways[address] = network
-        if network not in self._peers:
+        if network not in self._peers or self._silent.get(network, math.inf) <= asyncio.get_running_loop().time():
             self._connect(network)
         return network
 
@@ -167,28 +186,45 @@ class NodeLinks:
                 asking.connect(name)
         except OSError:  # Its agent does not run.
             asking.close()
+            self._ask_later(network)
             return
         self._asked.add(network)
         self._tasks.start(self._receive(network, asking))
 
     async def _receive(self, network: Network, asking: socket.socket) -> None:
         with asking:
-            readable = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            loop.add_reader(asking.fileno(), readable.set)
             try:
-                await readable.wait()
+                await _until_readable(asking)
             finally:
                 self._asked.discard(network)
-                loop.remove_reader(asking.fileno())
             _, fds, _, _ = socket.recv_fds(asking, 64, 1)
-        if fds:
+            if not fds:
+                return
             self._forget(network)
-            self._peers[network] = socket.socket(fileno=fds[0])
+            peer = self._peers[network] = socket.socket(fileno=fds[0])
+            await _until_readable(asking)  # Its agent has ended; the next may have lost its network.
+            if self._peers.get(network) is peer:
+                self._ask_later(network)
+
+    def _ask_later(self, network: Network) -> None:
+        if network in self._peers:
+            self._silent[network] = asyncio.get_running_loop().time() + _SILENT_SECONDS
 
     def _forget(self, network: Network | None) -> None:
+        if network is not None:
+            self._silent.pop(network, None)
         if network is not None and (known := self._peers.pop(network, None)) is not None:
             known.close()
+
+
+async def _until_readable(connection: socket.socket) -> None:
+    readable = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(connection.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection.fileno())
 
 
 @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""The network of the pods of one node: a bridge in a network namespace without a default route."""
+"""The pods of one node in its network: their addresses, the checks of their packets, and the ways in and out."""

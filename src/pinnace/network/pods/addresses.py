@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network
+from typing import Protocol
+
+from pinnace.model.objects import Key
 
 
 class AddressesExhausted(Exception):
     """Every address of the node's pod network is in use."""
 
 
+class AddressFollower(Protocol):
+    """Learns which pods of the node have which addresses."""
+
+    def on_start(self, pod: Key, addresses: Sequence[str]) -> None:
+        """A pod begins, or runs already."""
+
+    async def protect(self) -> None:
+        """Return when the pods that have begun may have a network."""
+
+    def on_end(self, pod: Key, addresses: Sequence[str]) -> None:
+        """A pod has ended: its addresses may be those of another one soon."""
+
+
+class NoFollower(AddressFollower):
+    """Follows nothing: no part depends on addresses."""
+
+    def on_start(self, pod: Key, addresses: Sequence[str]) -> None:
+        return None
+
+    async def protect(self) -> None:
+        return None
+
+    def on_end(self, pod: Key, addresses: Sequence[str]) -> None:
+        return None
+
+
 class PodAddresses:
-    """Gives each pod an address of the node's network. The first address is that of the bridge.
+    """Gives each pod an address of the node's network. The first address is that of the node.
 
     With an IPv6 network a pod also has the address at the same place of that.
     """
@@ -24,8 +54,8 @@ class PodAddresses:
         self._used: set[int] = set()
 
     @property
-    def bridge(self) -> str:
-        """The address of the bridge, with the length of the network."""
+    def node(self) -> str:
+        """The address of the node, with the length of the network."""
         return f"{IPv4Address(self._first + 1)}/{self._network.prefixlen}"
 
     def all_of(self, address: str) -> list[str]:
@@ -37,6 +67,10 @@ class PodAddresses:
             return [address] if address else []
         place = int(IPv4Interface(address).ip) - self._first
         return [address, f"{self._ipv6[place]}/{self._ipv6.prefixlen}"]
+
+    def without_length(self, address: str) -> list[str]:
+        """Return the same as `all_of` without the length of the network."""
+        return [cidr.partition("/")[0] for cidr in self.all_of(address)]
 
     def take(self, address: str) -> None:
         """Mark the address of a pod that runs already."""

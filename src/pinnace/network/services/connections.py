@@ -1,21 +1,22 @@
-"""Forgets tracked UDP connections whose endpoint is gone.
+"""Forgets tracked connections whose endpoint is gone.
 
 The kernel keeps the translation of a UDP client as long as it sends: without this its datagrams would go to an endpoint
-that is gone, or, after a time without endpoints, to none.
+that is gone, or, after a time without endpoints, to none. A connection to a pod that has ended would pass the policies
+of the pod that gets its address.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from pinnace.network.families import IPV4, IpFamily
 from pinnace.network.nftables.attributes import attribute, message, parse_attributes, parse_messages
 from pinnace.network.services.table import Backends, Endpoint, Frontend
 
-_SUBSYSTEM, _GET, _DELETE = 1, 1, 2
+_SUBSYSTEM, _GET, _DELETE, _GET_STATISTICS = 1, 1, 2, 5
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
 _DONE, _ERROR = 3, 2
 _ORIGINAL, _REPLY = 1, 2
@@ -33,43 +34,89 @@ class _Connection(NamedTuple):
     original: bytes
 
 
+class ConnectionTable(NamedTuple):
+    """How many connections the kernel tracks in a network namespace, and how many it can."""
+
+    entries: int
+    limit: int
+
+
+def read_table(connection: socket.socket) -> ConnectionTable:
+    """Ask the kernel for the size of the table by a netlink socket. Older kernels name no limit. Raise OSError."""
+    connection.send(message(_SUBSYSTEM << 8 | _GET_STATISTICS, _REQUEST, 0, b"", family=0))
+    (answer,) = parse_messages(connection.recv(65536))
+    kind, _, content = answer
+    if kind == _ERROR:
+        raise OSError(-struct.unpack_from("=i", content)[0], "the size of the table of connections")
+    attributes = parse_attributes(content[4:])
+    entries, limit = (int.from_bytes(attributes.get(number, b""), "big") for number in (1, 2))
+    return ConnectionTable(entries, limit)
+
+
 def forget_stale(connection: socket.socket, change: Mapping[Frontend, Backends | None], family: IpFamily = IPV4) -> int:
     """Delete the connections of changed UDP frontends that lead elsewhere now, and return their number.
 
     All frontends are of one family. The socket is one of the netlink protocol of the packet filter, and does not
     block. Raise OSError.
     """
-    wanted = {(one.address, one.port): backends for one, backends in change.items() if one.protocol == "UDP"}
+    wanted = {
+        (frontend.address, frontend.port): backends
+        for frontend, backends in change.items()
+        if frontend.protocol == "UDP"
+    }
     if not wanted:
         return 0
-    stale = [one for one in _connections(connection, family) if _is_stale(one, wanted, family)]
-    for one in stale:
-        payload = attribute(_ORIGINAL | _NESTED, one.original)
-        connection.send(message(_SUBSYSTEM << 8 | _DELETE, _REQUEST | _ACK, 0, payload, family=family.number))
-        connection.recv(65536)  # It may have ended by itself: the answer does not matter.
+    stale = [tracked for tracked in _connections(connection, family) if _is_stale(tracked, wanted, family)]
+    for tracked in stale:
+        _delete(connection, tracked.original, family)
     return len(stale)
 
 
-def _is_stale(one: _Connection, wanted: Mapping[tuple[str, int], Backends | None], family: IpFamily) -> bool:
-    for key in ((one.used.address, one.used.port), (family.any_address, one.used.port)):
+def forget_addresses(connection: socket.socket, addresses: Collection[str], family: IpFamily = IPV4) -> int:
+    """Delete the connections from and to addresses of a family, and return their number. As `forget_stale` else."""
+    packed = {family.pack(address) for address in addresses}
+    first = _IPV4_SOURCE if family is IPV4 else _IPV6_SOURCE
+    gone = []
+    for original, reply in tracked_connections(connection, family):
+        places = [parse_attributes(parse_attributes(part).get(1, b"")) for part in (original, reply)]
+        if any(place.get(kind) in packed for place in places for kind in (first, first + 1)):
+            gone.append(original)
+    for original in gone:
+        _delete(connection, original, family)
+    return len(gone)
+
+
+def _is_stale(tracked: _Connection, wanted: Mapping[tuple[str, int], Backends | None], family: IpFamily) -> bool:
+    for key in ((tracked.used.address, tracked.used.port), (family.any_address, tracked.used.port)):
         if key in wanted:
             backends = wanted[key]
-            return backends is None or one.answering not in backends.endpoints
+            return backends is None or tracked.answering not in backends.endpoints
     return False
 
 
+def _delete(connection: socket.socket, original: bytes, family: IpFamily) -> None:
+    payload = attribute(_ORIGINAL | _NESTED, original)
+    connection.send(message(_SUBSYSTEM << 8 | _DELETE, _REQUEST | _ACK, 0, payload, family=family.number))
+    connection.recv(65536)  # It may have ended by itself: the answer does not matter.
+
+
 def _connections(connection: socket.socket, family: IpFamily) -> Iterator[_Connection]:
+    for original, reply in tracked_connections(connection, family):
+        used, answering = _parse(original, family, source=False), _parse(reply, family, source=True)
+        if used is not None and answering is not None:
+            yield _Connection(used, answering, original)
+
+
+def tracked_connections(connection: socket.socket, family: IpFamily) -> list[tuple[bytes, bytes]]:
+    """Return both directions of all connections of a family, as the kernel writes them."""
     connection.send(message(_SUBSYSTEM << 8 | _GET, _REQUEST | _DUMP, 0, b"", family=family.number))
-    found: list[_Connection] = []
+    connections: list[tuple[bytes, bytes]] = []
     while True:
         for kind, _, content in parse_messages(connection.recv(1 << 20)):
             if kind in (_DONE, _ERROR):
-                return iter(found)
+                return connections
             attributes = parse_attributes(content[4:])
-            original, reply = attributes.get(_ORIGINAL, b""), attributes.get(_REPLY, b"")
-            used, answering = _parse(original, family, source=False), _parse(reply, family, source=True)
-            if used is not None and answering is not None:
-                found.append(_Connection(used, answering, original))
+            connections.append((attributes.get(_ORIGINAL, b""), attributes.get(_REPLY, b"")))
 
 
 def _parse(data: bytes, family: IpFamily, *, source: bool) -> Endpoint | None:

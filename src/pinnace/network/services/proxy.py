@@ -10,50 +10,25 @@ import asyncio
 import contextlib
 import errno
 import logging
-import random
+import resource
 import socket
 from collections.abc import Callable, Iterator
 
-from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.model.tasks import Tasks
 from pinnace.network.families import IPV4, IPV6, IpFamily, family_of
-from pinnace.network.services.datagrams import DatagramFrontend
+from pinnace.network.services.datagrams import DatagramFrontend, Picker
 from pinnace.network.services.relay import BUFFER_BYTES, Relay, reset
 from pinnace.network.services.table import Backends, Endpoint, Frontend, TableChange
+from pinnace.network.shares import Shares
 from pinnace.network.sockets import SocketPool, Sockets, open_listener
+from pinnace.process.clock import Alarm, AlarmClock
+from pinnace.process.tasks import Tasks
 
 _CONNECT_SECONDS = 3.0
 _MOST_CONNECTIONS = 10_000
-_MOST_AFFINITIES = 10_000
+_DIVISOR = 8
 _ACCEPTS = 64
 """How many connections are accepted before other work of the process has its turn."""
 _log = logging.getLogger(__name__)
-
-
-class Picker:
-    """Picks an endpoint for each client: at random, or the one that the client had."""
-
-    def __init__(self, backends: Backends, clock: AlarmClock) -> None:
-        self.backends = backends
-        self._clock = clock
-        self._known: dict[str, tuple[Endpoint, float]] = {}
-
-    def pick(self, client: str) -> list[Endpoint]:
-        """Return all endpoints in the order in which they are to be tried."""
-        endpoints = list(self.backends.endpoints)
-        random.shuffle(endpoints)
-        known, until = self._known.get(client, (None, 0.0))
-        if known in self.backends.endpoints and self._clock.monotonic() < until:
-            endpoints.remove(known)
-            endpoints.insert(0, known)
-        return endpoints
-
-    def note(self, client: str, endpoint: Endpoint) -> None:
-        """Remember the endpoint of a client, if the Service has session affinity."""
-        if self.backends.affinity_seconds:
-            if len(self._known) >= _MOST_AFFINITIES:
-                del self._known[next(iter(self._known))]
-            self._known[client] = (endpoint, self._clock.monotonic() + self.backends.affinity_seconds)
 
 
 class ServiceProxy:
@@ -69,7 +44,7 @@ class ServiceProxy:
         """Those whose port another process has."""
         self._tasks = Tasks()
         self._pools = {family: SocketPool(outside, self._tasks, family) for family in (IPV4, IPV6)}
-        self._connections: set[_Attempt | Relay] = set()
+        self._connections = Shares[_Attempt | Relay](_most_connections(), lambda connection: connection.close())
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     async def apply(self, change: TableChange) -> None:
@@ -110,7 +85,7 @@ class ServiceProxy:
             frontend.close()
         self._frontends.clear()
         self._waiting.clear()
-        for connection in list(self._connections):
+        for connection in self._connections.all():
             connection.close()
         await self._tasks.close()
         for pool in self._pools.values():
@@ -125,25 +100,28 @@ class ServiceProxy:
         return _StreamFrontend(listener, picker, self._accept)
 
     def _accept(self, client: socket.socket, address: str, picker: Picker) -> None:
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if not picker.backends.admits(address) or not self._connections.make_room(address):
             reset(client)
             return
 
         def on_end(attempt: _Attempt, server: socket.socket | None, endpoint: Endpoint | None) -> None:
-            self._connections.discard(attempt)
+            self._connections.remove(address, attempt)
             if server is None or endpoint is None:
                 reset(client)
                 return
             picker.note(address, endpoint)
-            for one in (client, server):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for side in (client, server):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             loop = asyncio.get_running_loop()
-            relay = Relay(loop, client, server, buffer=self._buffer, on_end=self._connections.discard)
-            self._connections.add(relay)
+            relay = Relay(loop, client, server, buffer=self._buffer, on_end=on_relay_end)
+            self._connections.add(address, relay)
+
+        def on_relay_end(relay: Relay) -> None:
+            self._connections.remove(address, relay)
 
         endpoints = picker.pick(address)
         attempt = _Attempt(iter(endpoints), family_of(endpoints[0].address), self._clock, on_end)
-        self._connections.add(attempt)
+        self._connections.add(address, attempt)
         self._try_next(attempt)
 
     def _try_next(self, attempt: _Attempt, code: int = 0) -> None:
@@ -163,6 +141,12 @@ class ServiceProxy:
             attempt.close()
             return
         attempt.connect(opened, self._try_next)
+
+
+def _most_connections() -> int:
+    """Return a number of connections, of two sockets each, that leaves most open files to the rest of the process."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if limit == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, limit // _DIVISOR)
 
 
 Retry = Callable[["_Attempt", int], None]

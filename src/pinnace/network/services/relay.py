@@ -45,14 +45,14 @@ class Relay:
         if self._is_closed:
             return
         self._is_closed = True
-        for side, one in enumerate(self._pair):
-            self._loop.remove_reader(one.fileno())
+        for side, end in enumerate(self._pair):
+            self._loop.remove_reader(end.fileno())
             if self._unsent[1 - side]:
-                self._loop.remove_writer(one.fileno())
+                self._loop.remove_writer(end.fileno())
             if is_lost:
-                reset(one)
+                reset(end)
             else:
-                one.close()
+                end.close()
         self._on_end(self)
 
     def _copy(self, side: int) -> None:

@@ -2,67 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from pinnace.client.transport import ConnectionLost
-from pinnace.model import errors, quantity
-from pinnace.model.objects import Key, Object, key_of
-from pinnace.network.service_range import SERVICE_RANGE, dns_address_of
-from pinnace.node.agent.pod_metrics import PodMetrics
+from pinnace.kinds.services.service_range import dns_address_of
+from pinnace.model import quantity
+from pinnace.model.objects import Key, key_of
+from pinnace.model.typed_objects import Node, Pod, Service
+from pinnace.node.agent.metrics.pod_metrics import PodMetrics
 from pinnace.node.agent.pod_records import AgentNode, WorkerContext
-from pinnace.node.agent.pod_workers import PodWorkers
-from pinnace.node.agent.registration import RENEW_SECONDS, Registration, capacity_of_machine
-from pinnace.node.agent.static_pods import HASH, MIRROR, MirrorPods, StaticPods, annotation, is_static
+from pinnace.node.agent.pods.pod_workers import PodWorkers
+from pinnace.node.agent.pods.static_pods import HASH, MIRROR, MirrorPods, StaticPods, annotation, is_static, of_api
+from pinnace.node.agent.settings import AgentSettings
+from pinnace.node.agent.status.node_health import PLEG, NodeHealth
+from pinnace.node.agent.status.registration import Registration
+from pinnace.node.agent.volumes.pod_certificates import PodCertificates
+from pinnace.node.agent.volumes.trust_bundles import TrustBundles
+from pinnace.node.errors import NotThere
+from pinnace.node.image_service import ImageService
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.pressure.eviction import Eviction, EvictionContext
-from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, MachineSignals, Signals, parse_thresholds
+from pinnace.node.pressure.signals import MachineSignals, parse_thresholds
 from pinnace.node.pressure.storage_meter import StorageMeter
-from pinnace.node.runtime.errors import NotThere
-from pinnace.node.runtime.runtime import ImageService, Runtime
+from pinnace.node.resources.huge_pages import allocatable_of
+from pinnace.node.runtime.runtime import Runtime
+from pinnace.process.backoff import Backoff
+from pinnace.process.exposition import Sample
+from pinnace.process.supervisor import Supervisor
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
+PART_FAILURES = "pinnace_background_part_failures_total"
 _WORKERS = 32
+_RETRIES = Backoff(first=0.005, longest=10.0)
+"""As kubelet: after an outage of any length, a pod takes its next step within ten seconds."""
 _COLLECT_SECONDS = 300.0
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    name: str
-    directory: Path
-    """The state directory of the node."""
-    address: str = "127.0.0.1"
-    """The address of the node that pods and users see."""
-    ipv6_address: str = ""
-    """The same in IPv6, in a dual-stack cluster."""
-    pod_cidrs: Sequence[str] = ()
-    """The networks of the node's pods, for the Node object."""
-    port: int = 0
-    """The port of the node's web server, 0 for none."""
-    service_network: str = SERVICE_RANGE
-    """The addresses of Services; the tenth is that of the DNS server."""
-    ipv6_service_network: str = ""
-    """The IPv6 addresses of Services, in a dual-stack cluster."""
-    version: str = "v1.37.0"
-    capacity: Mapping[str, str] = field(default_factory=capacity_of_machine)
-    manifests: Path | None = None
-    """The directory with the manifests of static pods."""
-    eviction_hard: str = DEFAULT_THRESHOLDS
-    unsafe_sysctls: Sequence[str] = ()
-    """Sysctls that pods may set beside the safe ones, such as kernel.msg* or net.core.somaxconn."""
-    signals: Signals | None = None
-    """The signals of the node that eviction watches; this machine's if None."""
-
-    @property
-    def pods(self) -> Path:
-        """The directory with one directory for each pod, named by its uid."""
-        return self.directory / "agent" / "pods"
 
 
 class NodeAgent:
@@ -75,59 +52,53 @@ class NodeAgent:
         runtime: Runtime,
         images: ImageService,
         storage: StorageMeter | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        """`supervisor` runs the parts of the agent, beside those that the caller adds."""
         self._runtime = runtime
         self._images = images
         client = manager.client
         self._clock = client.clock
-        addresses = [one for one in (settings.address, settings.ipv6_address) if one]
-        self._registration = Registration(
-            client,
-            settings.name,
-            addresses=addresses,
-            pod_cidrs=settings.pod_cidrs,
-            capacity=settings.capacity,
-            version=settings.version,
-            port=settings.port,
-        )
+        self.supervisor = supervisor or Supervisor(client.clock)
+        self.health = NodeHealth(runtime, client.clock, settings.directory, self.supervisor)
         selection = f"spec.nodeName={settings.name}"
-        self._pods = manager.cache("v1/Pod", fields=selection)
-        services = manager.cache("v1/Service")
-        nodes = manager.cache("v1/Node", fields=f"metadata.name={settings.name}")
+        self._pods = manager.cache(Pod, fields=selection)
+        services = manager.cache(Service)
+        nodes = manager.informer(Node, fields=f"metadata.name={settings.name}")
+        self._registration = Registration(
+            client, settings.identity, nodes, failures=self.health.failures, runtime=lambda: self.health.runtime
+        )
         own = Key("", settings.name)
 
         def enqueue(key: Key) -> None:
             self.controller.enqueue(key, "runtime")
 
-        self.controller = Controller("node-agent", self._sync, workers=_WORKERS)
-        self.controller.for_("v1/Pod", fields=selection)
-        node = AgentNode(
-            name=settings.name,
-            host_ips=addresses,
-            pods=settings.pods,
-            allocatable=settings.capacity,
-            dns_address=dns_address_of(settings.service_network),
-            unsafe_sysctls=settings.unsafe_sysctls,
-            memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
-        )
+        self.controller = Controller("node-agent", self._sync, workers=_WORKERS, backoff=_RETRIES)
+        self.controller.for_(Pod, fields=selection)
         context = WorkerContext(
             enqueue=enqueue,
             services=lambda: list(services.list()),
             current=self._current,
-            node=lambda: nodes.get(own),
-            pressures=lambda: self.eviction.pressures(),
+            node=lambda: nodes.cache.get(own),
+            pressures=lambda: self.eviction.reported,
+            features=lambda: self._registration.features,
             api_uid=self._api_uid,
             probe_observer=lambda pod, container: self.pod_metrics.probe_observer(pod, container),
+            trust_bundles=TrustBundles(manager),
+            certificates=PodCertificates(manager, settings.name, lambda: nodes.cache.get(own), enqueue),
         )
         self.pod_metrics = PodMetrics(manager.metrics, client.clock)
         pulls = Pulls(images, client.clock, self.pod_metrics.note_pull)
-        self._workers = PodWorkers(node, runtime, pulls, client, manager.recorder, context)
+        self._workers = PodWorkers(_node_of(settings), runtime, pulls, client, manager.recorder, context)
         self._mirrors = MirrorPods(client, context.node)
         self._statics: StaticPods | None = None
         if settings.manifests is not None:
             self._statics = StaticPods(settings.manifests, settings.name, client.clock, changed=enqueue)
         meter = storage or StorageMeter(runtime, client.clock, settings.pods)
         self.eviction = self._make_eviction(settings, meter)
+        self._add_parts()
+        manager.metrics.describe(PART_FAILURES, "Failures of the parts of the agent, each followed by a restart.")
+        manager.metrics.counted(PART_FAILURES, self._count_failures)
 
     def _make_eviction(self, settings: AgentSettings, storage: StorageMeter) -> Eviction:
         context = EvictionContext(
@@ -141,17 +112,30 @@ class NodeAgent:
         signals = settings.signals or MachineSignals(settings.directory)
         return Eviction(signals, parse_thresholds(settings.eviction_hard), self._runtime, self._clock, context)
 
-    async def run(self) -> None:
-        """Register the node, then renew its lease and listen to the runtime, until cancelled."""
-        await self._registration.register()
+    def pods(self) -> list[Pod]:
+        """Return the pods of the node as it runs them."""
+        keys = {*self._pods, *(self._statics.keys() if self._statics is not None else ())}
+        return [pod for key in sorted(keys) if (pod := self._current(key)) is not None]
+
+    def _count_failures(self) -> list[Sample]:
+        return [((("part", name),), float(count)) for name, count in sorted(self.supervisor.failures.items())]
+
+    def _add_parts(self) -> None:
+        """Give the parts to the supervisor."""
+        self.supervisor.add(PLEG, self._listen)
+        self.supervisor.add("eviction-manager", self.eviction.run)
+        self.supervisor.add("image-collection", self._collect_images)
+        self.supervisor.add("node-status", self._registration.keep_status)
+        self.supervisor.add("node-lease", self._registration.keep_lease)
+        if self._statics is not None:
+            self.supervisor.add("static-pods", self._statics.run)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the parts of the supervisor within a block: each that fails is logged, counted and restarted."""
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._renew())
-                group.create_task(self._listen())
-                group.create_task(self.eviction.run())
-                group.create_task(self._collect_images())
-                if self._statics is not None:
-                    group.create_task(self._statics.run())
+            async with self.supervisor.running():
+                yield
         finally:
             await self._workers.close()
 
@@ -170,18 +154,18 @@ class NodeAgent:
         wait = await self._workers.sync(key, current)
         return Result(requeue_after=wait) if wait else None
 
-    def _current(self, key: Key) -> Object | None:
+    def _current(self, key: Key) -> Pod | None:
         """A pod as the node runs it. A static pod has the status of its mirror."""
         found = self._pods.get(key)
         if found is not None:
             found["metadata"].pop("managedFields", None)  # Half of the memory that is kept for a pod.
         static = self._statics.get(key) if self._statics is not None else None
         if static is None:
-            return None if found is not None and annotation(found, MIRROR) else found
+            return None if found is None or annotation(found, MIRROR) else of_api(found)
         is_mirror = found is not None and annotation(found, MIRROR) == annotation(static, HASH)
         return {**static, "status": found.get("status") or {}} if found is not None and is_mirror else static
 
-    def _api_uid(self, pod: Object) -> str:
+    def _api_uid(self, pod: Pod) -> str:
         if not is_static(pod):
             return str(pod["metadata"]["uid"])
         found = self._pods.get(key_of(pod))
@@ -190,9 +174,9 @@ class NodeAgent:
 
     async def _images_in_use(self) -> set[str]:
         """The images of containers, and those that were loaded by hand: no registry may have them."""
-        used = {one.id for one in await self._images.images() if one.is_loaded}
-        for one in await self._runtime.containers():
-            used |= {one.config.image, *(mount.image for mount in one.config.mounts if mount.image)}
+        used = {image.id for image in await self._images.images() if image.is_loaded}
+        for container in await self._runtime.containers():
+            used |= {container.config.image, *(mount.image for mount in container.config.mounts if mount.image)}
         return used
 
     async def _free_images(self) -> int:
@@ -202,18 +186,10 @@ class NodeAgent:
         while True:
             await self._clock.sleep(_COLLECT_SECONDS)
             try:
-                for one in await self._images.collect(await self._images_in_use()):
-                    _log.info("removed the unused image %s: the disk is nearly full", one)
+                for image in await self._images.collect(await self._images_in_use()):
+                    _log.info("removed the unused image %s: the disk is nearly full", image)
             except OSError as error:
                 _log.warning("unused images were not removed: %s", error)
-
-    async def _renew(self) -> None:
-        while True:
-            try:
-                await self._registration.renew()
-            except (errors.ApiError, ConnectionLost) as error:
-                _log.warning("the lease of the node was not renewed: %s", error)
-            await self._clock.sleep(RENEW_SECONDS)
 
     async def _listen(self) -> None:
         events = self._runtime.events()
@@ -223,3 +199,15 @@ class NodeAgent:
             with contextlib.suppress(NotThere):
                 config = (await self._runtime.sandbox(event.sandbox)).config
                 self.controller.enqueue(Key(config.namespace, config.name), "runtime")
+
+
+def _node_of(settings: AgentSettings) -> AgentNode:
+    return AgentNode(
+        name=settings.name,
+        host_ips=settings.addresses,
+        pods=settings.pods,
+        allocatable=allocatable_of(settings.capacity, settings.reserved),
+        dns_address=dns_address_of(settings.service_network),
+        unsafe_sysctls=settings.unsafe_sysctls,
+        memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
+    )

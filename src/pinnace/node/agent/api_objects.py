@@ -7,13 +7,25 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from pinnace.client.client import Client
+from pinnace.client.typed import Stored
 from pinnace.model import errors
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    BoundObjectReference,
+    ConfigMap,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    ResourceClaim,
+    RuntimeClass,
+    Secret,
+    ServiceAccount,
+    ServiceAccountTokenProjection,
+    TokenRequestSpec,
+)
+from pinnace.node.image_service import RegistryCredentials
 from pinnace.node.images.references import parse_reference
-from pinnace.node.runtime.runtime import RegistryCredentials
 
 _DOCKER_CONFIG = ".dockerconfigjson"
 
@@ -27,40 +39,48 @@ class ApiObjects:
         self._tokens: dict[tuple[str, str, int, str], tuple[str, datetime]] = {}
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        found = await self._get("v1/ConfigMap", namespace, name)
+        found = await self._get(ConfigMap, namespace, name)
         if found is None:
             return None
         data = {key: text.encode() for key, text in (found.get("data") or {}).items()}
         return data | {key: _decode(text) for key, text in (found.get("binaryData") or {}).items()}
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        found = await self._get("v1/Secret", namespace, name)
+        found = await self._get(Secret, namespace, name)
         return None if found is None else {key: _decode(text) for key, text in (found.get("data") or {}).items()}
 
-    async def claim(self, namespace: str, name: str) -> Object | None:
-        return await self._get("v1/PersistentVolumeClaim", namespace, name)
+    async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        return await self._get(PersistentVolumeClaim, namespace, name)
 
-    async def volume(self, name: str) -> Object | None:
-        return await self._get("v1/PersistentVolume", "", name)
+    async def volume(self, name: str) -> PersistentVolume | None:
+        return await self._get(PersistentVolume, "", name)
 
-    async def token(self, namespace: str, account: str, pod: Object, request: Mapping[str, Any]) -> str:
-        seconds = int(request.get("expirationSeconds", 3600))
+    async def runtime_class(self, name: str) -> RuntimeClass | None:
+        return await self._get(RuntimeClass, "", name)
+
+    async def resource_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        return await self._get(ResourceClaim, namespace, name)
+
+    async def token(self, namespace: str, account: str, pod: Pod, request: ServiceAccountTokenProjection) -> str:
+        seconds = request.get("expirationSeconds", 3600)
         audience = request.get("audience", "")
         key = (pod["metadata"]["uid"], account, seconds, audience)
         known = self._tokens.get(key)
         if known is not None and self._client.clock.now() < known[1]:
             return known[0]
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-        wanted: Object = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {
-                "expirationSeconds": seconds,
-                "boundObjectRef": bound,
-                **({"audiences": [audience]} if audience else {}),
-            },
+        bound: BoundObjectReference = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
         }
-        answer = await self._client.create_below("v1/ServiceAccount", account, "token", wanted, namespace=namespace)
+        spec: TokenRequestSpec = {
+            "expirationSeconds": seconds,
+            "boundObjectRef": bound,
+            "audiences": [audience] if audience else [],
+        }
+        wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = await self._client.create_below(ServiceAccount, account, "token", wanted, namespace=namespace)
         token: str = answer["status"]["token"]
         self._tokens[key] = (token, self._client.clock.now() + timedelta(seconds=seconds * 0.8))
         return token
@@ -69,7 +89,7 @@ class ApiObjects:
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
 
-    async def pull_credentials(self, pod: Object, image: str) -> Sequence[RegistryCredentials]:
+    async def pull_credentials(self, pod: Pod, image: str) -> Sequence[RegistryCredentials]:
         """The credentials of the pod's imagePullSecrets for the registry of an image."""
         registry = parse_reference(image).registry
         found = []
@@ -78,7 +98,7 @@ class ApiObjects:
             found += _credentials((secret or {}).get(_DOCKER_CONFIG, b""), registry)
         return found
 
-    async def _get(self, kind: str, namespace: str, name: str) -> Object | None:
+    async def _get(self, kind: type[Stored], namespace: str, name: str) -> Stored | None:
         try:
             return await self._client.get_or_none(kind, name, namespace=namespace)
         except errors.Forbidden:

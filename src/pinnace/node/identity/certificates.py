@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -29,8 +28,9 @@ from pinnace.client.credentials import Identity, NoCredentials
 from pinnace.client.following import Event
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.model.certificates import CertificateIssuer, alternative_names, certificate_builder, common_name
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import CertificateSigningRequest
+from pinnace.process.certificates import CertificateIssuer, alternative_names, certificate_builder, common_name
+from pinnace.process.private_files import write_private
 
 CLIENT_FILE = "kubelet-client-current.pem"
 SERVING_FILE = "kubelet-server-current.pem"
@@ -60,10 +60,10 @@ class NodeCertificate:
     def is_usable(self, node: str, ca: bytes, now: datetime) -> bool:
         """Return whether the certificate belongs to this node, is valid now and is signed by this CA, if known."""
         parsed = self.parsed
-        names = [str(one.value) for one in parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = [str(attribute.value) for attribute in parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         if names != [user_of(node)] or not parsed.not_valid_before_utc <= now < parsed.not_valid_after_utc:
             return False
-        return not ca or any(_is_signed_by(parsed, one) for one in x509.load_pem_x509_certificates(ca))
+        return not ca or any(_is_signed_by(parsed, authority) for authority in x509.load_pem_x509_certificates(ca))
 
     def renewal_time(self, share: float) -> datetime:
         """Return the time after which a share of the lifetime has passed."""
@@ -111,11 +111,7 @@ def load(path: Path) -> NodeCertificate:
 def save(path: Path, pair: NodeCertificate) -> None:
     """Replace the file at once. Only its owner can read it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pair.certificate + pair.key)
-    beside.replace(path)
+    write_private(path, pair.certificate + pair.key)
 
 
 async def request_client_certificate(client: Client, node: str) -> NodeCertificate:
@@ -152,7 +148,7 @@ async def _request(client: Client, node: str, signer: str, usage: str, names: Se
     if names:
         builder = builder.add_extension(alternative_names(names), critical=False)
     encoded = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    request: Object = {
+    request = {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
         "metadata": {"generateName": "csr-"},
@@ -162,7 +158,7 @@ async def _request(client: Client, node: str, signer: str, usage: str, names: Se
             "usages": ["digital signature", usage],
         },
     }
-    made = await client.create(request)
+    made = await client.create(cast(CertificateSigningRequest, request))
     certificate = await _await_certificate(client, made["metadata"]["name"])
     return NodeCertificate(certificate, _private_text(key))
 
@@ -182,7 +178,7 @@ async def _await_certificate(client: Client, name: str) -> bytes:
         ):
             async for change in changes:
                 if isinstance(change, Event) and change.type in ("ADDED", "MODIFIED"):
-                    found = _certificate_of(change.snapshot.object, name)
+                    found = _certificate_of(cast(CertificateSigningRequest, change.snapshot.object), name)
                     if found:
                         return found
     except TimeoutError:
@@ -193,12 +189,12 @@ async def _await_certificate(client: Client, name: str) -> bytes:
     )
 
 
-def _certificate_of(request: Object, name: str) -> bytes:
+def _certificate_of(request: CertificateSigningRequest, name: str) -> bytes:
     status = request.get("status") or {}
-    for one in status.get("conditions") or ():
-        if one.get("type") in ("Denied", "Failed"):
-            why = one.get("message") or one.get("reason") or "no reason given"
-            raise CertificateRefused(f"certificate request {name}: {one['type']}: {why}")
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in ("Denied", "Failed"):
+            why = condition.get("message") or condition.get("reason") or "no reason given"
+            raise CertificateRefused(f"certificate request {name}: {condition['type']}: {why}")
     return b64decode(status.get("certificate") or "")
 
 

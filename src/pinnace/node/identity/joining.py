@@ -20,8 +20,6 @@ from pinnace.client.credentials import Fixed, Identity
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access, find_access
 from pinnace.model.bootstrap_tokens import CLUSTER_INFO, KUBECONFIG, SIGNATURE, detached_signature
-from pinnace.model.clock import SystemClock
-from pinnace.model.objects import Object
 from pinnace.node.identity.certificates import (
     CLIENT_FILE,
     CertificateFile,
@@ -30,6 +28,8 @@ from pinnace.node.identity.certificates import (
     request_client_certificate,
     save,
 )
+from pinnace.process.clock import SystemClock
+from pinnace.process.private_files import write_private
 
 _SIGNING_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -105,8 +105,7 @@ async def bootstrap_node(bootstrap: Path, kubeconfig: Path, node: str, directory
         "current-context": "default",
     }
     kubeconfig.parent.mkdir(parents=True, exist_ok=True)
-    kubeconfig.touch(mode=0o600)
-    kubeconfig.write_text(yaml.safe_dump(content, sort_keys=False))
+    write_private(kubeconfig, yaml.safe_dump(content, sort_keys=False).encode())
     return access
 
 
@@ -131,15 +130,15 @@ async def _discover(bootstrap: BootstrapToken, *, token: str, secret: str) -> by
     if not hmac.compare_digest(signature.encode(), detached_signature(content, token, secret).encode()):
         raise JoinFailed(f"the token {token} has not signed {CLUSTER_INFO}: it is wrong or has expired; create another")
     ca = _ca_of(content)
-    hashes = {_hash(one) for one in x509.load_pem_x509_certificates(ca)}
-    if not hashes & {one.lower() for one in bootstrap.ca_hashes}:
+    hashes = {_hash(certificate) for certificate in x509.load_pem_x509_certificates(ca)}
+    if not hashes & {digest.lower() for digest in bootstrap.ca_hashes}:
         raise JoinFailed(
             f"the CA of {bootstrap.server} has the hash {', '.join(sorted(hashes))}, which is not expected"
         )
     return ca
 
 
-async def _signed_info(server: str, signature: str) -> Object:
+async def _signed_info(server: str, signature: str) -> dict[str, str]:
     """Return the data of cluster-info. Wait a little for the signature: the cluster signs after the token is made."""
     target = f"/api/v1/namespaces/{CLUSTER_INFO.namespace}/configmaps/{CLUSTER_INFO.name}"
     transport = HttpTransport(Access(server=server, insecure=True))
@@ -148,7 +147,7 @@ async def _signed_info(server: str, signature: str) -> Object:
     try:
         while True:
             answer = await transport.request("GET", target, b"", {"accept": "application/json"})
-            data: Object = (msgspec.json.decode(answer.body).get("data") or {}) if answer.status == 200 else {}
+            data: dict[str, str] = (msgspec.json.decode(answer.body).get("data") or {}) if answer.status == 200 else {}
             if signature in data or clock.monotonic() >= give_up:
                 break
             await clock.sleep(_POLL_SECONDS)

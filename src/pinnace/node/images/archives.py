@@ -10,12 +10,14 @@ from typing import IO, Any
 
 import msgspec
 
+from pinnace.node.errors import ImageFailure
 from pinnace.node.images.manifests import (
     MAX_LAYERS,
     MAX_MANIFEST_BYTES,
     Configuration,
     choose_platform,
     decode_json,
+    decode_manifest,
     descriptor_of,
     digest_of,
     is_index,
@@ -24,7 +26,6 @@ from pinnace.node.images.manifests import (
 )
 from pinnace.node.images.records import ImageRecord, ImageRecords
 from pinnace.node.images.references import parse_reference
-from pinnace.node.runtime.errors import ImageFailure
 
 _MAX_MEMBERS = 100_000
 _NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
@@ -94,7 +95,7 @@ class _Archive:
         return loaded
 
     def _load_manifest(self, digest: str, names: Sequence[str], depth: int = 0) -> ImageRecord:
-        document = decode_json(self._blob(digest), "manifest")
+        document = decode_manifest(self._blob(digest))
         if is_index(document):
             if depth > 2:
                 raise ImageFailure("the indexes of the archive are nested too deeply")

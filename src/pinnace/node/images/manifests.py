@@ -11,11 +11,14 @@ from typing import Any
 
 import msgspec
 
-from pinnace.node.runtime.errors import ImageFailure
-from pinnace.node.runtime.runtime import ImageConfig
+from pinnace.node.errors import ImageFailure
+from pinnace.node.image_service import ImageConfig
 
 MAX_MANIFEST_BYTES = 4 << 20
 MAX_LAYERS = 127
+MAX_LAYER_BYTES = 64 << 30
+_MAX_PLATFORMS = 20
+_HOWS = ("", "+gzip", "+zstd", ".gzip", ".zstd")
 INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -23,6 +26,10 @@ INDEXES = (
 MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
+)
+_LAYERS = (
+    *(f"application/vnd.oci.image.layer.{kind}v1.tar{how}" for kind in ("", "nondistributable.") for how in _HOWS),
+    *(f"application/vnd.docker.image.rootfs.{kind}diff.tar{how}" for kind in ("", "foreign.") for how in _HOWS),
 )
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x"}
 _digest = re.compile(r"sha256:[0-9a-f]{64}")
@@ -68,15 +75,33 @@ def decode_json(data: bytes, subject: str) -> Mapping[str, Any]:
         raise ImageFailure(f"the {subject} has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are allowed")
     try:
         found = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ImageFailure(f"the {subject} is not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise ImageFailure(f"the {subject} is not a JSON object")
     return found
 
 
+def decode_manifest(data: bytes, media_type: str = "") -> Mapping[str, Any]:
+    """Decode a manifest or an index. Raise ImageFailure if it can be read as both: readers must not disagree on it.
+
+    `media_type` is that of the descriptor that leads to it; empty for none.
+    """
+    document = decode_json(data, "manifest")
+    own = document.get("mediaType", "")
+    if own not in ("", *INDEXES, *MANIFESTS):
+        raise ImageFailure(f"the manifest has the media type {own!r}, which is not that of an image")
+    if media_type and own and own != media_type:
+        raise ImageFailure(f"the manifest has the media type {own}, but is referred to as {media_type}")
+    if "manifests" in document and ("layers" in document or "config" in document):
+        raise ImageFailure("the manifest is ambiguous: it has both manifests and layers")
+    if (own or media_type) in (MANIFESTS if "manifests" in document else INDEXES):
+        raise ImageFailure(f"the manifest is ambiguous: its content does not fit the media type {own or media_type}")
+    return document
+
+
 def is_index(document: Mapping[str, Any]) -> bool:
-    return document.get("mediaType") in INDEXES or ("manifests" in document and "layers" not in document)
+    return "manifests" in document
 
 
 def choose_platform(index: Mapping[str, Any]) -> Descriptor:
@@ -89,8 +114,9 @@ def choose_platform(index: Mapping[str, Any]) -> Descriptor:
             return descriptor_of(entry)
     if len(entries) == 1 and not entries[0].get("platform"):
         return descriptor_of(entries[0])
+    platforms = [found for entry in entries if isinstance(found := entry.get("platform"), dict)]
     have = ", ".join(
-        sorted({f"{p.get('os')}/{p.get('architecture')}" for e in entries if isinstance(p := e.get("platform"), dict)})
+        sorted({f"{platform.get('os')}/{platform.get('architecture')}" for platform in platforms[:_MAX_PLATFORMS]})
     )
     raise ImageFailure(
         f"no match for platform in manifest: this machine is {system}/{architecture}, the image has {have}"
@@ -103,6 +129,11 @@ def parse_manifest(document: Mapping[str, Any]) -> Manifest:
     layers = [descriptor_of(entry) for entry in _list(document, "layers")]
     if len(layers) > MAX_LAYERS:
         raise ImageFailure(f"the image has {len(layers)} layers; at most {MAX_LAYERS} are allowed")
+    for layer in layers:
+        if layer.media_type not in ("", *_LAYERS):
+            raise ImageFailure(f"the image has a layer of the media type {layer.media_type!r}, which is no file system")
+        if layer.size > MAX_LAYER_BYTES:
+            raise ImageFailure(f"a layer has {layer.size} bytes; at most {MAX_LAYER_BYTES} are allowed")
     return Manifest(descriptor_of(document.get("config")), layers)
 
 
@@ -114,7 +145,7 @@ def parse_configuration(data: bytes) -> Configuration:
         raise ImageFailure(f"the image is for {'/'.join(map(str, found))}, this machine is {system}/{architecture}")
     rootfs = document.get("rootfs")
     layers = rootfs.get("diff_ids", []) if isinstance(rootfs, dict) else []
-    if not isinstance(layers, list) or not all(isinstance(one, str) and _digest.fullmatch(one) for one in layers):
+    if not isinstance(layers, list) or not all(isinstance(layer, str) and _digest.fullmatch(layer) for layer in layers):
         raise ImageFailure("the configuration of the image names its layers wrongly in rootfs.diff_ids")
     inner = document.get("config")
     return Configuration(digest_of(data), _image_config(inner if isinstance(inner, dict) else {}), layers)
@@ -124,7 +155,7 @@ def descriptor_of(entry: Any) -> Descriptor:
     if not isinstance(entry, dict):
         raise ImageFailure("the manifest has an entry that is not an object")
     digest, size = entry.get("digest"), entry.get("size")
-    if not isinstance(digest, str) or not _digest.fullmatch(digest) or not isinstance(size, int) or size < 0:
+    if not isinstance(digest, str) or not _digest.fullmatch(digest) or type(size) is not int or size < 0:
         raise ImageFailure(f"the manifest has an entry without a valid digest and size: {digest!r}, {size!r}")
     return Descriptor(digest, size, str(entry.get("mediaType", "")))
 
@@ -132,18 +163,29 @@ def descriptor_of(entry: Any) -> Descriptor:
 def _image_config(config: Mapping[str, Any]) -> ImageConfig:
     volumes = config.get("Volumes")
     return ImageConfig(
-        entrypoint=_strings(config.get("Entrypoint")),
-        command=_strings(config.get("Cmd")),
-        environment=[one for one in _strings(config.get("Env")) if "=" in one and "\0" not in one],
-        working_directory=str(config.get("WorkingDir") or ""),
-        user=str(config.get("User") or ""),
-        stop_signal=str(config.get("StopSignal") or ""),
-        volumes=list(volumes) if isinstance(volumes, dict) else [],
+        entrypoint=_strings(config, "Entrypoint"),
+        command=_strings(config, "Cmd"),
+        environment=[entry for entry in _strings(config, "Env") if entry.find("=") > 0],
+        working_directory=_string(config, "WorkingDir"),
+        user=_string(config, "User"),
+        stop_signal=_string(config, "StopSignal"),
+        volumes=_check_strings(list(volumes), "Volumes") if isinstance(volumes, dict) else [],
     )
 
 
-def _strings(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+def _string(config: Mapping[str, Any], name: str) -> str:
+    return _check_strings([config.get(name) or ""], name)[0]
+
+
+def _strings(config: Mapping[str, Any], name: str) -> list[str]:
+    return _check_strings(config.get(name) or [], name)
+
+
+def _check_strings(value: Any, name: str) -> list[str]:
+    """Raise ImageFailure unless the value is a list of strings that a process can take."""
+    if not isinstance(value, list) or not all(isinstance(text, str) and "\0" not in text for text in value):
+        raise ImageFailure(f"the configuration of the image has a wrong value of {name}")
+    return value
 
 
 def _list(document: Mapping[str, Any], name: str) -> list[Any]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pinnace.model.clock import AlarmClock
+from pinnace.node.errors import ImageFailure, ImageNeverPull, ImagePullBackOff
+from pinnace.node.image_service import Image, ImageService, PullObserver, RegistryCredentials
 from pinnace.node.images.references import parse_reference
-from pinnace.node.runtime.errors import ImageFailure, ImageNeverPull, ImagePullBackOff
-from pinnace.node.runtime.runtime import Image, ImageService, PullObserver, RegistryCredentials
+from pinnace.process.clock import AlarmClock
 
 _FIRST_SECONDS = 10.0
 _MOST_SECONDS = 300.0
@@ -71,7 +71,10 @@ class Pulls:
         if present is not None and (policy != "Always" or present.id.startswith("host:")):
             return present, False
         if policy == "Never":
-            raise ImageNeverPull(f'Container image "{name}" is not present with pull policy of Never')
+            hint = self._images.hint(name)
+            raise ImageNeverPull(
+                f'Container image "{name}" is not present with pull policy of Never{"; " if hint else ""}{hint}'
+            )
         waiting = self._back_offs.get((pod, name))
         if waiting is not None and (left := waiting.until - self._clock.monotonic()) > 0:
             raise ImagePullBackOff(f'Back-off pulling image "{name}": {waiting.message}', retry_seconds=left)

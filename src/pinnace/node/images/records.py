@@ -3,11 +3,13 @@
 images/ID.json        tags, digests, configuration and layers of an image
 layers.lock           held by every process that unpacks a layer
 layers/NAME/          an unpacked layer, named by its digest
-downloads/DIGEST      a blob while it is fetched; kept after a cut, so that the next try goes on from there
+downloads/DIGEST      the first part of a blob that was cut, from which the next attempt goes on
+downloads/DIGEST.ID   a blob while it is fetched
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import os
@@ -19,14 +21,15 @@ from typing import IO
 
 import msgspec
 
-from pinnace.node.images.unpacking import UnpackLimits, unpack_layer
-from pinnace.node.runtime.embedded.mapped_root import MappedWorkFailed, has_mapped_root, run_as_mapped_root
-from pinnace.node.runtime.embedded.root_file_systems import remove_tree
-from pinnace.node.runtime.errors import ImageFailure
-from pinnace.node.runtime.runtime import ImageConfig
+from pinnace.node.errors import ImageFailure
+from pinnace.node.image_service import ImageConfig
+from pinnace.node.images.downloads import adopt_parts
+from pinnace.node.images.unpacking import UnpackLimits, unpack_apart
+from pinnace.node.machine.mapped_root import remove_tree
 
-_NAME_LENGTH = 20
-"""Short names, since the names of all layers must fit into 4 kB of mount options."""
+_NAME_LENGTH = 27
+"""Short names, since the names of all layers must fit into 4 kB of mount options. 162 bits are enough that two layers
+with the same name cannot be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +53,19 @@ class ImageRecords:
     def __init__(self, directory: Path, *, limits: UnpackLimits | None = None) -> None:
         self.directory = directory
         self._limits = limits
+        self.downloads = directory / "downloads"
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)  # Layers have programs that run as root when another user of the machine starts them.
         for name in ("images", "layers", "downloads"):
-            (directory / name).mkdir(parents=True, exist_ok=True, mode=0o711)
-        with self._lock_layers(fcntl.LOCK_EX | fcntl.LOCK_NB) as is_locked:
-            for left in (directory / "layers").glob("*.new-*") if is_locked else ():
-                remove_tree(left)
+            (directory / name).mkdir(exist_ok=True, mode=0o700)
+        with contextlib.suppress(BlockingIOError):  # Another process pulls or unpacks: what is there may be its own.
+            lock = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                for left in (directory / "layers").glob("*.new-*"):
+                    remove_tree(left)
+                adopt_parts(self.downloads)
+            finally:
+                os.close(lock)
 
     def __iter__(self) -> Iterator[ImageRecord]:
         for path in sorted((self.directory / "images").glob("*.json")):
@@ -65,18 +76,24 @@ class ImageRecords:
         """Find an image by its id, tag or digest."""
         return next(
             (
-                one
-                for one in self
-                if name in (one.id, one.id.removeprefix("sha256:")) or name in (*one.tags, *one.digests)
+                record
+                for record in self
+                if name in (record.id, record.id.removeprefix("sha256:")) or name in (*record.tags, *record.digests)
             ),
             None,
         )
 
-    def layer(self, digest: str) -> Path:
-        return self.directory / "layers" / digest.removeprefix("sha256:")[:_NAME_LENGTH]
+    def find_whole(self, name: str) -> ImageRecord | None:
+        """Find an image all of whose layers are there: the others are pulled again."""
+        record = self.find(name)
+        return record if record is not None and all(map(self.has_layer, record.layers)) else None
 
-    def download(self, digest: str) -> Path:
-        return self.directory / "downloads" / digest.removeprefix("sha256:")
+    def layer(self, digest: str) -> Path:
+        name = base64.urlsafe_b64encode(bytes.fromhex(digest.removeprefix("sha256:"))).decode()
+        return self.directory / "layers" / name[:_NAME_LENGTH]
+
+    def has_layer(self, digest: str) -> bool:
+        return self.layer(digest).is_dir()
 
     def add_layer(self, source: IO[bytes], digest: str) -> None:
         """Unpack a layer unless it is present. Raise ImageFailure if its content does not have the digest."""
@@ -84,39 +101,29 @@ class ImageRecords:
         if target.exists():
             return
         fresh = target.with_name(f"{target.name}.new-{secrets.token_hex(4)}")
-        with self._lock_layers(fcntl.LOCK_SH):
-            try:
-                found = self._unpack(source, fresh)
-                if found != digest:
-                    raise ImageFailure(f"the layer has the digest {found}, but the image names {digest}")
-                with contextlib.suppress(OSError):  # Another pull of the same layer may have been faster.
-                    os.rename(fresh, target)
-            finally:
-                remove_tree(fresh)
-
-    @contextlib.contextmanager
-    def _lock_layers(self, how: int) -> Iterator[bool]:
-        """Share the directory of the layers with other processes while they unpack; alone, what a crash left can go."""
-        lock = os.open(self.directory / "layers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        is_locked = True
+        lock = self.share()
         try:
-            fcntl.flock(lock, how)
-        except BlockingIOError:
-            is_locked = False
-        try:
-            yield is_locked
+            found = unpack_apart(source, fresh, self._limits or UnpackLimits())
+            if found != digest:
+                raise ImageFailure(f"the layer has the digest {found}, but the image names {digest}")
+            with contextlib.suppress(OSError):  # Another pull of the same layer may have been faster.
+                os.rename(fresh, target)
         finally:
+            remove_tree(fresh)
             os.close(lock)
 
-    def _unpack(self, source: IO[bytes], target: Path) -> str:
-        """Unpack a layer with its owners: root may make them all, an ordinary user those of its subordinate ids."""
-        if not has_mapped_root():
-            return unpack_layer(source, target, limits=self._limits)
-        limits = self._limits or UnpackLimits()
+    def share(self) -> int:
+        """Keep other processes from removing what is fetched and unpacked now, until the returned file is closed."""
+        return self._lock(fcntl.LOCK_SH)
+
+    def _lock(self, how: int) -> int:
+        lock = os.open(self.directory / "layers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            return run_as_mapped_root("unpack", str(target), str(limits.bytes), str(limits.entries), source=source)
-        except MappedWorkFailed as error:
-            raise ImageFailure(str(error)) from error
+            fcntl.flock(lock, how)
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
 
     def save(self, record: ImageRecord) -> ImageRecord:
         """Write an image, and take its tags away from the image that had them."""

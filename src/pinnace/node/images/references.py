@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from pinnace.node.runtime.errors import InvalidImageName
+from pinnace.node.errors import InvalidImageName
 
 DEFAULT_REGISTRY = "docker.io"
 _MAX_LENGTH = 255

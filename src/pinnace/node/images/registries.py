@@ -1,19 +1,24 @@
-"""A client of the registry API v2: tokens, manifests by platform, blobs that continue after a cut, digests verified."""
+"""A client of the registry API v2: tokens, manifests by platform, blobs that continue after a cut, digests verified.
+
+A registry is not trusted, nor are the URLs that it names in redirects and in challenges. It may lead a pull to other
+registries, but neither to this machine, nor to the addresses of a cloud's metadata, nor from an encrypted connection to
+an open one. Only registries on loopback are asked in the clear.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
-import hashlib
+import ipaddress
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 
 import aiohttp
 from yarl import URL
 
-from pinnace.model.clock import AlarmClock
+from pinnace.node.errors import ImageFailure, RegistryUnavailable
+from pinnace.node.image_service import PullObserver, PullProgress, RegistryCredentials
+from pinnace.node.images.downloads import Download
 from pinnace.node.images.manifests import (
     INDEXES,
     MANIFESTS,
@@ -22,20 +27,27 @@ from pinnace.node.images.manifests import (
     Manifest,
     choose_platform,
     decode_json,
+    decode_manifest,
     digest_of,
     is_index,
     parse_manifest,
 )
 from pinnace.node.images.references import DEFAULT_REGISTRY, Reference, is_loopback
-from pinnace.node.runtime.errors import ImageFailure, RegistryUnavailable
-from pinnace.node.runtime.runtime import PullObserver, PullProgress, RegistryCredentials
+from pinnace.process.clock import AlarmClock
 
 _HOSTS = {DEFAULT_REGISTRY: "registry-1.docker.io"}
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
+_CONNECT_SECONDS, _SILENT_SECONDS, _DOCUMENT_SECONDS = 10.0, 30.0, 60.0
+_LEAST_BYTES_PER_SECOND = 10_000
+"""A registry that sends a layer more slowly than this is given up, so that it cannot hold a pull for ever."""
 _TRIES = 5
 _MAX_REDIRECTS = 5
+_MAX_NESTING = 3
 _CHUNK = 1 << 18
-_parameter = re.compile(r'([a-z]+)="([^"]*)"')
+_MAX_URL = 8192
+_parameter = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+_url = re.compile(r"[!-~]+")
+_token = re.compile(r"[\x21-\x7e]{1,65536}")
+_REFUSED = (aiohttp.ClientError, TimeoutError, ConnectionError)
 
 
 class AccessDenied(ImageFailure):
@@ -64,7 +76,7 @@ class RegistryClient:
 
     async def __aenter__(self) -> RegistryClient:
         self._check(self._base)
-        self._session = aiohttp.ClientSession(timeout=_TIMEOUT, auto_decompress=False)
+        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -77,15 +89,15 @@ class RegistryClient:
         digest = digest_of(data)
         if self._reference.digest and digest != self._reference.digest:
             raise ImageFailure(f"{self._reference} has the digest {digest}: the registry answers with other content")
-        document = decode_json(data, "manifest")
-        for _ in range(3):
+        document = decode_manifest(data)
+        for _ in range(_MAX_NESTING):
             if not is_index(document):
                 return digest, parse_manifest(document)
             chosen = choose_platform(document)
             data = await self._document(chosen.digest)
             if digest_of(data) != chosen.digest:
                 raise ImageFailure(f"the registry answers {chosen.digest} with content of the digest {digest_of(data)}")
-            document = decode_json(data, "manifest")
+            document = decode_manifest(data, chosen.media_type)
         raise ImageFailure("the indexes of the image are nested too deeply")
 
     async def small_blob(self, descriptor: Descriptor) -> bytes:
@@ -94,116 +106,121 @@ class RegistryClient:
             raise ImageFailure(
                 f"the configuration has {descriptor.size} bytes; at most {MAX_MANIFEST_BYTES} are allowed"
             )
-        async with self._get(f"blobs/{descriptor.digest}", {}) as response:
+        async with self._get(f"blobs/{descriptor.digest}", {}, _DOCUMENT_SECONDS) as response:
             data = await _read_limited(response)
         if digest_of(data) != descriptor.digest:
             raise ImageFailure(f"the registry answers {descriptor.digest} with content of the digest {digest_of(data)}")
         return data
 
-    async def fetch_blob(self, descriptor: Descriptor, target: Path, observer: PullObserver | None) -> None:
-        """Fetch a blob into a file, going on where an earlier try was cut. Raise ImageFailure for wrong content."""
+    async def fetch_blob(self, blob: Download, observer: PullObserver | None) -> None:
+        """Fetch a blob, going on where an earlier try was cut. Raise ImageFailure for wrong content."""
         for number in range(_TRIES):
             try:
-                await self._continue_blob(descriptor, target, observer)
+                await self._continue_blob(blob, observer)
                 break
-            except (RegistryUnavailable, aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            except (RegistryUnavailable, *_REFUSED) as error:
                 if number == _TRIES - 1:
-                    raise RegistryUnavailable(f"the layer {descriptor.digest} cannot be fetched: {error}") from error
+                    digest = blob.descriptor.digest
+                    raise RegistryUnavailable(f"the layer {digest} cannot be fetched: {_text(error)}") from error
                 await self._clock.sleep(0.1 * 2**number)
-        found = await asyncio.to_thread(_digest_file, target)
-        if found != descriptor.digest:
-            target.unlink()
-            raise ImageFailure(f"the registry answers {descriptor.digest} with content of the digest {found}")
+        blob.check()
 
-    async def _continue_blob(self, descriptor: Descriptor, target: Path, observer: PullObserver | None) -> None:
-        done = target.stat().st_size if target.exists() else 0
-        if done >= descriptor.size:
-            if done > descriptor.size:
-                target.unlink()
-                raise RegistryUnavailable("a part of the layer was too long and is fetched again")
-            target.touch()
+    async def _continue_blob(self, blob: Download, observer: PullObserver | None) -> None:
+        digest, size = blob.descriptor.digest, blob.descriptor.size
+        if blob.size == size:
             return
-        headers = {"Range": f"bytes={done}-"} if done else {}
-        async with self._get(f"blobs/{descriptor.digest}", headers) as response:
-            if response.status != 206:
-                done = 0
-            with target.open("ab" if done else "wb") as file:
-                async for chunk in response.content.iter_chunked(_CHUNK):
-                    done += len(chunk)
-                    if done > descriptor.size:
-                        raise ImageFailure(f"the layer {descriptor.digest} is longer than its {descriptor.size} bytes")
-                    file.write(chunk)
-                    if observer is not None:
-                        observer(PullProgress(descriptor.digest, done, descriptor.size))
-        if done < descriptor.size:
-            raise RegistryUnavailable(f"the connection was cut after {done} of {descriptor.size} bytes")
+        headers = {"Range": f"bytes={blob.size}-"} if blob.size else {}
+        seconds = _DOCUMENT_SECONDS + (size - blob.size) / _LEAST_BYTES_PER_SECOND
+        async with self._get(f"blobs/{digest}", headers, seconds) as response:
+            if blob.size and response.status != 206:
+                blob.restart()
+            elif blob.size and not _continues_at(response, blob.size):
+                blob.restart()
+                raise RegistryUnavailable("the registry has sent another part of the layer than the requested one")
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                blob.write(chunk)
+                if observer is not None:
+                    observer(PullProgress(digest, blob.size, size))
+        if blob.size < size:
+            raise RegistryUnavailable(f"the connection was cut after {blob.size} of {size} bytes")
 
     async def _document(self, version: str) -> bytes:
-        async with self._get(f"manifests/{version}", {"Accept": ", ".join((*INDEXES, *MANIFESTS))}) as response:
+        headers = {"Accept": ", ".join((*INDEXES, *MANIFESTS))}
+        async with self._get(f"manifests/{version}", headers, _DOCUMENT_SECONDS) as response:
             return await _read_limited(response)
 
     @contextlib.asynccontextmanager
-    async def _get(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Get from the repository, with a token if the registry asks for one."""
+    async def _get(
+        self, path: str, headers: Mapping[str, str], seconds: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Get from the repository, with a token if the registry asks for one. All of it may take so many seconds."""
         try:
-            async with self._follow(self._base.join(URL(path, encoded=True)), headers) as response:
-                if response.status != 401:
+            url = self._base.join(URL(path, encoded=True))
+            async with self._follow(url, headers, seconds) as response:
+                # A server that the registry redirects to gets no credentials, whatever it asks for.
+                if response.status != 401 or response.url.origin() != self._base.origin():
                     self._raise_for(response)
                     yield response
                     return
                 challenge = response.headers.get("WWW-Authenticate", "")
             await self._authenticate(challenge)
-            async with self._follow(self._base.join(URL(path, encoded=True)), headers) as response:
+            async with self._follow(url, headers, seconds) as response:
                 self._raise_for(response)
                 yield response
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except _REFUSED as error:
             name = self._reference.registry
             raise RegistryUnavailable(
-                f"the registry {name} does not answer: {error or type(error).__name__}; "
+                f"the registry {name} does not answer: {_text(error)}; "
                 "without it, load the image with `pinnace image load FILE`"
             ) from error
 
     @contextlib.asynccontextmanager
-    async def _follow(self, url: URL, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _follow(
+        self, url: URL, headers: Mapping[str, str], seconds: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Get a URL and follow redirects. Credentials go to the registry alone."""
-        assert self._session is not None
         for _ in range(_MAX_REDIRECTS):
-            self._check(url)
             sent = dict(headers)
             if self._authorization and url.origin() == self._base.origin():
                 sent["Authorization"] = self._authorization
-            async with self._session.get(url, headers=sent, allow_redirects=False) as response:
+            async with self._ask(url, sent, seconds) as response:
                 if response.status not in (301, 302, 303, 307, 308):
                     yield response
                     return
-                url = url.join(URL(response.headers.get("Location", "")))
-        raise RegistryUnavailable(f"the registry {self._reference.registry} redirects more than {_MAX_REDIRECTS} times")
+                url = parse_location(url, response.headers.get("Location", ""))
+        raise ImageFailure(f"the registry {self._reference.registry} redirects more than {_MAX_REDIRECTS} times")
+
+    @contextlib.asynccontextmanager
+    async def _ask(self, url: URL, headers: Mapping[str, str], seconds: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        assert self._session is not None
+        self._check(url)
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS)
+        async with self._session.get(url, headers=headers, allow_redirects=False, timeout=timeout) as response:
+            yield response
 
     async def _authenticate(self, challenge: str) -> None:
-        scheme, _, rest = challenge.partition(" ")
         basic = ""
         if self._credentials.username:
             pair = f"{self._credentials.username}:{self._credentials.password}"
             basic = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        if scheme.lower() == "basic" and basic:
+        if challenge.partition(" ")[0].lower() == "basic":
+            if not basic:
+                raise self._denied()
             self._authorization = basic
             return
-        parameters = dict(_parameter.findall(rest))
-        if scheme.lower() != "bearer" or "realm" not in parameters:
+        if not challenge:
             raise self._denied()
-        realm = URL(parameters["realm"])
-        self._check(realm)
+        realm, parameters = parse_realm(self._base, challenge)
         query = {"scope": parameters.get("scope") or f"repository:{self._reference.repository}:pull"}
         if "service" in parameters:
             query["service"] = parameters["service"]
-        assert self._session is not None
         headers = {"Authorization": basic} if basic else {}
-        async with self._session.get(realm.update_query(query), headers=headers, allow_redirects=False) as response:
+        async with self._ask(realm.update_query(query), headers, _DOCUMENT_SECONDS) as response:
             if response.status != 200:
                 raise self._denied()
             answer = decode_json(await _read_limited(response), "token")
-        token = answer.get("token") or answer.get("access_token")
-        if not isinstance(token, str) or not token:
+        token = _checked_token(answer.get("token") or answer.get("access_token"))
+        if not token:
             raise self._denied()
         self._authorization = f"Bearer {token}"
 
@@ -241,11 +258,75 @@ async def _read_limited(response: aiohttp.ClientResponse) -> bytes:
     return bytes(data)
 
 
-def _digest_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+def _continues_at(response: aiohttp.ClientResponse, place: int) -> bool:
+    start = f"bytes {place}-"
+    return response.headers.get("Content-Range", start).startswith(start)
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 def try_all(credentials: Sequence[RegistryCredentials]) -> Sequence[RegistryCredentials]:
     """The credentials to try in order: anonymous access last."""
     return [*credentials, RegistryCredentials()]
+
+
+# The URLs that a registry names: where a pull may go, and where credentials may go
+
+
+def parse_location(base: URL, text: str) -> URL:
+    """The target of a redirect. Raise ImageFailure if it may not be followed."""
+    if not text:
+        raise ImageFailure(f"the registry {base.host} redirects without a Location")
+    return _checked(base, text, "redirects to")
+
+
+def parse_realm(base: URL, challenge: str) -> tuple[URL, dict[str, str]]:
+    """The token server that a challenge names, and the parameters. Raise ImageFailure if it may not be asked."""
+    scheme, _, rest = challenge[:_MAX_URL].partition(" ")
+    parameters = {name.lower(): value for name, value in _parameter.findall(rest)}
+    if scheme.lower() != "bearer" or "realm" not in parameters:
+        raise ImageFailure(f"the registry {base.host} asks for a way of authentication that is not supported")
+    realm = _checked(base, parameters["realm"], "names a token server")
+    if not realm.absolute:
+        raise ImageFailure(f"the registry {base.host} names a token server without a host")
+    return realm, parameters
+
+
+def _checked_token(text: object) -> str:
+    """The token of a token server; empty if it cannot be sent in a header."""
+    return text if isinstance(text, str) and _token.fullmatch(text) else ""
+
+
+def _checked(base: URL, text: str, act: str) -> URL:
+    shown = repr(text[:200])
+    try:
+        if len(text) > _MAX_URL or not _url.fullmatch(text):
+            raise ValueError("it is too long, or has characters that no URL has")
+        url = base.join(URL(text, encoded=True))  # Its signature holds for exactly these characters.
+        host, port = url.host or "", url.port
+        origin = url.origin()
+    except (ValueError, TypeError) as error:
+        raise ImageFailure(f"the registry {base.host} {act} {shown}, which is no valid URL: {error}") from error
+    if url.scheme not in ("http", "https") or not host or not port:
+        raise ImageFailure(f"the registry {base.host} {act} {shown}; only http and https are possible")
+    if url.user is not None or url.password is not None:
+        raise ImageFailure(f"the registry {base.host} {act} {shown}, which has credentials in it")
+    if origin == base.origin():
+        return url
+    if url.scheme == "http" and not (base.scheme == "http" and is_loopback(host)):
+        raise ImageFailure(f"the registry {base.host} {act} {shown}, which is not encrypted")
+    if not is_loopback(base.host or "") and _is_of_this_machine(host):
+        raise ImageFailure(f"the registry {base.host} {act} {shown}, which is an address of this machine or its cloud")
+    return url
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Whether a host is loopback, link-local or unspecified, without asking a name server."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost" or host.lower().rstrip(".").endswith(".localhost")
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return bool(mapped.is_loopback or mapped.is_link_local or mapped.is_unspecified or mapped.is_multicast)

@@ -13,24 +13,35 @@ import errno
 import gzip
 import hashlib
 import os
+import resource
 import shutil
 import stat
+import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol, Self
 
-from pinnace.node.runtime.embedded import linux
-from pinnace.node.runtime.errors import ImageFailure
+from pinnace.node.errors import ImageFailure
+from pinnace.node.machine import linux
+from pinnace.node.machine.mapped_root import MappedWorkFailed, remove_tree, run_as_mapped_root
 
+_CPU_SECONDS = 600
+_MEMORY_BYTES = 2 << 30
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _CHUNK = 1 << 20
-_MAX_HEADER = 1 << 20
+_MAX_HEADER = 1 << 15
+_MAX_DEPTH = 256
+_MAX_ID = (1 << 32) - 2
+"""The highest user id: the kernel takes the next one for none."""
+_LAST_TIME = float((1 << 33) - 1)
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_WINDOW_LOG = 27
+"""The largest window that a zstd layer may ask for, 128 MiB: that of `zstd --long`."""
 _EXTENDED = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -38,6 +49,8 @@ _EXTENDED = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+
+_BROKEN_HEADERS = (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +62,22 @@ class UnpackLimits:
 
 
 class _BoundedInfo(tarfile.TarInfo):
-    """Refuses extended headers that claim to be larger than any real one: tarfile would read them into memory."""
+    """Refuses sizes that send tarfile back in the archive, and extended headers that are larger than any real one.
+
+    It would read those into memory, and before Python 3.11.10 search them in quadratic time. Refuses a broken header
+    after the first, too: tarfile takes it for the end of the archive.
+    """
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except _BROKEN_HEADERS as error:
+            raise ImageFailure(f"the layer is not a valid archive: {error}") from error
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size < 0:
+            raise ImageFailure(f"a member of the layer has the size {self.size}")
         if self.type in _EXTENDED and self.size > _MAX_HEADER:
             raise ImageFailure(
                 f"an extended header of the layer has {self.size} bytes; at most {_MAX_HEADER} are allowed"
@@ -76,6 +102,40 @@ class _Measured:
         return data
 
 
+def unpack_apart(source: IO[bytes], target: Path, limits: UnpackLimits) -> str:
+    """Unpack a layer as `unpack_layer` does, in a process of its own, which keeps the owners that it may make.
+
+    It keeps a hostile layer away from the agent: decompression and headers cost that process its time and memory.
+    """
+    try:
+        return run_as_mapped_root(_unpack_input, str(target), str(limits.bytes), str(limits.entries), source=source)
+    except MappedWorkFailed as error:
+        raise ImageFailure(str(error)) from error
+
+
+def _unpack_input(target: str, most_bytes: str, most_entries: str) -> str:
+    """Unpack the layer on standard input. Leave nothing if that fails, or if the agent has ended meanwhile."""
+    agent = os.getppid()
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        limits = UnpackLimits(int(most_bytes), int(most_entries))
+        digest = unpack_layer(sys.stdin.buffer, Path(target), limits=limits)
+        if os.getppid() != agent:
+            raise ImageFailure("the process that pulled the layer has ended")
+    except MemoryError:
+        remove_tree(target)
+        raise MappedWorkFailed(f"it needs more than {_MEMORY_BYTES >> 20} MiB of memory") from None
+    except ImageFailure as error:
+        remove_tree(target)
+        raise MappedWorkFailed(str(error)) from error
+    except BaseException:
+        remove_tree(target)
+        raise
+    return digest
+
+
 def unpack_layer(source: IO[bytes], target: Path, *, limits: UnpackLimits | None = None) -> str:
     """Unpack a tar archive, compressed or not, into a new directory, and return the digest of the uncompressed archive.
 
@@ -88,16 +148,21 @@ def unpack_layer(source: IO[bytes], target: Path, *, limits: UnpackLimits | None
         measured = _Measured(_decompress(source), limits.bytes)
         unpacker = _Unpacker(root)
         with tarfile.open(fileobj=measured, mode="r|", tarinfo=_BoundedInfo) as archive:  # type: ignore[call-overload]
-            for number, member in enumerate(archive):
-                if number >= limits.entries:
+            number = 0
+            while (member := archive.next()) is not None:
+                number += 1
+                if number > limits.entries:
                     raise ImageFailure(f"the layer has more than {limits.entries} entries")
                 unpacker.add(archive, member)
+                archive.members.clear()  # It would remember them all.
         while measured.read(_CHUNK):
             pass
         unpacker.finish()
         return f"sha256:{measured.digest.hexdigest()}"
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, UnicodeError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError) as error:
         raise ImageFailure(f"the layer is not a valid archive: {error}") from error
+    except RecursionError as error:
+        raise ImageFailure("the layer is nested too deeply") from error
     except OSError as error:
         raise ImageFailure(f"the layer cannot be unpacked: {error}") from error
     finally:
@@ -110,10 +175,43 @@ def _decompress(source: IO[bytes]) -> IO[bytes]:
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=whole)  # type: ignore[call-overload,no-any-return]
     if head == _ZSTANDARD:
-        from pinnace.node.images.zstd_layers import ZstdLayer  # noqa: PLC0415 - a large library that few images need.
-
-        return ZstdLayer(whole)  # type: ignore[arg-type,return-value]
+        return _ZstdLayer(whole)  # type: ignore[arg-type,return-value]
     return whole  # type: ignore[return-value]
+
+
+class _ZstdLayer:
+    """A reader of a layer that is compressed with zstd: by Python from 3.14 on, by the package zstandard before."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        """Raise ImageFailure if zstd is missing here."""
+        self._reader, self._error = _open_zstd(source)
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._reader.read(size)
+        except (EOFError, self._error) as error:
+            raise ImageFailure(f"the layer is not a valid archive: {error}") from error
+
+
+class _Reader(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def _open_zstd(source: IO[bytes]) -> tuple[_Reader, type[Exception]]:
+    """Return a reader and the error that it raises. The library is large, and few images need it: it is loaded here."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415
+
+        return zstd.ZstdFile(source, options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}), zstd.ZstdError
+    try:
+        import zstandard  # noqa: PLC0415
+    except ImportError:  # An optional dependency.
+        raise ImageFailure(
+            "the layer is compressed with zstd, which this Python needs a package for; "
+            "install it with `pip install 'pinnace[zstd]'`, or push the image with gzip layers"
+        ) from None
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
+    return decompressor.stream_reader(source, read_across_frames=True), zstandard.ZstdError
 
 
 class _Prefixed:
@@ -139,8 +237,15 @@ class _Unpacker:
     def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         path = _clean(member.name)
         if not path:
+            if not member.isdir():
+                raise ImageFailure("the root of the layer is not a directory")
             return
+        if member.size < 0:
+            raise ImageFailure(f"{member.name!r} has the size {member.size}")
+        _check_ids(member)
         above, _, name = path.rpartition("/")
+        if above.startswith(_WHITEOUT) or f"/{_WHITEOUT}" in above:
+            raise ImageFailure(f"{member.name!r} is below a whiteout")
         if name.startswith(_WHITEOUT):
             with self._open(above) as parent:
                 _add_whiteout(parent, name)
@@ -222,8 +327,8 @@ class _Unpacker:
             _change_owner(parent, name, member)
         mode = stat.S_IMODE(member.mode)
         _change_mode(parent, name, mode if self._is_root else mode & 0o777)
-        with contextlib.suppress(OverflowError):
-            os.utime(name, (member.mtime, member.mtime), dir_fd=parent, follow_symlinks=False)
+        seconds = min(max(float(member.mtime), 0.0), _LAST_TIME)
+        os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
 
 
 def _change_owner(parent: int, name: str, member: tarfile.TarInfo) -> None:
@@ -249,8 +354,17 @@ def _clean(name: str) -> str:
     """Return the path below the root of the layer. Raise ImageFailure if it climbs out."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in name:
-        raise ImageFailure(f"the path {name!r} of the layer leads out of the image")
+        raise ImageFailure(f"the path {name[:200]!r} of the layer leads out of the image")
+    if len(parts) > _MAX_DEPTH:
+        raise ImageFailure(f"a path of the layer has {len(parts)} parts; at most {_MAX_DEPTH} are allowed")
     return "/".join(parts)
+
+
+def _check_ids(member: tarfile.TarInfo) -> None:
+    if not (0 <= member.uid <= _MAX_ID and 0 <= member.gid <= _MAX_ID):
+        raise ImageFailure(
+            f"{member.name!r} belongs to the user {member.uid} and the group {member.gid}, which no system has"
+        )
 
 
 def _add_whiteout(parent: int, name: str) -> None:
@@ -258,6 +372,8 @@ def _add_whiteout(parent: int, name: str) -> None:
         os.setxattr(parent, "user.overlay.opaque", b"y")
         return
     hidden = name.removeprefix(_WHITEOUT)
+    if hidden.startswith(_WHITEOUT):
+        return  # Metadata of aufs.
     if hidden in ("", ".", ".."):
         raise ImageFailure(f"the whiteout {name!r} of the layer hides nothing")
     _replace(parent, hidden, keep_directory=False)

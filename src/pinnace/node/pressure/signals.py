@@ -62,7 +62,7 @@ class Threshold:
 def parse_thresholds(text: str) -> Sequence[Threshold]:
     """Parse the value of --eviction-hard. Raise ValueError for one that is not valid."""
     made = []
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
         found = _threshold.fullmatch(part)
         if found is None or found[1] not in CONDITIONS:
             known = ", ".join(CONDITIONS)

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key
 from pinnace.node.runtime.runtime import ContainerState, DiskUsage, Runtime
+from pinnace.process.clock import AlarmClock
 
 MEASURE_SECONDS = 10.0
 """How old a measurement becomes at least."""
@@ -85,7 +85,11 @@ class StorageMeter:
         for sandbox in await self._runtime.sandboxes(*key):
             if sandbox.config.uid == uid:
                 running = await self._runtime.containers(sandbox.id)
-                names |= {one.id: one.config.name for one in running if one.state is ContainerState.RUNNING}
+                names |= {
+                    container.id: container.config.name
+                    for container in running
+                    if container.state is ContainerState.RUNNING
+                }
         found = await self._runtime.disk_usage(str(self._pods / uid), list(names))
         self._saved_seconds -= found.cpu_seconds
         return _storage_of(found, names)
@@ -97,5 +101,5 @@ def _storage_of(found: DiskUsage, names: Mapping[str, str]) -> PodStorage:
         for container, name in names.items()
     }
     volumes = {place.partition("/")[2]: size for place, size in found.files.items() if place.startswith("volumes/")}
-    counted = sum(volumes.values()) + sum(one.log_bytes for one in containers.values())
+    counted = sum(volumes.values()) + sum(usage.log_bytes for usage in containers.values())
     return PodStorage(containers, volumes, sum(found.files.values()) - counted)

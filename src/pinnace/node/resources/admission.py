@@ -1,16 +1,18 @@
-"""Whether a node takes a pod that is bound to it. The reasons and messages are kubelet's."""
+"""Whether a node takes a pod that is bound to it, and why it ends one. The reasons and messages are kubelet's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
+from pinnace.kinds.pods.declared_features import needed_to_run
 from pinnace.kinds.pods.placement import Constraints
 from pinnace.kinds.pods.resource_amounts import qos_class, total_of
 from pinnace.model import quantity
-from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
+from pinnace.model.typed_objects import Node, Pod, PodSecurityContext, PodSpec, SecurityContext
 
 MEMORY_PRESSURE = "MemoryPressure"
 _MILLI = "cpu"
@@ -26,6 +28,11 @@ _SAFE_SYSCTLS = {
         )
     ),
 }
+_SYSCTL_NAMESPACES = {
+    "ipc": ("hostIPC", ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")),
+    "net": ("hostNetwork", ("net.",)),
+}
+"""By namespace: the field with which a pod has that of the node, and the names of sysctls that belong to it."""
 _ALL_ADDRESSES = ("", "0.0.0.0")
 
 
@@ -37,10 +44,22 @@ class Rejection:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class PodFailure:
+    """Why the node ends a pod: the reason and message of its status."""
+
+    reason: str
+    message: str
+    is_disruption: bool = False
+    """Whether the pod gets the condition DisruptionTarget: it did nothing wrong itself."""
+    grace_seconds: float | None = None
+    """None for the grace period of the pod."""
+
+
 def check_pod(
-    pod: Object,
-    others: Sequence[Object],
-    node: Object,
+    pod: Pod,
+    others: Sequence[Pod],
+    node: Node,
     allocatable: Mapping[str, str],
     *,
     pressures: Sequence[str] = (),
@@ -72,21 +91,29 @@ def check_pod(
     )
 
 
-def unexpected(error: Exception) -> Rejection:
-    """The rejection of a pod whose resources the node cannot set aside."""
-    return Rejection("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+def check_features(pod: Pod, features: Sequence[str] | None) -> Rejection | None:
+    """Check that the node has what the pod needs. `features` are those that it declares; None if it declares none."""
+    missing = [] if features is None else [name for name in needed_to_run(pod["spec"]) if name not in features]
+    if not missing:
+        return None
+    text = f"Pod requires node features that are not available: {', '.join(missing)}"
+    return Rejection("PodFeatureUnsupported", text)
 
 
-def _check_sysctls(spec: Object, unsafe: Sequence[str]) -> Rejection | None:
+def _check_sysctls(spec: PodSpec, unsafe: Sequence[str]) -> Rejection | None:
     """Only sysctls that belong to the pod's own namespaces and cannot harm others are allowed."""
     for sysctl in (spec.get("securityContext") or {}).get("sysctls") or ():
         name = sysctl["name"].replace("/", ".")
         if name not in _SAFE_SYSCTLS and not any(fnmatchcase(name, pattern) for pattern in unsafe):
             return Rejection("SysctlForbidden", f'forbidden sysctl: "{name}" not allowlisted')
+        for namespace, (field, prefixes) in _SYSCTL_NAMESPACES.items():
+            if spec.get(field) and name.startswith(prefixes):
+                text = f'forbidden sysctl: "{name}" not allowed with host {namespace} enabled'
+                return Rejection("SysctlForbidden", text)
     return None
 
 
-def check_resources(pod: Object, others: Sequence[Object], allocatable: Mapping[str, str]) -> Rejection | None:
+def check_resources(pod: Pod, others: Sequence[Pod], allocatable: Mapping[str, str]) -> Rejection | None:
     """Check that the requests of a pod and of the others fit the node."""
     most = quantity.parse(allocatable.get("pods", "0")).value
     if len(others) + 1 > most:
@@ -106,7 +133,7 @@ def check_resources(pod: Object, others: Sequence[Object], allocatable: Mapping[
     return None
 
 
-def requests_of(pod: Object) -> dict[str, Quantity]:
+def requests_of(pod: Pod) -> dict[str, Quantity]:
     """The requests of a pod with its overhead. Pod-level requests replace the sums of the containers."""
     return total_of(pod["spec"], "requests")
 
@@ -127,7 +154,7 @@ def _whole(name: str, amount: Quantity) -> int:
     return amount.milli_value if name == _MILLI else amount.value
 
 
-def _check_pressure(spec: Object, pressures: Sequence[str]) -> Rejection | None:
+def _check_pressure(spec: PodSpec, pressures: Sequence[str]) -> Rejection | None:
     """Under memory pressure alone, pods that requested some are admitted."""
     if not pressures or (spec.get("priority") or 0) >= 2_000_000_000:
         return None
@@ -136,13 +163,13 @@ def _check_pressure(spec: Object, pressures: Sequence[str]) -> Rejection | None:
     return Rejection("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
 
 
-def _check_labels(pod: Object, node: Object) -> Rejection | None:
-    if Constraints(pod).matches_labels(node["metadata"]["name"], node["metadata"].get("labels") or {}):
+def _check_labels(pod: Pod, node: Node) -> Rejection | None:
+    if Constraints(pod["spec"]).matches_labels(node["metadata"]["name"], node["metadata"].get("labels") or {}):
         return None
     return Rejection("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 
 
-def _check_ports(pod: Object, others: Iterable[Object]) -> Rejection | None:
+def _check_ports(pod: Pod, others: Iterable[Pod]) -> Rejection | None:
     taken = [port for other in others for port in _host_ports(other)]
     for protocol, address, port in _host_ports(pod):
         for other_protocol, other_address, other_port in taken:
@@ -155,7 +182,7 @@ def _check_ports(pod: Object, others: Iterable[Object]) -> Rejection | None:
     return None
 
 
-def _host_ports(pod: Object) -> list[tuple[str, str, int]]:
+def _host_ports(pod: Pod) -> list[tuple[str, str, int]]:
     return [
         (port.get("protocol", "TCP"), port.get("hostIP", ""), port["hostPort"])
         for container in pod["spec"]["containers"]
@@ -164,9 +191,58 @@ def _host_ports(pod: Object) -> list[tuple[str, str, int]]:
     ]
 
 
-def _check_taints(pod: Object, node: Object) -> Rejection | None:
-    if Constraints(pod).tolerates((node.get("spec") or {}).get("taints") or (), ("NoExecute",)):
+def _check_taints(pod: Pod, node: Node) -> Rejection | None:
+    if Constraints(pod["spec"]).tolerates((node.get("spec") or {}).get("taints") or (), ("NoExecute",)):
         return None
     return Rejection(
         "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
     )
+
+
+def check_apparmor(pod: Pod, loaded: Collection[str] | None) -> Rejection | None:
+    """Check that the node can confine a pod with the AppArmor profiles that it names.
+
+    Accept only profiles that are loaded: `loaded` is None on a machine without AppArmor.
+    """
+    contexts = _security_contexts(pod)
+    for profile in (context["appArmorProfile"] for context in contexts if context.get("appArmorProfile")):
+        name = profile.get("localhostProfile", "")
+        if profile["type"] == "Unconfined":
+            continue
+        if loaded is None:
+            return Rejection("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+        if profile["type"] == "RuntimeDefault":
+            return Rejection("AppArmor", "Cannot enforce AppArmor: this node has no default profile")
+        if name not in loaded:
+            return Rejection("AppArmor", f'Cannot enforce AppArmor: profile "{name}" is not loaded')
+    return None
+
+
+def check_selinux(pod: Pod, *, is_enabled: bool) -> Rejection | None:
+    """Refuse SELinux options where they would count: this node sets no labels. Elsewhere they mean nothing."""
+    if is_enabled and any(context.get("seLinuxOptions") for context in _security_contexts(pod)):
+        return Rejection("SELinux", "Cannot enforce SELinux: this node sets no SELinux labels")
+    return None
+
+
+def has_selinux() -> bool:
+    return Path("/sys/fs/selinux/enforce").exists()
+
+
+def _security_contexts(pod: Pod) -> list[PodSecurityContext | SecurityContext]:
+    """Return the security contexts of a pod and of its containers."""
+    spec = pod["spec"]
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    contexts = [spec.get("securityContext"), *(container.get("securityContext") for container in containers)]
+    return [context for context in contexts if context]
+
+
+def loaded_apparmor_profiles() -> Collection[str] | None:
+    """The AppArmor profiles of this machine; None if it has no AppArmor."""
+    try:
+        if not Path("/sys/module/apparmor/parameters/enabled").read_text().startswith("Y"):
+            return None
+        lines = Path("/sys/kernel/security/apparmor/profiles").read_text().splitlines()
+    except OSError:
+        return None
+    return {line.rpartition(" (")[0] for line in lines}

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pinnace.kinds.pods.resource_amounts import Side
 from pinnace.model import quantity
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Container, Pod, PodSpec, ResourceRequirements
 from pinnace.node.resources.admission import Rejection, check_resources, requests_of
 
 INFEASIBLE, DEFERRED, ERROR = "Infeasible", "Deferred", "Error"
 _RESIZABLE = ("cpu", "memory")
-Amounts = Mapping[str, Any]
+WHOLE_POD = ""
+"""The name under which an allocation has the resources of the pod as a whole; no container has it."""
+_SIDES: tuple[Side, ...] = ("requests", "limits")
 
 
 @dataclass(slots=True)
@@ -28,9 +31,9 @@ class PodAllocation:
     """The resources of a pod's containers: as given by the node (allocated), and as the kernel has them (actual)."""
 
     file: Path
-    allocated: dict[str, Object] = field(default_factory=dict)
-    """Requests and limits by the name of the container."""
-    actual: dict[str, Object] = field(default_factory=dict)
+    allocated: dict[str, ResourceRequirements] = field(default_factory=dict)
+    """Requests and limits by the name of the container; WHOLE_POD for those that the pod states itself."""
+    actual: dict[str, ResourceRequirements] = field(default_factory=dict)
     pending: Rejection | None = None
     """Why the node does not give what the spec asks for."""
     error: str = ""
@@ -48,9 +51,9 @@ class PodAllocation:
     def is_in_progress(self) -> bool:
         return any(self.allocated.get(name) != actual for name, actual in self.actual.items())
 
-    def admit(self, pod: Object) -> None:
+    def admit(self, pod: Pod) -> None:
         """Give the pod what its spec asks for."""
-        self.allocated = {one["name"]: copy.deepcopy(one.get("resources") or {}) for one in _containers(pod)}
+        self.allocated = copy.deepcopy(dict(_stated(pod)))
         self.pending = None
         self.error = ""
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,22 +61,20 @@ class PodAllocation:
         beside.write_bytes(msgspec.json.encode(self.allocated))
         beside.replace(self.file)
 
-    def wants_more(self, pod: Object) -> bool:
+    def wants_more(self, pod: Pod) -> bool:
         """Return whether the spec differs from the allocation."""
-        return any(not is_same(self.allocated.get(one["name"]), one.get("resources") or {}) for one in _containers(pod))
+        return any(not is_same(self.allocated.get(name), resources) for name, resources in _stated(pod))
 
-    def of_pod(self, pod: Object) -> Object:
+    def of_pod(self, pod: Pod) -> Pod:
         """Return the pod with the resources that it has been given, in place of those that it asks for."""
-        if not self.allocated or not self.wants_more(pod):
-            return pod
-        spec = dict(pod["spec"])
-        for kind in ("containers", "initContainers"):
-            if spec.get(kind):
-                spec[kind] = [{**one, "resources": self.allocated.get(one["name"], {})} for one in spec[kind]]
-        return {**pod, "spec": spec}
+        return _with_resources(pod, self.allocated) if self.allocated and self.wants_more(pod) else pod
+
+    def actual_of(self, pod: Pod) -> Pod:
+        """Return the pod with the resources that the kernel gives it."""
+        return _with_resources(pod, {**self.allocated, **self.actual})
 
 
-def check_resize(pod: Object, others: Sequence[Object], allocatable: Mapping[str, str]) -> Rejection | None:
+def check_resize(pod: Pod, others: Sequence[Pod], allocatable: Mapping[str, str]) -> Rejection | None:
     """Return why a node cannot give a pod what it asks for now: never (Infeasible), or not yet (Deferred)."""
     for name, amount in requests_of(pod).items():
         capacity = quantity.parse(allocatable.get(name, "0"))
@@ -88,27 +89,47 @@ def check_resize(pod: Object, others: Sequence[Object], allocatable: Mapping[str
     return Rejection(DEFERRED, found.message) if found is not None else None
 
 
-def needs_restart(container: Object, old: Object, new: Object) -> bool:
+def needs_restart(container: Container, old: ResourceRequirements, new: ResourceRequirements) -> bool:
     """Return whether the resize policy asks for a restart, for one of the resources that change."""
     restarting = {
-        one["resourceName"] for one in container.get("resizePolicy") or () if one["restartPolicy"] == "RestartContainer"
+        policy["resourceName"]
+        for policy in container.get("resizePolicy") or ()
+        if policy["restartPolicy"] == "RestartContainer"
     }
     return any(name in restarting for name in _RESIZABLE if not _is_same_amount(old, new, name))
 
 
-def is_same(one: Object | None, other: Object | None) -> bool:
+def is_same(resources: ResourceRequirements | None, other: ResourceRequirements | None) -> bool:
     """Return whether two resource requirements are equal as quantities: 1 and 1000m are."""
-    return all(_is_same_amount(one or {}, other or {}, name) for name in _RESIZABLE)
+    return all(_is_same_amount(resources or {}, other or {}, name) for name in _RESIZABLE)
 
 
-def _is_same_amount(one: Object, other: Object, name: str) -> bool:
-    return all(_amount(one, kind, name) == _amount(other, kind, name) for kind in ("requests", "limits"))
+def _is_same_amount(resources: ResourceRequirements, other: ResourceRequirements, name: str) -> bool:
+    return all(_amount(resources, kind, name) == _amount(other, kind, name) for kind in _SIDES)
 
 
-def _amount(resources: Object, kind: str, name: str) -> quantity.Quantity | None:
-    found: Amounts = resources.get(kind) or {}
+def _amount(resources: ResourceRequirements, kind: Side, name: str) -> quantity.Quantity | None:
+    found = resources.get(kind) or {}
     return quantity.parse(found[name]) if name in found else None
 
 
-def _containers(pod: Object) -> list[Object]:
-    return [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+def _with_resources(pod: Pod, resources: Mapping[str, ResourceRequirements]) -> Pod:
+    def give(containers: Sequence[Container]) -> list[Container]:
+        return [{**container, "resources": resources.get(container["name"], {})} for container in containers]
+
+    spec = pod["spec"]
+    given: PodSpec = {**spec, "containers": give(spec["containers"])}
+    if "resources" in spec:
+        given["resources"] = resources.get(WHOLE_POD, {})
+    if spec.get("initContainers"):
+        given["initContainers"] = give(spec["initContainers"])
+    return {**pod, "spec": given}
+
+
+def _stated(pod: Pod) -> Iterator[tuple[str, ResourceRequirements]]:
+    """Yield the resources that a pod states for its containers, and for itself, by their names in an allocation."""
+    spec = pod["spec"]
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        yield container["name"], container.get("resources", {})
+    if "resources" in spec:
+        yield WHOLE_POD, spec["resources"]

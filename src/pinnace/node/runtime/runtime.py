@@ -8,19 +8,31 @@ must expect. Calls may be repeated: stopping or removing a thing that is stopped
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from pinnace.model.byte_streams import Duplex
 from pinnace.model.node_connections import CommandStreams
+from pinnace.process.byte_streams import Duplex
 
 DEFAULT_CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID"),
     *("SETFCAP", "SETPCAP", "NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE"),
 )
 """The capabilities of a container that asks for none, as containerd has them."""
+
+MASKED_PATHS = (
+    *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+    "/sys/devices/virtual/powercap",
+)
+READ_ONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""The files of the kernel that a container neither sees nor changes, unless it is privileged."""
+
+UNCONFINED = "Unconfined"
+RUNTIME_DEFAULT = "RuntimeDefault"
 
 
 class ContainerState(StrEnum):
@@ -64,6 +76,11 @@ class TemporaryFileSystem:
     """The directory on the node that containers mount."""
     size_bytes: int = 0
     """0 for the kernel's limit: half of the memory."""
+    mode: int = 0o777
+    page_bytes: int = 0
+    """The size of its pages, if they are huge ones."""
+    group: int | None = None
+    """The group that owns it, where the node has this group; None for the first one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +106,10 @@ class SandboxConfig:
     temporary_file_systems: Sequence[TemporaryFileSystem] = ()
     resources: Resources | None = None
     """The limits of the whole pod, None for none."""
+    host_users: bool | None = True
+    """False for user ids of its own, None for them where this machine and the paths allow it."""
+    shared_paths: Sequence[str] = ()
+    """Files of this machine that the containers mount, and that must keep the owners that they show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +134,24 @@ class Resources:
     cpu_period: int = 100_000
     memory_bytes: int = 0
     pids: int = 0
+    huge_pages: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by the size of the pages, as control groups name it, such as 2MB. Here 0 allows none."""
     oom_score_adjust: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """A file system on a block device of this machine."""
+
+    kind: str
+    """Its name in the kernel, such as ext4."""
+    source: str
+    """The path of the device."""
+    options: Sequence[str] = ()
+
+    @property
+    def mount_options(self) -> list[str]:
+        return [f"source={self.source}", *self.options]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +162,15 @@ class Mount:
     host_path: str
     image: str = ""
     """The id of an image whose files are mounted, instead of a path of the node."""
+    file_system: FileSystem | None = None
+    """The file system that is mounted at `host_path`, an empty directory, for this container alone."""
+    is_device: bool = False
+    """Whether it is a block device that the container opens."""
     read_only: bool = False
+    is_recursive: bool = False
+    """Whether the mounts below are read-only, too."""
+    options: Sequence[str] = ()
+    """Any of nodev, noexec and nosuid."""
     propagation: Propagation = Propagation.PRIVATE
     sub_path: str = ""
     """A path below `host_path`. It is opened without following a link that leads out of `host_path`."""
@@ -137,12 +183,18 @@ class SecurityContext:
     user_name: str = ""
     group: int | None = None
     supplemental_groups: Sequence[int] = ()
+    has_image_groups: bool = True
+    """Whether the user has the further groups that the image lists for it, too."""
     capabilities: Sequence[str] = DEFAULT_CAPABILITIES
     privileged: bool = False
     no_new_privileges: bool = False
     read_only_root: bool = False
-    seccomp_default: bool = False
-    """Refuse the system calls that containerd's default profile refuses."""
+    seccomp: str = UNCONFINED
+    """UNCONFINED, RUNTIME_DEFAULT, or the path of a profile on this machine."""
+    requires_seccomp: bool = False
+    """Whether the container must not start without its seccomp profile, where the machine has no seccomp."""
+    apparmor: str = ""
+    """The name of a loaded AppArmor profile; empty for none."""
     masked_paths: Sequence[str] = ()
     read_only_paths: Sequence[str] = ()
 
@@ -231,6 +283,21 @@ class DiskUsage:
     cpu_seconds: float
 
 
+class MemoryDirectory:
+    """An open directory in memory from which containers mount: what is written there never reaches a disk.
+
+    It is closed when its last user drops it, also a thread whose caller was cancelled.
+    """
+
+    def __init__(self, path: str, fd: int) -> None:
+        """`path` is its place for `Mount.host_path`. The agent itself may see other files there."""
+        self.path = path
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeStatus:
     """The abilities of the runtime on this machine, for the conditions of the Node."""
@@ -238,6 +305,10 @@ class RuntimeStatus:
     name: str
     version: str
     is_network_ready: bool = True
+    has_user_namespaces: bool = False
+    """Whether pods can have user ids of their own."""
+    has_supplemental_groups: bool = False
+    """Whether containers have the supplemental groups that they state."""
     missing: Sequence[str] = ()
     """One sentence for each ability that is missing here, such as limits of memory without a writable cgroup."""
 
@@ -298,6 +369,15 @@ class Runtime(Protocol):
         It looks at every file: call it rarely.
         """
 
+    async def open_file(self, sandbox: str, directory: str, path: str) -> BinaryIO:
+        """Open a regular file below a directory that the containers of a running pod mount, as they see it.
+
+        No link leads out of the directory. Raise OSError.
+        """
+
+    async def memory(self, sandbox: str = "") -> MemoryDirectory:
+        """Open the directory in memory that new pods mount from, or that of the pod in this sandbox."""
+
     def events(self) -> AsyncIterator[ContainerEvent]:
         """Yield what happens from now on. A reader that falls behind receives each container once."""
 
@@ -319,76 +399,3 @@ class Runtime(Protocol):
 
     async def connect(self, sandbox: str, port: int, *, address: str = "") -> Duplex:
         """Connect to a TCP port from within the pod: to its loopback, or to `address`. Raise OSError if refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryCredentials:
-    """The credentials for one registry, as an imagePullSecret holds them."""
-
-    username: str = ""
-    password: str = ""
-    identity_token: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageConfig:
-    """The defaults that an image gives to its containers."""
-
-    entrypoint: Sequence[str] = ()
-    command: Sequence[str] = ()
-    environment: Sequence[str] = ()
-    working_directory: str = ""
-    user: str = ""
-    stop_signal: str = ""
-    volumes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """A present image. Its id is the digest of its configuration."""
-
-    id: str
-    tags: Sequence[str] = ()
-    digests: Sequence[str] = ()
-    """Names with the digest of the manifest: registry/name@sha256:…"""
-    size_bytes: int = 0
-    config: ImageConfig = ImageConfig()
-    pulled_at: int = 0
-    is_loaded: bool = False
-    """Whether it comes from an archive, so that no registry may have it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PullProgress:
-    """How far one layer of a pull has come."""
-
-    layer: str
-    done_bytes: int
-    total_bytes: int
-
-
-class PullObserver(Protocol):
-    def __call__(self, progress: PullProgress, /) -> None: ...
-
-
-class ImageService(Protocol):
-    """The images of one machine."""
-
-    async def images(self) -> Sequence[Image]: ...
-
-    async def find(self, name: str) -> Image | None:
-        """The present image with this name or id. Raise InvalidImageName if it is none."""
-
-    async def pull(
-        self, name: str, credentials: Sequence[RegistryCredentials] = (), observer: PullObserver | None = None
-    ) -> Image:
-        """Pull an image, trying the credentials in order. Raise ImageFailure."""
-
-    async def remove(self, name: str) -> None:
-        """Remove a tag, or an image with all its tags by its id; and the layers that no other image needs."""
-
-    async def collect(self, in_use: Collection[str], *, high_percent: int = 85, low_percent: int = 80) -> Sequence[str]:
-        """Remove unused images if the disk is fuller than `high_percent`, and return their ids."""
-
-    async def used_bytes(self) -> int:
-        """The disk space of all images."""

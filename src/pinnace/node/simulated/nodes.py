@@ -6,20 +6,23 @@ only the renewals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
-from pinnace.model.node_connections import NodeConnection
-from pinnace.model.objects import Key, Object
-from pinnace.node.simulated.addresses import NODE_NETWORK, POD_NETWORK, AddressPool
-from pinnace.node.simulated.connection import SimulatedConnection
+from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, NodeConnection, PodAddress
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Node, Pod
+from pinnace.node.agent.status.node_lease import create_lease, renew_lease
 from pinnace.node.simulated.fast import FastLife
 from pinnace.node.simulated.machines import (
+    NODE_NETWORK,
+    POD_NETWORK,
+    AddressPool,
     NodeShape,
     host_ips,
     is_ready,
@@ -27,20 +30,16 @@ from pinnace.node.simulated.machines import (
     node_object,
     ready_status,
 )
-from pinnace.node.simulated.registration import SimulatedRegistration
 from pinnace.node.simulated.stage_runner import StageRunner
 from pinnace.node.simulated.stages import Life, decode_head
+from pinnace.process.byte_streams import Duplex, ProxyResponse
+from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
-LEASE_SECONDS = 40
 RENEW_SECONDS = 25.0
 """Half of the time after which a node without renewals counts as unknown."""
 _LEASES_PER_TURN = 25
-_LEASE = "coordination.k8s.io/v1/Lease"
-_LEASE_NAMESPACE = "kube-node-lease"
-_NODE = "v1/Node"
-_POD = "v1/Pod"
 
 
 class LocalNodes(Protocol):
@@ -100,17 +99,17 @@ class SimulatedNodes:
         self._pods_of: dict[str, set[Key]] = {}
         self._pools: dict[str, AddressPool] = {}
         self._addresses: dict[Key, tuple[AddressPool, str]] = {}
-        self._node_cache = manager.cache(_NODE)
+        self._node_cache = manager.cache(Node)
         self._nodes = Controller("simulated-nodes", self._reconcile_node, workers=8)
         self._leases = Controller("simulated-leases", self._renew, workers=8)
-        self._pods = StageRunner(manager, client, _POD, self._life, self, node_of=self._node_of_pod)
+        self._pods = StageRunner(manager, client, "v1/Pod", self._life, self, node_of=self._node_of_pod)
         self._node_stages = (
-            StageRunner(manager, client, _NODE, node_life, self, node_of=self._node_of_node)
+            StageRunner(manager, client, "v1/Node", node_life, self, node_of=self._node_of_node)
             if node_life is not None
             else None
         )
-        manager.informer(_NODE).on_change(self._hear_node)
-        manager.informer(_POD).on_change(self._hear_pod)
+        manager.informer(Node).on_change(self._hear_node)
+        manager.informer(Pod).on_change(self._hear_pod)
 
     @property
     def controllers(self) -> Sequence[Controller]:
@@ -148,7 +147,7 @@ class SimulatedNodes:
     def names(self) -> list[str]:
         return list(self._machines)
 
-    def _hear_node(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _hear_node(self, old: Snapshot[Node] | None, new: Snapshot[Node] | None) -> None:
         latest = new or old
         assert latest is not None
         name = latest.key.name
@@ -170,10 +169,10 @@ class SimulatedNodes:
             return
         self._registration.note(name, has_range="podCIDR" in node["spec"])
 
-    def _node_of_node(self, node: Object) -> str:
+    def _node_of_node(self, node: Node) -> str:
         return self._running(node["metadata"]["name"])
 
-    def _node_of_pod(self, pod: Object) -> str:
+    def _node_of_pod(self, pod: Pod) -> str:
         return self._running(pod["spec"].get("nodeName") or "")
 
     def _running(self, name: str) -> str:
@@ -226,11 +225,11 @@ class SimulatedNodes:
             except errors.AlreadyExists:
                 return
             if shape.other_labels:
-                await self._client.patch(_NODE, key.name, {"metadata": {"labels": shape.other_labels}})
+                await self._client.patch(Node, key.name, {"metadata": {"labels": shape.other_labels}})
         elif self._node_stages is None and is_simulated(node) and not is_ready(node):
             address = "" if host_ips(node) else self._node_addresses.allocate()
             status = ready_status(node, address, shape or NodeShape(), version=self._version, now=now)
-            await self.kubelet(key.name).patch(_NODE, key.name, {"status": status}, subresource="status")
+            await self.kubelet(key.name).patch(Node, key.name, {"status": status}, subresource="status")
 
     # Leases
 
@@ -238,32 +237,24 @@ class SimulatedNodes:
         machine = self._machines.get(key.name)
         if machine is None or key.name in self._stopped:
             return None
-        now = to_rfc3339_micro(self._clock.now())
         if machine.has_lease:
-            await self._renew_lease(key.name, machine, now)
+            await self._renew_lease(key.name, machine)
         else:
             try:
-                await self._create_lease(key.name, machine, now)
+                await self._create_lease(key.name, machine)
             except errors.AlreadyExists:  # The server was started again.
-                await self._renew_lease(key.name, machine, now)
+                await self._renew_lease(key.name, machine)
         return Result(requeue_after=self._until_next_turn(machine))
 
-    async def _renew_lease(self, name: str, machine: _Machine, now: str) -> None:
+    async def _renew_lease(self, name: str, machine: _Machine) -> None:
         machine.has_lease = True
         try:
-            await self.kubelet(name).patch(_LEASE, name, {"spec": {"renewTime": now}}, namespace=_LEASE_NAMESPACE)
+            await renew_lease(self.kubelet(name), name, self._clock.now())
         except errors.NotFound:
-            await self._create_lease(name, machine, now)
+            await self._create_lease(name, machine)
 
-    async def _create_lease(self, name: str, machine: _Machine, now: str) -> None:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": machine.uid}
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
-        }
-        await self.kubelet(name).create(lease)
+    async def _create_lease(self, name: str, machine: _Machine) -> None:
+        await create_lease(self.kubelet(name), name, machine.uid, self._clock.now())
         machine.has_lease = True
 
     def _until_next_turn(self, machine: _Machine) -> float:
@@ -275,7 +266,7 @@ class SimulatedNodes:
 
     # Pods
 
-    def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _hear_pod(self, old: Snapshot[Pod] | None, new: Snapshot[Pod] | None) -> None:
         if new is None:
             assert old is not None
             self._forget_pod(old)
@@ -294,7 +285,7 @@ class SimulatedNodes:
         if self._life.concerns(head):
             self._pods.enqueue(new.key, "changed")
 
-    def _forget_pod(self, last: Snapshot) -> None:
+    def _forget_pod(self, last: Snapshot[Pod]) -> None:
         key = last.key
         node = decode_head(last.body).spec.nodeName
         pods = self._pods_of.get(node)
@@ -326,7 +317,7 @@ class SimulatedNodes:
             return address
         return machine.host_ips[0]
 
-    def pod_ips(self, pod: Object) -> Sequence[str]:
+    def pod_ips(self, pod: Pod) -> Sequence[str]:
         node = pod["spec"]["nodeName"]
         if pod["spec"].get("hostNetwork"):
             return self.host_ips(node)
@@ -343,3 +334,73 @@ class SimulatedNodes:
         if pool is None:
             pool = self._pools[network] = AddressPool(network)
         return pool
+
+
+class SimulatedConnection:
+    """A `NodeConnection`."""
+
+    host = ""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    async def reach(self) -> None:
+        """Do nothing: the node can always be reached."""
+
+    async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
+        raise self._refusal()
+
+    async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
+        raise self._refusal()
+
+    async def logs(self, pod: PodAddress, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
+        return _nothing()
+
+    async def connect(self, pod: PodAddress, port: int) -> Duplex:
+        raise ConnectionRefusedError(str(self._refusal()))
+
+    async def ask(
+        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
+    ) -> ProxyResponse:
+        raise self._refusal()
+
+    def _refusal(self) -> errors.ApiError:
+        return errors.BadRequest(f"node {self._node} is simulated: its pods run no containers")
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+class SimulatedRegistration:
+    """The nodes that were added and are not ready yet, and those without a range of pod addresses."""
+
+    def __init__(self) -> None:
+        self._unready: set[str] = set()
+        self._without_range: set[str] = set()
+        self._progress = asyncio.Event()
+
+    def missing(self, *, needs_ranges: bool) -> int:
+        """Return how many nodes `complete` waits for."""
+        return len(self._without_range if needs_ranges else self._unready)
+
+    def expect(self, name: str) -> None:
+        self._unready.add(name)
+        self._without_range.add(name)
+
+    def note(self, name: str, *, has_range: bool) -> None:
+        """Note that a node exists and is ready."""
+        if not self._without_range:
+            return
+        self._unready.discard(name)
+        if has_range:
+            self._without_range.discard(name)
+        if not self._unready:
+            self._progress.set()
+
+    async def complete(self, *, needs_ranges: bool) -> None:
+        """Return when all nodes are registered. With `needs_ranges` a controller gives each node its range first."""
+        while self.missing(needs_ranges=needs_ranges):
+            self._progress.clear()
+            await self._progress.wait()

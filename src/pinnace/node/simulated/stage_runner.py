@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
-from pinnace.node.simulated.stages import Delete, Effect, Emit, Life, Stage, StageContext, StagePatch
+from pinnace.node.simulated.stages import Delete, Effect, Emit, Life, Stage, StageContext, Staged, StagePatch
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
@@ -38,7 +38,7 @@ class StageRunner:
         life: Life,
         context: StageContext,
         *,
-        node_of: Callable[[Object], str],
+        node_of: Callable[[Staged], str],
     ) -> None:
         """`node_of` returns the node of an object; an empty name if that is not simulated, or does not run.
 

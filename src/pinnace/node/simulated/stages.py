@@ -12,6 +12,7 @@ import msgspec
 from pinnace.client.client import Client
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod
 
 
 class InvalidStage(ValueError):
@@ -46,6 +47,8 @@ class Emit(NamedTuple):
 
 
 Effect = StagePatch | Delete | Emit
+Staged = Any
+"""A Pod or a Node, as the stages are those of pods or of nodes."""
 
 
 class StageContext(Protocol):
@@ -63,7 +66,7 @@ class StageContext(Protocol):
     def node_ip(self, node: str) -> str:
         """Return the address of a node; allocate one if it has none."""
 
-    def pod_ips(self, pod: Object) -> Sequence[str]:
+    def pod_ips(self, pod: Pod) -> Sequence[str]:
         """Return the addresses of a pod: its own, allocated at the first call, or its node's on the host network."""
 
 
@@ -81,10 +84,10 @@ class Stage(Protocol):
     def is_mergeable(self) -> bool:
         """Whether a status that the next stage replaces without delay need not be written."""
 
-    def delay(self, obj: Object, now: datetime) -> float:
+    def delay(self, obj: Staged, now: datetime) -> float:
         """Return the seconds between entering the stage and its effects."""
 
-    def effects(self, obj: Object, context: StageContext) -> Iterable[Effect]:
+    def effects(self, obj: Staged, context: StageContext) -> Iterable[Effect]:
         """Return the writes of this stage, in order."""
 
 
@@ -128,8 +131,8 @@ class Life(Protocol):
     def concerns(self, head: SimulatedPodHead) -> bool:
         """Whether a pod may enter a stage now. Called for every change of a pod: it must be cheap."""
 
-    def stages_of(self, obj: Object) -> list[Stage]:
+    def stages_of(self, obj: Staged) -> list[Stage]:
         """Return the stages that an object may enter now."""
 
-    def choose(self, stages: list[Stage], obj: Object) -> Stage:
+    def choose(self, stages: list[Stage], obj: Staged) -> Stage:
         """Choose one of several stages by weight."""

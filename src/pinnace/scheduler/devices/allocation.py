@@ -4,15 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, cast
 
-from pinnace.model.objects import Object, new_uid
+from pinnace.model.objects import new_uid, without_zeros
+from pinnace.model.typed_objects import (
+    AllocationResult,
+    Device,
+    DeviceAllocationConfiguration,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    ResourceClaim,
+    ResourceSliceSpec,
+)
 from pinnace.scheduler.devices.capacity import Consumption, add, consumption_of, has_room
 from pinnace.scheduler.devices.pools import OfferedDevice
 from pinnace.scheduler.devices.usage import DeviceUsage, fits_counters
 
-_MOST_STEPS = 20_000
-"""Allocation is a search: one that takes longer is given up, so that other pods do not wait."""
+MOST_STEPS = 50_000
+"""Allocation is a search: one that takes longer is given up, so that other pods do not wait. A step is one device
+that is examined, or one earlier choice that a constraint compares."""
+_FEWEST_STEPS = 200
+
+
+def steps_after(limit: int) -> int:
+    """Return the limit for the next node after a search that was too long: it is likely to be as long there."""
+    return max(_FEWEST_STEPS, limit // 2)
+
+
 _MOST_RESULTS = 32
 
 
@@ -29,7 +53,7 @@ class Chosen:
     consumed: Consumption
     """The capacity that it consumes of a device that can be shared."""
     is_admin: bool = False
-    tolerations: Sequence[Object] = ()
+    tolerations: Sequence[DeviceToleration] = ()
 
 
 @dataclass(slots=True)
@@ -37,14 +61,15 @@ class DeviceSearch:
     """The search on one node."""
 
     devices: Sequence[OfferedDevice]
-    classes: Mapping[str, Object]
+    classes: Mapping[str, DeviceClass]
     usage: DeviceUsage
     """The devices of other claims."""
+    most_steps: int = MOST_STEPS
     steps: int = 0
     mine: list[Chosen] = field(default_factory=list)
     """The devices of the claims before the present one."""
 
-    def allocate(self, claims: Sequence[Object]) -> list[list[Chosen]] | None:
+    def allocate(self, claims: Sequence[ResourceClaim]) -> list[list[Chosen]] | None:
         """Return the devices of each claim; None if they cannot all be allocated. Raise SearchTooLong."""
         if not claims:
             return []
@@ -57,7 +82,7 @@ class DeviceSearch:
             del self.mine[before:]
         return None
 
-    def _requests(self, claim: Object, position: int, chosen: list[Chosen]) -> Any:
+    def _requests(self, claim: ResourceClaim, position: int, chosen: list[Chosen]) -> Any:
         """Yield every way to satisfy the requests from `position` on."""
         requests = claim["spec"].get("devices", {}).get("requests") or []
         if position == len(requests):
@@ -67,36 +92,52 @@ class DeviceSearch:
         if request.get("exactly"):
             alternatives = [(request["name"], request["exactly"])]
         else:
-            alternatives = [(f"{request['name']}/{one['name']}", one) for one in request.get("firstAvailable") or ()]
+            alternatives = [
+                (f"{request['name']}/{alternative['name']}", cast("ExactDeviceRequest", alternative))
+                for alternative in request.get("firstAvailable") or ()
+            ]
         for name, wanted in alternatives:
             for more in self._devices(claim, name, wanted, chosen):
                 yield from self._requests(claim, position + 1, [*chosen, *more])
 
-    def _devices(self, claim: Object, name: str, wanted: Object, chosen: list[Chosen]) -> Any:
-        selectors = [one["cel"]["expression"] for one in wanted.get("selectors") or ()]
-        device_class = self.classes.get(wanted["deviceClassName"]) or {}
-        selectors += [one["cel"]["expression"] for one in (device_class.get("spec") or {}).get("selectors") or ()]
-        fitting = [one for one in self.devices if one.is_selected(selectors)]
+    def _devices(self, claim: ResourceClaim, name: str, wanted: ExactDeviceRequest, chosen: list[Chosen]) -> Any:
+        selectors = [selector["cel"]["expression"] for selector in wanted.get("selectors") or ()]
+        device_class = self.classes.get(wanted["deviceClassName"])
+        if device_class is not None:
+            selectors += [selector["cel"]["expression"] for selector in device_class["spec"].get("selectors") or ()]
+        fitting = [device for device in self.devices if device.is_selected(selectors)]
         is_all = wanted.get("allocationMode") == "All"
         count = len(fitting) if is_all else wanted.get("count") or 1
         if (is_all and not fitting) or len(chosen) + count > _MOST_RESULTS:
             return
-        usable = [found for one in fitting if (found := self._candidate(one, name, wanted, chosen)) is not None]
+        self._step(len(fitting))
+        usable = [
+            candidate for device in fitting if (candidate := self._candidate(device, name, wanted, chosen)) is not None
+        ]
         yield from self._combine(claim, usable, count, chosen, [])
 
-    def _candidate(self, device: OfferedDevice, name: str, wanted: Object, chosen: list[Chosen]) -> Chosen | None:
+    def _step(self, count: int) -> None:
+        self.steps += count
+        if self.steps > self.most_steps:
+            raise SearchTooLong
+
+    def _candidate(
+        self, device: OfferedDevice, name: str, wanted: ExactDeviceRequest, chosen: list[Chosen]
+    ) -> Chosen | None:
         """Return the choice of a device for a request; None if it is in use, tainted, or does not allow the request."""
         is_admin = bool(wanted.get("adminAccess"))
         if not device.is_shareable:
-            if any(one.device.id == device.id for one in chosen):
+            if any(choice.device.id == device.id for choice in chosen):
                 return None
-            if not is_admin and any(one.device.id == device.id for one in self.mine):
+            if not is_admin and any(choice.device.id == device.id for choice in self.mine):
                 return None
         if not is_admin and device.id in self.usage.taken:
             return None
         tolerations = wanted.get("tolerations") or ()
-        taints = [one for one in device.device.get("taints") or () if one.get("effect") in ("NoSchedule", "NoExecute")]
-        if not all(any(_tolerates(one, taint) for one in tolerations) for taint in taints):
+        taints = [
+            taint for taint in device.device.get("taints") or () if taint.get("effect") in ("NoSchedule", "NoExecute")
+        ]
+        if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
             return None
         consumed = consumption_of(wanted, device.device)
         return Chosen(name, device, consumed, is_admin, tolerations) if consumed is not None else None
@@ -107,7 +148,7 @@ class DeviceSearch:
         in_use: Consumption = {}
         is_shared = False
         if device.is_shareable:
-            shares = [one.consumed for one in chosen if one.device.id == device.id]
+            shares = [choice.consumed for choice in chosen if choice.device.id == device.id]
             if device.id in self.usage.shared:
                 shares.append(self.usage.shared[device.id])
             is_shared = bool(shares)
@@ -116,36 +157,41 @@ class DeviceSearch:
         if not has_room(device.device, candidate.consumed, in_use):
             return False
         # A device that is shared already has its counters.
-        return not device.consumes or is_shared or fits_counters(device, [one.device for one in chosen], self.usage)
+        return (
+            not device.consumes or is_shared or fits_counters(device, [choice.device for choice in chosen], self.usage)
+        )
 
     def _combine(
         self,
-        claim: Object,
+        claim: ResourceClaim,
         usable: Sequence[Chosen],
         count: int,
         chosen: list[Chosen],
         picked: list[Chosen],
     ) -> Any:
         """Yield every choice of `count` devices that keeps the claim's constraints."""
-        self.steps += 1
-        if self.steps > _MOST_STEPS:
-            raise SearchTooLong
+        self._step(1)
         if count == 0:
             yield picked
             return
         for position, candidate in enumerate(usable[: len(usable) - count + 1]):
             before = [*chosen, *picked]
+            self._step(1 + (1 + len(before)) * len(claim["spec"]["devices"].get("constraints") or ()))
             if _keeps_constraints(claim, [*before, candidate]) and self._has_room(candidate, [*self.mine, *before]):
                 rest = usable[position + 1 :]
                 yield from self._combine(claim, rest, count - 1, chosen, [*picked, candidate])
 
 
-def _keeps_constraints(claim: Object, chosen: list[Chosen]) -> bool:
+def _keeps_constraints(claim: ResourceClaim, chosen: list[Chosen]) -> bool:
     for constraint in claim["spec"]["devices"].get("constraints") or ():
         names = constraint.get("requests") or ()
-        bound = [one for one in chosen if not names or one.request in names or one.request.partition("/")[0] in names]
+        bound = [
+            choice
+            for choice in chosen
+            if not names or choice.request in names or choice.request.partition("/")[0] in names
+        ]
         same, distinct = constraint.get("matchAttribute"), constraint.get("distinctAttribute")
-        values = [one.device.attribute(same or distinct or "") for one in bound]
+        values = [choice.device.attribute(same or distinct or "") for choice in bound]
         if same and (None in values or len(set(values)) > 1):
             return False
         if distinct and (None in values or len(set(values)) < len(values)):
@@ -153,7 +199,7 @@ def _keeps_constraints(claim: Object, chosen: list[Chosen]) -> bool:
     return True
 
 
-def _tolerates(toleration: Object, taint: Object) -> bool:
+def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -166,25 +212,33 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
     return False
 
 
-def describe_allocation(claim: Object, chosen: Sequence[Chosen], classes: Mapping[str, Object], node: str) -> Object:
+def describe_allocation(
+    claim: ResourceClaim, chosen: Sequence[Chosen], classes: Mapping[str, DeviceClass], node: str
+) -> AllocationResult:
     """Return the AllocationResult of a claim, for its status."""
     results = []
-    for one in chosen:
-        driver, pool, device = one.device.id
-        result: Object = {"request": one.request, "driver": driver, "pool": pool, "device": device}
-        if one.is_admin:
+    for choice in chosen:
+        driver, pool, device = choice.device.id
+        result: DeviceRequestAllocationResult = {
+            "request": choice.request,
+            "driver": driver,
+            "pool": pool,
+            "device": device,
+        }
+        if choice.is_admin:
             result["adminAccess"] = True
-        if one.tolerations:
-            result["tolerations"] = [*one.tolerations]
-        if one.device.is_shareable:
+        if choice.tolerations:
+            result["tolerations"] = [*choice.tolerations]
+        if choice.device.is_shareable:
             result["shareID"] = new_uid()
-            if one.consumed:
-                result["consumedCapacity"] = {name: str(amount) for name, amount in one.consumed.items()}
+            if choice.consumed:
+                result["consumedCapacity"] = {name: str(amount) for name, amount in choice.consumed.items()}
+        name: Literal["bindingConditions", "bindingFailureConditions"]
         for name in ("bindingConditions", "bindingFailureConditions"):
-            if one.device.device.get(name):
-                result[name] = [*one.device.device[name]]
+            if choice.device.device.get(name):
+                result[name] = [*choice.device.device[name]]
         results.append(result)
-    allocation: Object = {"devices": {"results": results}}
+    allocation: AllocationResult = {"devices": {"results": results}}
     config = [*_class_config(claim, chosen, classes), *_claim_config(claim, chosen)]
     if config:
         allocation["devices"]["config"] = config
@@ -194,54 +248,63 @@ def describe_allocation(claim: Object, chosen: Sequence[Chosen], classes: Mappin
     return allocation
 
 
-def _class_config(claim: Object, chosen: Sequence[Chosen], classes: Mapping[str, Object]) -> list[Object]:
+def _class_config(
+    claim: ResourceClaim, chosen: Sequence[Chosen], classes: Mapping[str, DeviceClass]
+) -> list[DeviceAllocationConfiguration]:
     """Return the configurations of the classes, each once, with all requests of its class."""
-    found: dict[str, list[Object]] = {}
+    by_class: dict[str, list[DeviceAllocationConfiguration]] = {}
     for name, wanted in _used_requests(claim, chosen):
         class_name = wanted["deviceClassName"]
-        if class_name in found:
-            for one in found[class_name]:
-                one["requests"].append(name)
+        if class_name in by_class:
+            for entry in by_class[class_name]:
+                entry["requests"].append(name)
             continue
-        spec = (classes.get(class_name) or {}).get("spec") or {}
-        found[class_name] = [{"source": "FromClass", "requests": [name], **one} for one in spec.get("config") or ()]
-    return [one for some in found.values() for one in some]
+        known = classes.get(class_name)
+        configurations = (known["spec"].get("config") if known is not None else None) or ()
+        by_class[class_name] = [
+            cast("DeviceAllocationConfiguration", {"source": "FromClass", "requests": [name], **configuration})
+            for configuration in configurations
+        ]
+    return [device for some in by_class.values() for device in some]
 
 
-def _claim_config(claim: Object, chosen: Sequence[Chosen]) -> list[Object]:
+def _claim_config(claim: ResourceClaim, chosen: Sequence[Chosen]) -> list[DeviceAllocationConfiguration]:
     """Return the configurations of the claim, without those for alternatives that were not chosen."""
     used = {name for name, _ in _used_requests(claim, chosen)}
     used |= {name.partition("/")[0] for name in used}
     return [
-        {"source": "FromClaim", **one}
-        for one in claim["spec"]["devices"].get("config") or ()
-        if not one.get("requests") or used.intersection(one["requests"])
+        {"source": "FromClaim", **entry}
+        for entry in claim["spec"]["devices"].get("config") or ()
+        if not entry.get("requests") or used.intersection(entry["requests"])
     ]
 
 
-def _used_requests(claim: Object, chosen: Sequence[Chosen]) -> Iterator[tuple[str, Object]]:
+def _used_requests(claim: ResourceClaim, chosen: Sequence[Chosen]) -> Iterator[tuple[str, ExactDeviceRequest]]:
     """Yield the requests of a claim, of each list of alternatives the chosen one."""
-    names = {one.request for one in chosen}
+    names = {choice.request for choice in chosen}
     for request in claim["spec"]["devices"].get("requests") or ():
         if request.get("exactly"):
             yield request["name"], request["exactly"]
-        for one in request.get("firstAvailable") or ():
-            if (name := f"{request['name']}/{one['name']}") in names:
-                yield name, one
+        for alternative in request.get("firstAvailable") or ():
+            if (name := f"{request['name']}/{alternative['name']}") in names:
+                yield name, cast("ExactDeviceRequest", alternative)
 
 
-def _node_selector(chosen: Sequence[Chosen], node: str) -> Object | None:
+def _node_selector(chosen: Sequence[Chosen], node: str) -> NodeSelector | None:
     """Return where the devices can be used: on their node, on the nodes that all selectors match, or everywhere."""
-    term: Object = {}
-    for one in chosen:
-        offered = one.device
-        source = offered.device if offered.slice.get("perDeviceNodeSelection") else offered.slice
+    term: NodeSelectorTerm = {}
+    for choice in chosen:
+        offered = choice.device
+        source: Device | ResourceSliceSpec = (
+            offered.device if offered.slice.get("perDeviceNodeSelection") else offered.slice
+        )
         if source.get("nodeName") or offered.device.get("bindsToNode"):
-            fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+            fields: list[NodeSelectorRequirement] = [{"key": "metadata.name", "operator": "In", "values": [node]}]
             return {"nodeSelectorTerms": [{"matchFields": fields}]}
         for selected in (source.get("nodeSelector") or {}).get("nodeSelectorTerms") or ():
+            kind: Literal["matchFields", "matchExpressions"]
             for kind in ("matchFields", "matchExpressions"):
                 known = term.setdefault(kind, [])
                 known += [requirement for requirement in selected.get(kind) or () if requirement not in known]
-    term = {kind: requirements for kind, requirements in term.items() if requirements}
+    term = without_zeros(term)
     return {"nodeSelectorTerms": [term]} if term else None

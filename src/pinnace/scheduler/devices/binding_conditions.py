@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Condition, DeviceRequestAllocationResult, ResourceClaim
 
 
 class DeviceBindingFailed(Exception):
     """A driver has reported that a device cannot be used."""
 
 
-def has_conditions(claim: Object) -> bool:
+def has_conditions(claim: ResourceClaim) -> bool:
     """Return whether an allocated device has binding conditions."""
-    return any(one.get("bindingConditions") for one in _results(claim))
+    return any(result.get("bindingConditions") for result in _results(claim))
 
 
-def drivers_of(claim: Object) -> Iterator[tuple[str, bool]]:
+def drivers_of(claim: ResourceClaim) -> Iterator[tuple[str, bool]]:
     """Yield the driver of each allocated device, and whether the device has binding conditions."""
-    for one in _results(claim):
-        yield one.get("driver", ""), bool(one.get("bindingConditions"))
+    for result in _results(claim):
+        yield result.get("driver", ""), bool(result.get("bindingConditions"))
 
 
-def is_ready(claim: Object) -> bool:
+def is_ready(claim: ResourceClaim) -> bool:
     """Return whether all binding conditions of the allocated devices are true. Raise DeviceBindingFailed."""
     if not (claim.get("status") or {}).get("allocation"):
         return False
@@ -36,14 +36,14 @@ def is_ready(claim: Object) -> bool:
         for name in result.get("bindingFailureConditions") or ():
             failed = conditions.get(name)
             if failed is not None and failed.get("status") == "True":
-                found = f"claim={claim['metadata']['name']}, reason={failed.get('reason', '')}"
-                raise DeviceBindingFailed(f'device binding failed: {found}, message="{failed.get("message", "")}"')
+                place = f"claim={claim['metadata']['name']}, reason={failed.get('reason', '')}"
+                raise DeviceBindingFailed(f'device binding failed: {place}, message="{failed.get("message", "")}"')
         if any((conditions.get(name) or {}).get("status") != "True" for name in result["bindingConditions"]):
             return False
     return True
 
 
-def is_late(claim: Object, now: datetime, seconds: float) -> bool:
+def is_late(claim: ResourceClaim, now: datetime, seconds: float) -> bool:
     """Return whether the devices of a claim with binding conditions were allocated longer ago than `seconds`."""
     allocated = ((claim.get("status") or {}).get("allocation") or {}).get("allocationTimestamp")
     if not allocated or not has_conditions(claim):
@@ -51,14 +51,14 @@ def is_late(claim: Object, now: datetime, seconds: float) -> bool:
     return (now - datetime.fromisoformat(allocated)).total_seconds() > seconds
 
 
-def _results(claim: Object) -> Iterator[Object]:
+def _results(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
     yield from (allocation.get("devices") or {}).get("results") or ()
 
 
-def _conditions_of(claim: Object, result: Object) -> dict[str, Object] | None:
+def _conditions_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition] | None:
     """Return the conditions that the driver reports of a device, by type; None if it has not reported any."""
-    for one in (claim.get("status") or {}).get("devices") or ():
-        if all(one.get(name) == result.get(name) for name in ("driver", "pool", "device")):
-            return {condition["type"]: condition for condition in one.get("conditions") or ()}
+    for device in (claim.get("status") or {}).get("devices") or ():
+        if all(device.get(name) == result.get(name) for name in ("driver", "pool", "device")):
+            return {condition["type"]: condition for condition in device.get("conditions") or ()}
     return None

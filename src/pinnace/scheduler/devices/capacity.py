@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pinnace.model import quantity
-from pinnace.model.objects import Object
 from pinnace.model.quantity import Format, Quantity
+from pinnace.model.typed_objects import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Device,
+    DeviceCapacity,
+    ExactDeviceRequest,
+)
 
 Consumption = dict[str, Quantity]
 
 
-def consumption_of(wanted: Object, device: Object) -> Consumption | None:
+def consumption_of(wanted: ExactDeviceRequest, device: Device) -> Consumption | None:
     """Return what a request consumes of each capacity of a device; None if the device does not allow the request.
 
     `wanted` is the request, `device` as in a ResourceSlice.
     """
     requests: Mapping[str, str] = (wanted.get("capacity") or {}).get("requests") or {}
-    capacities: Mapping[str, Object] = device.get("capacity") or {}
+    capacities: Mapping[str, DeviceCapacity] = device.get("capacity") or {}
     if not requests.keys() <= capacities.keys():
         return None
     consumed: Consumption = {}
@@ -30,7 +36,7 @@ def consumption_of(wanted: Object, device: Object) -> Consumption | None:
     return consumed
 
 
-def has_room(device: Object, consumed: Consumption, in_use: Consumption) -> bool:
+def has_room(device: Device, consumed: Consumption, in_use: Consumption) -> bool:
     """Return whether a device has the capacity besides the capacity that is in use."""
     capacities = device.get("capacity") or {}
     return all(
@@ -44,7 +50,7 @@ def add(total: Consumption, consumed: Mapping[str, Quantity]) -> None:
         total[name] = total.get(name, quantity.ZERO) + amount
 
 
-def _round_up(requested: str | None, capacity: Object, policy: Object) -> Quantity:
+def _round_up(requested: str | None, capacity: DeviceCapacity, policy: CapacityRequestPolicy) -> Quantity:
     """Return the default without a request; else the next value that the policy allows."""
     if requested is None:
         return quantity.parse(policy.get("default") or capacity["value"])
@@ -57,7 +63,7 @@ def _round_up(requested: str | None, capacity: Object, policy: Object) -> Quanti
     return wanted
 
 
-def _round_up_range(wanted: Quantity, valid: Object) -> Quantity:
+def _round_up_range(wanted: Quantity, valid: CapacityRequestPolicyRange) -> Quantity:
     least = quantity.parse(valid["min"])
     if wanted < least:
         return least
@@ -68,7 +74,7 @@ def _round_up_range(wanted: Quantity, valid: Object) -> Quantity:
     return quantity.of(least.value + step * steps, Format.BINARY_SI)
 
 
-def _violates(amount: Quantity, policy: Object) -> bool:
+def _violates(amount: Quantity, policy: CapacityRequestPolicy) -> bool:
     if policy.get("default") is not None and amount == quantity.parse(policy["default"]):
         return False
     valid = policy.get("validRange")

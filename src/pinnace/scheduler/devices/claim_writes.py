@@ -6,12 +6,17 @@ from collections.abc import Sequence
 
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    AllocationResult,
+    ContainerExtendedResourceRequest,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from pinnace.model.typed_objects import Pod as PodObject
+from pinnace.process.clock import to_rfc3339
 from pinnace.scheduler.state.pods import Pod
 
-_KIND = "resource.k8s.io/v1/ResourceClaim"
-_POD = "v1/Pod"
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 _ATTEMPTS = 5
 
@@ -26,7 +31,7 @@ class ClaimWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def reserve(self, claim: Object, pod: Pod, allocation: Object | None) -> Object:
+    async def reserve(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         """Reserve a claim for a pod, with its allocation unless it has one; return the stored claim.
 
         Raise ClaimError if it is being deleted, or was allocated or deallocated meanwhile.
@@ -34,7 +39,7 @@ class ClaimWriter:
         metadata = claim["metadata"]
         for attempt in range(_ATTEMPTS):
             if attempt:
-                claim = await self._client.get(_KIND, metadata["name"], namespace=metadata["namespace"])
+                claim = await self._client.get(ResourceClaim, metadata["name"], namespace=metadata["namespace"])
             _check(claim, allocation)
             try:
                 return await self._reserve(claim, pod, allocation)
@@ -43,29 +48,33 @@ class ClaimWriter:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _reserve(self, claim: Object, pod: Pod, allocation: Object | None) -> Object:
+    async def _reserve(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         finalizers = claim["metadata"].get("finalizers") or []
         if allocation is not None and _FINALIZER not in finalizers:
-            metadata = {**claim["metadata"], "finalizers": [*finalizers, _FINALIZER]}
-            claim = await self._client.update({**claim, "metadata": metadata})
+            metadata: ObjectMeta = {**claim["metadata"], "finalizers": [*finalizers, _FINALIZER]}
+            named: ResourceClaim = {**claim, "metadata": metadata}
+            claim = await self._client.update(named)
         status = claim.get("status") or {}
-        granted = {**(allocation or status["allocation"])}
+        granted: AllocationResult = {**(allocation or status["allocation"])}
         granted.setdefault("allocationTimestamp", to_rfc3339(self._client.clock.now()))
-        user = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+        user: ResourceClaimConsumerReference = {"resource": "pods", "name": pod.name, "uid": pod.uid}
         status = {**status, "allocation": granted, "reservedFor": [*(status.get("reservedFor") or ()), user]}
-        return await self._client.update({**claim, "status": status}, subresource="status")
+        reserved: ResourceClaim = {**claim, "status": status}
+        return await self._client.update(reserved, subresource="status")
 
-    async def create(self, claim: Object) -> Object:
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Create the claim for the extended resources of a pod."""
         return await self._client.create(claim)
 
-    async def report_extended(self, pod: Pod, claim: Object, mappings: Sequence[Object]) -> None:
+    async def report_extended(
+        self, pod: Pod, claim: ResourceClaim, mappings: Sequence[ContainerExtendedResourceRequest]
+    ) -> None:
         """Write to the status of a pod which claim has its extended resources."""
         claimed = {"requestMappings": [*mappings], "resourceClaimName": claim["metadata"]["name"]}
         body = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": claimed}}
-        await self._client.patch(_POD, pod.name, body, namespace=pod.namespace, subresource="status")
+        await self._client.patch(PodObject, pod.name, body, namespace=pod.namespace, subresource="status")
 
-    async def unreserve(self, claim: Object, pod: Pod) -> None:
+    async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
         """Take the reservation of a pod from a claim."""
         metadata = claim["metadata"]
         body = {
@@ -73,9 +82,9 @@ class ClaimWriter:
             "status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]},
         }
         name, namespace = metadata["name"], metadata["namespace"]
-        await self._client.patch(_KIND, name, body, namespace=namespace, form="strategic", subresource="status")
+        await self._client.patch(ResourceClaim, name, body, namespace=namespace, form="strategic", subresource="status")
 
-    async def deallocate(self, claim: Object) -> None:
+    async def deallocate(self, claim: ResourceClaim) -> None:
         """Take allocation and reservations from a claim, so that other devices can be allocated."""
         status = {
             name: value
@@ -84,20 +93,22 @@ class ClaimWriter:
         }
         await self._client.update({**claim, "status": status}, subresource="status")
 
-    async def delete(self, claim: Object) -> None:
+    async def delete(self, claim: ResourceClaim) -> None:
         """Delete the claim for the extended resources of a pod, which protects itself by a finalizer."""
         metadata = claim["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
         try:
-            claim = await self._client.get(_KIND, name, namespace=namespace)
-            finalizers = [one for one in claim["metadata"].get("finalizers") or () if one != _FINALIZER]
+            claim = await self._client.get(ResourceClaim, name, namespace=namespace)
+            finalizers = [
+                finalizer for finalizer in claim["metadata"].get("finalizers") or () if finalizer != _FINALIZER
+            ]
             await self._client.update({**claim, "metadata": {**claim["metadata"], "finalizers": finalizers}})
-            await self._client.delete(_KIND, name, namespace=namespace, uid=metadata["uid"])
+            await self._client.delete(ResourceClaim, name, namespace=namespace, uid=metadata["uid"])
         except errors.NotFound:
             return
 
 
-def _check(claim: Object, allocation: Object | None) -> None:
+def _check(claim: ResourceClaim, allocation: AllocationResult | None) -> None:
     name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
     has_allocation = bool((claim.get("status") or {}).get("allocation"))
     if claim["metadata"].get("deletionTimestamp"):

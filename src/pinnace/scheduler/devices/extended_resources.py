@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import (
+    Container,
+    ContainerExtendedResourceRequest,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ObjectMeta,
+    OwnerReference,
+    PodSpec,
+    ResourceClaim,
+    TemplateMeta,
+)
 from pinnace.scheduler.state.pods import Pod
 from pinnace.scheduler.state.resources import amount_of
 
@@ -18,57 +29,66 @@ UNNAMED = "<extended-resources>"
 class ExtendedClaim:
     """A claim for the extended resources that one node provides by devices."""
 
-    claim: Object
+    claim: ResourceClaim
     """As it will be created, without a name."""
-    mappings: Sequence[Object]
+    mappings: Sequence[ContainerExtendedResourceRequest]
     """For status.extendedResourceClaimStatus of the pod."""
 
 
-def is_for(claim: Object, pod: Pod) -> bool:
+def is_for(claim: ResourceClaim, pod: Pod) -> bool:
     """Return whether an earlier attempt has created this claim for the extended resources of a pod."""
     metadata = claim["metadata"]
     if (metadata.get("annotations") or {}).get(ANNOTATION) != "true":
         return False
-    owners: Iterable[Object] = metadata.get("ownerReferences") or ()
-    return any(one.get("controller") and one.get("uid") == pod.uid for one in owners)
+    owners = metadata.get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == pod.uid for owner in owners)
 
 
 def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedClaim:
     """Return the claim of a pod for some resources, given with their device classes."""
     requests, mappings = requests_of(pod.object["spec"], classes)
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
-    claim = {
+    owner: OwnerReference = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    metadata: TemplateMeta = {
+        "namespace": pod.namespace,
+        "generateName": f"{pod.name}-extended-resources-",
+        "ownerReferences": [owner],
+        "annotations": {ANNOTATION: "true"},
+    }
+    claim: ResourceClaim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {
-            "namespace": pod.namespace,
-            "generateName": f"{pod.name}-extended-resources-",
-            "ownerReferences": [owner],
-            "annotations": {ANNOTATION: "true"},
-        },
+        "metadata": cast("ObjectMeta", metadata),  # The server names it.
         "spec": {"devices": {"requests": requests}},
     }
     return ExtendedClaim(claim, mappings)
 
 
-def requests_of(spec: Object, classes: Mapping[str, str]) -> tuple[list[Object], list[Object]]:
+def requests_of(
+    spec: PodSpec, classes: Mapping[str, str]
+) -> tuple[list[DeviceRequest], list[ContainerExtendedResourceRequest]]:
     """Return the device requests of all containers, and which container uses which request for which resource.
 
     Init containers run before the others, so they use the devices of containers that start later, and the devices of
     each other.
     """
-    requests: list[Object] = []
-    mappings: list[Object] = []
+    requests: list[DeviceRequest] = []
+    mappings: list[ContainerExtendedResourceRequest] = []
     for resource in sorted(classes):
         _add_resource(spec, resource, classes[resource], requests, mappings)
-    requests.sort(key=lambda one: str(one["name"]))
+    requests.sort(key=lambda request: str(request["name"]))
     return requests, mappings
 
 
-def _add_resource(spec: Object, resource: str, class_name: str, requests: list[Object], mappings: list[Object]) -> None:
+def _add_resource(
+    spec: PodSpec,
+    resource: str,
+    class_name: str,
+    requests: list[DeviceRequest],
+    mappings: list[ContainerExtendedResourceRequest],
+) -> None:
     init = spec.get("initContainers") or []
     containers = [*init, *(spec.get("containers") or ())]
-    lasting: list[Object | None] = [None] * len(containers)
+    lasting: list[DeviceRequest | None] = [None] * len(containers)
     first: list[int] = []
     for index, container in enumerate(containers):
         if index < len(init) and container.get("restartPolicy") != "Always":
@@ -76,9 +96,9 @@ def _add_resource(spec: Object, resource: str, class_name: str, requests: list[O
             continue
         lasting[index], used = _request_of(index, container, resource, class_name, ())
         mappings += used
-    largest: Object | None = None
+    largest: DeviceRequest | None = None
     names: set[str] = set()
-    used_first: list[Object] = []
+    used_first: list[ContainerExtendedResourceRequest] = []
     for index in first:
         request, used = _request_of(index, containers[index], resource, class_name, lasting[index:])
         used_first += used
@@ -88,33 +108,37 @@ def _add_resource(spec: Object, resource: str, class_name: str, requests: list[O
                 largest = request
     if largest is not None:
         requests.append(largest)
-        for one in used_first:
-            if one["requestName"] in names:
-                one["requestName"] = largest["name"]
-    requests += [one for one in lasting if one is not None]
+        for use in used_first:
+            if use["requestName"] in names:
+                use["requestName"] = largest["name"]
+    requests += [request for request in lasting if request is not None]
     mappings += used_first
 
 
 def _request_of(
-    index: int, container: Object, resource: str, class_name: str, reusable: Sequence[Object | None]
-) -> tuple[Object | None, list[Object]]:
+    index: int, container: Container, resource: str, class_name: str, reusable: Sequence[DeviceRequest | None]
+) -> tuple[DeviceRequest | None, list[ContainerExtendedResourceRequest]]:
     """Return the request of one container for the devices that it cannot take from `reusable`, and all that it uses."""
     wanted = (container.get("resources") or {}).get("requests") or {}
     count = amount_of(resource, wanted[resource]) if resource in wanted else 0
     if not count:
         return None, []
-    used: list[Object] = []
-    found = 0
+    used: list[ContainerExtendedResourceRequest] = []
+    granted = 0
     for other in reusable:
         if other is not None:
-            found += other["exactly"]["count"]
+            granted += other["exactly"]["count"]
             used.append(_mapping(container, resource, other["name"]))
-            if found >= count:
+            if granted >= count:
                 return None, used
     name = f"container-{index}-request-{sorted(wanted).index(resource)}"
-    exactly = {"deviceClassName": class_name, "allocationMode": "ExactCount", "count": count - found}
+    exactly: ExactDeviceRequest = {
+        "deviceClassName": class_name,
+        "allocationMode": "ExactCount",
+        "count": count - granted,
+    }
     return {"name": name, "exactly": exactly}, [*used, _mapping(container, resource, name)]
 
 
-def _mapping(container: Object, resource: str, request: str) -> Object:
+def _mapping(container: Container, resource: str, request: str) -> ContainerExtendedResourceRequest:
     return {"containerName": container["name"], "resourceName": resource, "requestName": request}

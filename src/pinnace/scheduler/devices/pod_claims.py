@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
-from pinnace.model.objects import Object
-from pinnace.scheduler.devices.allocation import Chosen
+from pinnace.model.typed_objects import (
+    AllocationResult,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from pinnace.scheduler.devices.allocation import MOST_STEPS, Chosen
 from pinnace.scheduler.devices.extended_resources import ExtendedClaim, extended_claim, is_for
 from pinnace.scheduler.devices.pools import OfferedDevice
 from pinnace.scheduler.devices.usage import DeviceUsage
@@ -35,10 +43,10 @@ class DeviceChoice:
 class AssumedClaim:
     """A claim as it will be after this pod's reservation."""
 
-    old: Object | None
+    old: ResourceClaim | None
     """The claim before; None for one that will be created for extended resources."""
-    new: Object
-    allocation: Object | None
+    new: ResourceClaim
+    allocation: AllocationResult | None
     """The allocation that is new."""
 
 
@@ -46,21 +54,23 @@ class AssumedClaim:
 class PodClaims:
     """Filter fills in the choices, Reserve the assumed claims, PreBind the written ones."""
 
-    allocated: list[Object]
-    waiting: list[Object]
+    allocated: list[ResourceClaim]
+    waiting: list[ResourceClaim]
     extended: Mapping[str, str]
     """The extended resources that the pod requests and a device class stands for, with the class."""
-    former: Object | None
+    former: ResourceClaim | None
     """The claim that an earlier attempt has created for extended resources: it must go first."""
     by_node: dict[str, list[OfferedDevice]] = field(default_factory=dict)
-    classes: dict[str, Object] = field(default_factory=dict)
+    classes: dict[str, DeviceClass] = field(default_factory=dict)
     usage: DeviceUsage = field(default_factory=DeviceUsage)
     choices: dict[int, DeviceChoice] = field(default_factory=dict)
-    unavailable: list[Object] = field(default_factory=list)
+    most_steps: int = MOST_STEPS
+    """The most steps of the search on the next node."""
+    unavailable: list[ResourceClaim] = field(default_factory=list)
     """Allocated claims that cannot be used on a node."""
     assumed: list[AssumedClaim] = field(default_factory=list)
-    written: list[Object] = field(default_factory=list)
-    created: Object | None = None
+    written: list[ResourceClaim] = field(default_factory=list)
+    created: ResourceClaim | None = None
     """The claim that PreBind has created for extended resources."""
     _variants: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
 
@@ -81,13 +91,15 @@ class PodClaims:
     def rank(self, slot: int) -> int:
         """Return a score for the devices chosen on a node: earlier alternatives of firstAvailable are better."""
         devices = self.choices[slot].devices[: len(self.waiting)]
-        chosen = [(claim, {one.request for one in some}) for claim, some in zip(self.waiting, devices, strict=True)]
-        chosen += [(claim, {one["request"] for one in results_of(claim)}) for claim in self.allocated]
+        chosen = [
+            (claim, {device.request for device in some}) for claim, some in zip(self.waiting, devices, strict=True)
+        ]
+        chosen += [(claim, {result["request"] for result in results_of(claim)}) for claim in self.allocated]
         total = 0
         for claim, requests in chosen:
             for request in claim["spec"]["devices"].get("requests") or ():
-                for index, one in enumerate(request.get("firstAvailable") or ()):
-                    if f"{request['name']}/{one['name']}" in requests:
+                for index, alternative in enumerate(request.get("firstAvailable") or ()):
+                    if f"{request['name']}/{alternative['name']}" in requests:
                         total += _MOST_ALTERNATIVES - index
         return total
 
@@ -96,10 +108,10 @@ class PendingClaims:
     """Claims with allocations that are decided and not yet written: the watch may still report them without."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, Object] = {}
-        self._unnamed: dict[str, Object] = {}
+        self._by_uid: dict[str, ResourceClaim] = {}
+        self._unnamed: dict[str, ResourceClaim] = {}
 
-    def add(self, claim: Object) -> None:
+    def add(self, claim: ResourceClaim) -> None:
         """Take note of a claim with its new allocation; one without a uid is created for extended resources."""
         metadata = claim["metadata"]
         if "uid" in metadata:
@@ -107,27 +119,27 @@ class PendingClaims:
         else:
             self._unnamed[metadata["name"]] = claim
 
-    def remove(self, claim: Object) -> None:
+    def remove(self, claim: ResourceClaim) -> None:
         self._by_uid.pop(claim["metadata"].get("uid", ""), None)
         self._unnamed.pop(claim["metadata"]["name"], None)
 
-    def resolve(self, claim: Object) -> Object:
+    def resolve(self, claim: ResourceClaim) -> ResourceClaim:
         """Return a claim with its allocation, if one is decided."""
         return claim if allocation_of(claim) else self._by_uid.get(claim["metadata"].get("uid", ""), claim)
 
-    def all(self, lookups: Lookups) -> Iterator[Object]:
+    def all(self, lookups: Lookups) -> Iterator[ResourceClaim]:
         """Yield all claims, with all decided allocations."""
-        yield from map(self.resolve, lookups.all(CLAIM))
+        yield from map(self.resolve, lookups.all(ResourceClaim))
         yield from self._unnamed.values()
 
 
 def claims_of(cycle: Cycle, pending: PendingClaims) -> PodClaims | Refusal | None:
     """Return the claims of a pod, or why no node can serve them; None if it has none."""
-    found = list(_user_claims(cycle.pod, cycle.state.lookups)) if cycle.template.spec.get("resourceClaims") else []
-    refusal = next((one for one in found if isinstance(one, Refusal)), None)
+    outcomes = list(_user_claims(cycle.pod, cycle.state.lookups)) if cycle.template.spec.get("resourceClaims") else []
+    refusal = next((outcome for outcome in outcomes if isinstance(outcome, Refusal)), None)
     if refusal is not None:
         return refusal
-    claims = [pending.resolve(one) for one in found if not isinstance(one, Refusal)]
+    claims = [pending.resolve(claim) for claim in outcomes if not isinstance(claim, Refusal)]
     extended = _extended_resources(cycle)
     if not claims and not extended:
         return None
@@ -136,8 +148,8 @@ def claims_of(cycle: Cycle, pending: PendingClaims) -> PodClaims | Refusal | Non
             return refusal
     former = None
     if extended:
-        known = cycle.state.lookups.within(CLAIM, cycle.pod.namespace)
-        former = next((one for one in known if is_for(one, cycle.pod)), None)
+        known = cycle.state.lookups.within(ResourceClaim, cycle.pod.namespace)
+        former = next((claim for claim in known if is_for(claim, cycle.pod)), None)
     return PodClaims(
         allocated=[claim for claim in claims if allocation_of(claim)],
         waiting=[claim for claim in claims if not allocation_of(claim)],
@@ -150,28 +162,26 @@ def missing_claim(pod: Pod, lookups: Lookups) -> Refusal | None:
     """Return why a claim that a pod names cannot be used yet; None if all can."""
     if not pod.spec.get("resourceClaims"):
         return None
-    return next((one for one in _user_claims(pod, lookups) if isinstance(one, Refusal)), None)
+    return next((claim for claim in _user_claims(pod, lookups) if isinstance(claim, Refusal)), None)
 
 
-def allocation_of(claim: Object) -> Object:
-    found: Object = (claim.get("status") or {}).get("allocation") or {}
-    return found
+def allocation_of(claim: ResourceClaim) -> AllocationResult:
+    return (claim.get("status") or {}).get("allocation") or {}
 
 
-def results_of(claim: Object) -> Sequence[Object]:
-    results: Sequence[Object] = (allocation_of(claim).get("devices") or {}).get("results") or ()
-    return results
+def results_of(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
+    return (allocation_of(claim).get("devices") or {}).get("results") or ()
 
 
-def is_reserved_for(claim: Object, pod: Pod) -> bool:
-    return any(one.get("uid") == pod.uid for one in (claim.get("status") or {}).get("reservedFor") or ())
+def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(consumer.get("uid") == pod.uid for consumer in (claim.get("status") or {}).get("reservedFor") or ())
 
 
-def reserved(claim: Object, pod: Pod, allocation: Object | None) -> Object:
+def reserved(claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
     """Return a claim with an allocation and a reservation for the pod."""
     status = claim.get("status") or {}
-    user = {"resource": "pods", "name": pod.name, "uid": pod.uid}
-    changed = {**status, "reservedFor": [*(status.get("reservedFor") or ()), user]}
+    user: ResourceClaimConsumerReference = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+    changed: ResourceClaimStatus = {**status, "reservedFor": [*(status.get("reservedFor") or ()), user]}
     if allocation is not None:
         changed["allocation"] = allocation
     return {**claim, "status": changed}
@@ -184,23 +194,23 @@ def _extended_resources(cycle: Cycle) -> Mapping[str, str]:
     return {name: classes[name] for name, amount in cycle.template.requests.items() if amount and name in classes}
 
 
-def _user_claims(pod: Pod, lookups: Lookups) -> Iterator[Object | Refusal]:
+def _user_claims(pod: Pod, lookups: Lookups) -> Iterator[ResourceClaim | Refusal]:
     """Yield the claims that a pod names, or why one cannot be used yet."""
     generated = {
-        one["name"]: one.get("resourceClaimName")
-        for one in (pod.object.get("status") or {}).get("resourceClaimStatuses") or ()
+        status["name"]: status.get("resourceClaimName")
+        for status in (pod.object.get("status") or {}).get("resourceClaimStatuses") or ()
     }
     for entry in pod.spec["resourceClaims"]:
-        name = entry.get("resourceClaimName")
+        name = entry.get("resourceClaimName") or ""
         is_generated = not name
         if is_generated:
             if entry["name"] not in generated:
                 yield unresolvable(f'pod "{pod.key}": resource claim {entry["name"]} was not created yet')
                 continue
-            name = generated[entry["name"]]
+            name = generated[entry["name"]] or ""
             if not name:
                 continue  # Nothing had to be generated.
-        claim = lookups.get(CLAIM, name, namespace=pod.namespace)
+        claim = lookups.get(ResourceClaim, name, namespace=pod.namespace)
         if claim is None:
             yield unresolvable(f'could not find ResourceClaim "{pod.namespace}/{name}"')
         elif claim["metadata"].get("deletionTimestamp"):
@@ -212,12 +222,12 @@ def _user_claims(pod: Pod, lookups: Lookups) -> Iterator[Object | Refusal]:
             yield claim
 
 
-def _is_controlled_by(claim: Object, pod: Pod) -> bool:
+def _is_controlled_by(claim: ResourceClaim, pod: Pod) -> bool:
     owners = claim["metadata"].get("ownerReferences") or ()
-    return any(one.get("controller") and one.get("uid") == pod.uid for one in owners)
+    return any(owner.get("controller") and owner.get("uid") == pod.uid for owner in owners)
 
 
-def _obstacle(cycle: Cycle, claim: Object) -> Refusal | None:
+def _obstacle(cycle: Cycle, claim: ResourceClaim) -> Refusal | None:
     """Return why no node can serve a claim."""
     if allocation_of(claim):
         users = (claim.get("status") or {}).get("reservedFor") or ()
@@ -225,9 +235,12 @@ def _obstacle(cycle: Cycle, claim: Object) -> Refusal | None:
         return unresolvable("resourceclaim in use") if is_full else None
     for request in claim["spec"].get("devices", {}).get("requests") or ():
         alternatives = [(request["name"], request["exactly"])] if request.get("exactly") else []
-        alternatives += [(f"{request['name']}/{one['name']}", one) for one in request.get("firstAvailable") or ()]
+        alternatives += [
+            (f"{request['name']}/{alternative['name']}", cast("ExactDeviceRequest", alternative))
+            for alternative in request.get("firstAvailable") or ()
+        ]
         for name, wanted in alternatives:
             wanted_class = wanted["deviceClassName"]
-            if cycle.state.lookups.get(CLASS, wanted_class) is None:
+            if cycle.state.lookups.get(DeviceClass, wanted_class) is None:
                 return unresolvable(f"request {name}: device class {wanted_class} does not exist")
     return None

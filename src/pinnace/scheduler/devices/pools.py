@@ -8,8 +8,16 @@ from typing import Any
 
 from pinnace.kinds.resource.expressions import compile_selector
 from pinnace.model import quantity
-from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
+from pinnace.model.typed_objects import (
+    CounterSet,
+    Device,
+    DeviceCounterConsumption,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.library.amounts import parse_quantity
 from pinnace.schema.cel.program import Program
@@ -37,8 +45,8 @@ class OfferedDevice:
     """One device, and the slice that offers it."""
 
     id: DeviceId
-    device: Object
-    slice: Object
+    device: Device
+    slice: ResourceSliceSpec
     value: Mapping[str, Any]
     """The variable `device` of CEL selectors."""
     pool: DevicePool
@@ -53,10 +61,10 @@ class OfferedDevice:
         """Return the value of an attribute by its full name, domain/name; None if the device has none."""
         attributes = self.device.get("attributes") or {}
         domain, _, short = name.partition("/")
-        found = attributes.get(name)
-        if found is None and domain == self.id[0]:
-            found = attributes.get(short)
-        return next(iter(found.items())) if found else None
+        attribute = attributes.get(name)
+        if attribute is None and domain == self.id[0]:
+            attribute = attributes.get(short)
+        return next(iter(attribute.items())) if attribute else None
 
     def is_selected(self, selectors: Iterable[str]) -> bool:
         """Return whether all selectors hold. One that fails for a device does not hold."""
@@ -81,32 +89,37 @@ class _ByDomain(dict[str, dict[str, Any]]):
         return {}
 
 
-def devices_of(slices: Iterable[Object]) -> dict[str, list[OfferedDevice]]:
-    """Return the devices by the node that offers them; those of several nodes under the empty name.
+def devices_of(
+    slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule] = ()
+) -> dict[str, list[OfferedDevice]]:
+    """Return the devices by the node that offers them; those of several nodes under the empty name. Rules add taints.
 
     Of each pool only the newest generation counts, and only when all its slices are there and valid. Pools and their
     slices are in the order of their names, as drivers expect: the first device that fits is taken.
     """
-    pools: dict[tuple[str, str], list[Object]] = {}
-    for one in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
-        spec = one["spec"]
+    tainting = [rule["spec"] for rule in rules]
+    pools: dict[tuple[str, str], list[ResourceSliceSpec]] = {}
+    for slice_ in sorted(slices, key=lambda slice_: str(slice_["metadata"]["name"])):
+        spec = slice_["spec"]
         pools.setdefault((spec["driver"], spec["pool"]["name"]), []).append(spec)
-    found: dict[str, list[OfferedDevice]] = {}
+    offered: dict[str, list[OfferedDevice]] = {}
     for id, specs in sorted(pools.items()):
         newest = max(spec["pool"].get("generation", 0) for spec in specs)
         current = [spec for spec in specs if spec["pool"].get("generation", 0) == newest]
         if len(current) == current[0]["pool"].get("resourceSliceCount", len(current)):
-            for device in _devices(id, current):
-                found.setdefault(device.slice.get("nodeName") or "", []).append(device)
-    return found
+            for device in _devices(id, current, tainting):
+                offered.setdefault(device.slice.get("nodeName") or "", []).append(device)
+    return offered
 
 
 def in_order(devices: Sequence[OfferedDevice]) -> Sequence[OfferedDevice]:
     """Return devices in the order in which they are tried: by pool, those with binding conditions last."""
-    return sorted(devices, key=lambda one: (one.pool.has_conditions, one.pool.id))
+    return sorted(devices, key=lambda device: (device.pool.has_conditions, device.pool.id))
 
 
-def _devices(id: tuple[str, str], specs: Sequence[Object]) -> list[OfferedDevice]:
+def _devices(
+    id: tuple[str, str], specs: Sequence[ResourceSliceSpec], tainting: Sequence[DeviceTaintRuleSpec]
+) -> list[OfferedDevice]:
     """Return the devices of a pool; none if names repeat or a device consumes a counter that does not exist."""
     counters: dict[CounterId, Quantity] = {}
     for spec in specs:
@@ -114,20 +127,36 @@ def _devices(id: tuple[str, str], specs: Sequence[Object]) -> list[OfferedDevice
             counters.update(_counters_of(counter_set["name"], counter_set))
     has_conditions = any(device.get("bindingConditions") for spec in specs for device in spec.get("devices") or ())
     pool = DevicePool(id, counters, has_conditions=has_conditions)
-    devices = [_offer(pool, spec, device) for spec in specs for device in spec.get("devices") or ()]
-    is_valid = len({one.id for one in devices}) == len(devices)
-    if not is_valid or any(not one.consumes.keys() <= counters.keys() for one in devices):
+    devices = [
+        _offer(pool, spec, _with_taints(id, device, tainting) if tainting else device)
+        for spec in specs
+        for device in spec.get("devices") or ()
+    ]
+    is_valid = len({device.id for device in devices}) == len(devices)
+    if not is_valid or any(not device.consumes.keys() <= counters.keys() for device in devices):
         return []
-    pool.consumers.extend(one for one in devices if one.consumes)
+    pool.consumers.extend(device for device in devices if device.consumes)
     return devices
 
 
-def _counters_of(name: str, counter_set: Object) -> Iterator[tuple[CounterId, Quantity]]:
+def _with_taints(id: tuple[str, str], device: Device, tainting: Sequence[DeviceTaintRuleSpec]) -> Device:
+    """Return a device with the taints of the rules that select it. A rule without a selector selects none."""
+    names = {"driver": id[0], "pool": id[1], "device": device["name"]}
+    added = [
+        spec["taint"]
+        for spec in tainting
+        if spec.get("deviceSelector") is not None
+        and all(names[field] == name for field, name in (spec.get("deviceSelector") or {}).items())
+    ]
+    return {**device, "taints": [*(device.get("taints") or ()), *added]} if added else device
+
+
+def _counters_of(name: str, counter_set: CounterSet | DeviceCounterConsumption) -> Iterator[tuple[CounterId, Quantity]]:
     for counter, amount in (counter_set.get("counters") or {}).items():
         yield (name, counter), quantity.parse(amount["value"])
 
 
-def _offer(pool: DevicePool, spec: Object, device: Object) -> OfferedDevice:
+def _offer(pool: DevicePool, spec: ResourceSliceSpec, device: Device) -> OfferedDevice:
     driver = spec["driver"]
     attributes, capacity = _ByDomain(), _ByDomain()
     for name, value in (device.get("attributes") or {}).items():
@@ -136,7 +165,7 @@ def _offer(pool: DevicePool, spec: Object, device: Object) -> OfferedDevice:
     for name, amount in (device.get("capacity") or {}).items():
         domain, short = _split(name, driver)
         capacity.setdefault(domain, {})[short] = parse_quantity(amount["value"])
-    value = {
+    variables = {
         "driver": driver,
         "attributes": attributes,
         "capacity": capacity,
@@ -144,10 +173,10 @@ def _offer(pool: DevicePool, spec: Object, device: Object) -> OfferedDevice:
     }
     consumes = {
         counter: amount
-        for one in device.get("consumesCounters") or ()
-        for counter, amount in _counters_of(one["counterSet"], one)
+        for counters in device.get("consumesCounters") or ()
+        for counter, amount in _counters_of(counters["counterSet"], counters)
     }
-    return OfferedDevice((*pool.id, device["name"]), device, spec, value, pool, consumes)
+    return OfferedDevice((*pool.id, device["name"]), device, spec, variables, pool, consumes)
 
 
 def _split(name: str, driver: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pinnace.model import quantity
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import ResourceClaim
 from pinnace.scheduler.devices.capacity import Consumption, add
 from pinnace.scheduler.devices.pools import CounterId, DeviceId, DevicePool, OfferedDevice
 
@@ -35,17 +35,17 @@ class DeviceUsage:
         return known
 
 
-def usage_of(claims: Iterable[Object]) -> DeviceUsage:
+def usage_of(claims: Iterable[ResourceClaim]) -> DeviceUsage:
     usage = DeviceUsage()
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}
-        for one in (allocation.get("devices") or {}).get("results") or ():
-            if one.get("adminAccess"):
+        for result in (allocation.get("devices") or {}).get("results") or ():
+            if result.get("adminAccess"):
                 continue
-            id = (one["driver"], one["pool"], one["device"])
-            if one.get("shareID"):
+            id = (result["driver"], result["pool"], result["device"])
+            if result.get("shareID"):
                 consumed = {
-                    name: quantity.parse(amount) for name, amount in (one.get("consumedCapacity") or {}).items()
+                    name: quantity.parse(amount) for name, amount in (result.get("consumedCapacity") or {}).items()
                 }
                 add(usage.shared.setdefault(id, {}), consumed)
             else:
@@ -57,7 +57,9 @@ def fits_counters(device: OfferedDevice, chosen: Iterable[OfferedDevice], usage:
     """Return whether the pool of a device has the counters for it besides the devices that are chosen already."""
     free = usage.free_counters(device.pool)
     consumed: Counters = dict(device.consumes)
-    for one in {one.id: one for one in chosen if one.pool is device.pool}.values():
-        for counter, amount in one.consumes.items():
+    for chosen_device in {
+        chosen_device.id: chosen_device for chosen_device in chosen if chosen_device.pool is device.pool
+    }.values():
+        for counter, amount in chosen_device.consumes.items():
             consumed[counter] = consumed.get(counter, quantity.ZERO) + amount
     return all(consumed.get(counter, quantity.ZERO) <= amount for counter, amount in free.items())

@@ -9,31 +9,34 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.model.tls import client_tls
-from pinnace.model.tracing import client_span
+from pinnace.model.typed_objects import Node
+from pinnace.model.typed_objects import Pod as PodObject
+from pinnace.process.outbound import OutboundClient, OutboundFailed, OutboundTimeout, OutboundTooLarge
+from pinnace.process.tls import client_tls
+from pinnace.process.tracing import client_span
 from pinnace.scheduler.extenders import wire
 from pinnace.scheduler.extenders.settings import ExtenderSettings, ExtenderTls
 from pinnace.scheduler.framework.cycle import Cycle
+from pinnace.scheduler.framework.diagnosis import EXTENDER, ExtenderVerdict
+from pinnace.scheduler.framework.plugin import Plugin
 from pinnace.scheduler.framework.status import PluginError
-from pinnace.scheduler.framework.verdict import EXTENDER, ExtenderVerdict
-
-if TYPE_CHECKING:
-    import aiohttp
 
 _log = logging.getLogger(__name__)
 _Parsed = TypeVar("_Parsed")
 _LONGEST_ANSWER = 128 << 20
 """Bytes: 20,000 nodes of 5 kB are less."""
+_SECONDS = 5.0
+"""The limit of an exchange, unless an extender has its own."""
 _LONGEST_NAME = 253
 _SCALE = 100 // wire.HIGHEST_PRIORITY
 
-NodeObjects = Callable[[str], Object]
-Victims = Mapping[str, tuple[Sequence[Object], int]]
+NodeObjects = Callable[[str], Node]
+Victims = Mapping[str, tuple[Sequence[PodObject], int]]
 """The pods that would be evicted from each node, and how many of them violate a disruption budget."""
 
 
@@ -56,7 +59,7 @@ class Extenders:
     def __init__(self, extenders: Sequence[ExtenderSettings], node: NodeObjects) -> None:
         self.settings = list(extenders)
         self._node = node
-        self._session: aiohttp.ClientSession | None = None
+        self._outbound = OutboundClient(largest=_LONGEST_ANSWER, seconds=_SECONDS, redirects=10)
         self._contexts: dict[int, ssl.SSLContext | bool] = {}
 
     def __bool__(self) -> bool:
@@ -67,11 +70,9 @@ class Extenders:
 
     async def __aexit__(self, *exc: object) -> None:
         """Close the connections; a later call opens them again."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._outbound.close()
 
-    async def filter(self, pod: Object, names: Sequence[str]) -> ExtenderFilter:
+    async def filter(self, pod: PodObject, names: Sequence[str]) -> ExtenderFilter:
         """Ask one extender after the other; each gets the nodes that the ones before it have accepted."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
@@ -94,7 +95,7 @@ class Extenders:
             names, {name: why for name, why in failed.items() if name not in unresolvable}, unresolvable
         )
 
-    async def _filter_with(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> wire.FilterResult:
+    async def _filter_with(self, extender: ExtenderSettings, pod: PodObject, names: Sequence[str]) -> wire.FilterResult:
         result = await self._ask(
             extender, extender.filter_verb, self._args(extender, pod, names), wire.parse_filter_result
         )
@@ -110,17 +111,21 @@ class Extenders:
                 )
         return result
 
-    async def prioritize(self, pod: Object, names: Sequence[str]) -> dict[str, int]:
+    async def prioritize(self, pod: PodObject, names: Sequence[str]) -> dict[str, int]:
         """Return the points that extenders add to the total of each node. An extender that fails adds none."""
-        asked = [one for one in self.settings if one.prioritize_verb and one.is_interested(pod)]
-        answers = await asyncio.gather(*(self._prioritize_with(one, pod, names) for one in asked))
+        interested = [
+            extender for extender in self.settings if extender.prioritize_verb and extender.is_interested(pod)
+        ]
+        answers = await asyncio.gather(*(self._prioritize_with(settings, pod, names) for settings in interested))
         totals: dict[str, int] = {}
-        for extender, scores in zip(asked, answers, strict=True):
+        for extender, scores in zip(interested, answers, strict=True):
             for name, score in scores.items():
                 totals[name] = totals.get(name, 0) + score * extender.weight * _SCALE
         return totals
 
-    async def _prioritize_with(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> dict[str, int]:
+    async def _prioritize_with(
+        self, extender: ExtenderSettings, pod: PodObject, names: Sequence[str]
+    ) -> dict[str, int]:
         try:
             return await self._ask(
                 extender, extender.prioritize_verb, self._args(extender, pod, names), wire.parse_priorities
@@ -129,16 +134,16 @@ class Extenders:
             _log.info("extender %s gives no scores: %s", extender.url_prefix, error)
             return {}
 
-    async def judge(self, pod: Object, names: Sequence[str]) -> ExtenderVerdict:
+    async def judge(self, pod: PodObject, names: Sequence[str]) -> ExtenderVerdict:
         """Return the nodes that all extenders accept, with the points that they add. Raise ExtenderError."""
         kept = await self.filter(pod, names)
         points = await self.prioritize(pod, kept.names) if len(kept.names) > 1 else {}
         return ExtenderVerdict(kept.names, kept.failed, kept.unresolvable, points)
 
-    async def preempt(self, pod: Object, victims: Victims) -> dict[str, tuple[list[str], int]]:
+    async def preempt(self, pod: PodObject, victims: Victims) -> dict[str, tuple[list[str], int]]:
         """Return the uids of the victims on each node that extenders still accept."""
         current = {
-            name: ([one["metadata"]["uid"] for one in pods], violations) for name, (pods, violations) in victims.items()
+            name: ([pod["metadata"]["uid"] for pod in pods], violations) for name, (pods, violations) in victims.items()
         }
         for extender in self.settings:
             if not extender.preempt_verb or not extender.is_interested(pod) or not current:
@@ -151,7 +156,7 @@ class Extenders:
         return current
 
     async def _preempt_with(
-        self, extender: ExtenderSettings, pod: Object, victims: Victims, current: Mapping[str, tuple[list[str], int]]
+        self, extender: ExtenderSettings, pod: PodObject, victims: Victims, current: Mapping[str, tuple[list[str], int]]
     ) -> dict[str, tuple[list[str], int]]:
         if extender.node_cache_capable:
             meta = {
@@ -162,7 +167,7 @@ class Extenders:
         else:
             whole = {
                 name: {
-                    "Pods": [one for one in victims[name][0] if one["metadata"]["uid"] in uids],
+                    "Pods": [victim for victim in victims[name][0] if victim["metadata"]["uid"] in uids],
                     "NumPDBViolations": violations,
                 }
                 for name, (uids, violations) in current.items()
@@ -178,11 +183,13 @@ class Extenders:
             kept[name] = uids, violations
         return kept
 
-    def binder_of(self, pod: Object) -> ExtenderSettings | None:
+    def binder_of(self, pod: PodObject) -> ExtenderSettings | None:
         """Return the extender that binds this pod; None if the scheduler does."""
-        return next((one for one in self.settings if one.bind_verb and one.is_interested(pod)), None)
+        return next(
+            (extender for extender in self.settings if extender.bind_verb and extender.is_interested(pod)), None
+        )
 
-    async def bind(self, extender: ExtenderSettings, pod: Object, node: str) -> None:
+    async def bind(self, extender: ExtenderSettings, pod: PodObject, node: str) -> None:
         """Let an extender bind the pod."""
         metadata = pod["metadata"]
         body = {
@@ -197,7 +204,7 @@ class Extenders:
 
     # HTTP
 
-    def _args(self, extender: ExtenderSettings, pod: Object, names: Sequence[str]) -> Object:
+    def _args(self, extender: ExtenderSettings, pod: PodObject, names: Sequence[str]) -> Object:
         nodes = None if extender.node_cache_capable else [self._node(name) for name in names]
         return wire.arguments(pod, names, nodes)
 
@@ -205,27 +212,26 @@ class Extenders:
         self, extender: ExtenderSettings, verb: str, body: Object, parse: Callable[[Any], _Parsed]
     ) -> _Parsed:
         """Return the answer of an extender. Raise ExtenderError if there is none, or none of this format."""
-        import aiohttp  # noqa: PLC0415 - takes 9 MB, and few schedulers have extenders.
-
         url = f"{extender.url_prefix}/{verb}"
-        if self._session is None:
-            self._session = aiohttp.ClientSession()
         try:
             with client_span(f"extender {verb}", **{"url.full": url}) as trace:
-                async with self._session.post(
+                answer = await self._outbound.request(
+                    "POST",
                     url,
-                    data=orjson.dumps(body),
+                    body=orjson.dumps(body),
                     headers={"Content-Type": "application/json", **trace},
-                    timeout=aiohttp.ClientTimeout(total=extender.timeout),
-                    ssl=self._context(extender),
-                    server_hostname=extender.tls.server_name or None,
-                ) as response:
-                    if response.status != 200:
-                        raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
-                    return parse(orjson.loads(await _read(response)))
-        except TimeoutError as error:
+                    seconds=extender.timeout,
+                    tls=self._context(extender),
+                    server_name=extender.tls.server_name,
+                )
+            if answer.status != 200:
+                raise ExtenderError(f"failed {verb} with extender at URL {url}, code {answer.status}")
+            return parse(orjson.loads(answer.body))
+        except OutboundTimeout as error:
             raise ExtenderError(f"extender {url} did not answer within {extender.timeout:g} s") from error
-        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+        except OutboundTooLarge as error:
+            raise ExtenderError(f"extender {url} sent more than {_LONGEST_ANSWER >> 20} MiB") from error
+        except OutboundFailed as error:
             raise ExtenderError(f"extender {url} cannot be reached: {error}") from error
         except orjson.JSONDecodeError as error:
             raise ExtenderError(f"extender {url} did not send JSON: {error}") from error
@@ -239,17 +245,7 @@ class Extenders:
         return known
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body of an answer. Raise ExtenderError if it is longer than any answer can be."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > _LONGEST_ANSWER:
-            raise ExtenderError(f"extender {response.url} sent more than {_LONGEST_ANSWER >> 20} MiB")
-    return bytes(body)
-
-
-class ExtenderBinder:
+class ExtenderBinder(Plugin):
     """Lets the extender with a bindVerb bind the pods that it is interested in."""
 
     name = EXTENDER

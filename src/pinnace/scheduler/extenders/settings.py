@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 
@@ -53,7 +54,7 @@ class ExtenderSettings:
     ignorable: bool = False
     """Pods are scheduled without it while it does not answer."""
 
-    def is_interested(self, pod: Object) -> bool:
+    def is_interested(self, pod: PodObject) -> bool:
         """Return whether the pod has a resource that this extender manages."""
         if not self.managed_resources:
             return True
@@ -73,12 +74,12 @@ def parse_extenders(items: Iterable[Object]) -> list[ExtenderSettings]:
     """
     parsed = [_parse(item, f"extenders[{index}]") for index, item in enumerate(items)]
     _check_together(parsed)
-    return sorted(parsed, key=lambda one: one.ignorable)
+    return sorted(parsed, key=lambda extender: extender.ignorable)
 
 
 def ignored_by_scheduler(extenders: Sequence[ExtenderSettings]) -> frozenset[str]:
     """Return the resources that extenders count instead of the scheduler."""
-    return frozenset().union(*(one.ignored_resources for one in extenders))
+    return frozenset().union(*(extender.ignored_resources for extender in extenders))
 
 
 def _parse(item: Object, path: str) -> ExtenderSettings:
@@ -108,24 +109,24 @@ def _parse(item: Object, path: str) -> ExtenderSettings:
         uses_https=bool(item.get("enableHTTPS")),
         tls=_parse_tls(item.get("tlsConfig") or {}),
         node_cache_capable=bool(item.get("nodeCacheCapable")),
-        managed_resources=frozenset(one["name"] for one in managed),
-        ignored_resources=frozenset(one["name"] for one in managed if one.get("ignoredByScheduler")),
+        managed_resources=frozenset(resource["name"] for resource in managed),
+        ignored_resources=frozenset(resource["name"] for resource in managed if resource.get("ignoredByScheduler")),
         ignorable=bool(item.get("ignorable")),
     )
 
 
 def _check_together(extenders: Sequence[ExtenderSettings]) -> None:
-    binders = sum(bool(one.bind_verb) for one in extenders)
+    binders = sum(bool(extender.bind_verb) for extender in extenders)
     if binders > 1:
         raise InvalidExtender(
             f"extenders: found {binders} extenders implementing bind: only one extender can implement bind"
         )
     seen: set[str] = set()
-    for one in extenders:
-        twice = seen & one.managed_resources
+    for extender in extenders:
+        twice = seen & extender.managed_resources
         if twice:
             raise InvalidExtender(f"extenders: {min(twice)}: duplicate extender managed resource name")
-        seen |= one.managed_resources
+        seen |= extender.managed_resources
 
 
 def _seconds(text: str | None, path: str) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node
+from pinnace.model.typed_objects import Pod as PodObject
 
 HIGHEST_PRIORITY = 10
 """Extenders score from 0 to 10, plug-ins from 0 to 100."""
@@ -30,7 +32,7 @@ class FilterResult:
     error: str = ""
 
 
-def arguments(pod: Object, names: Iterable[str], nodes: Iterable[Object] | None) -> Object:
+def arguments(pod: PodObject, names: Iterable[str], nodes: Iterable[Node] | None) -> Object:
     """Return ExtenderArgs: with the nodes, or with their names alone if `nodes` is None."""
     if nodes is None:
         return {"Pod": pod, "Nodes": None, "NodeNames": list(names)}
@@ -72,12 +74,12 @@ def parse_meta_victims(body: Any) -> dict[str, tuple[list[str], int]]:
     victims: dict[str, tuple[list[str], int]] = {}
     for name, item in _map(fold(body).get("nodenametometavictims") or {}, "NodeNameToMetaVictims").items():
         fields = fold(item)
-        uids = [_text(fold(one).get("uid") or "", "UID") for one in _list(fields.get("pods") or [], "Pods")]
+        uids = [_text(fold(pod).get("uid") or "", "UID") for pod in _list(fields.get("pods") or [], "Pods")]
         victims[name] = uids, _integer(fields.get("numpdbviolations") or 0, "NumPDBViolations")
     return victims
 
 
-def filter_body(result: FilterResult, nodes: Iterable[Object] | None) -> Object:
+def filter_body(result: FilterResult, nodes: Iterable[Node] | None) -> Object:
     """Return an ExtenderFilterResult; `nodes` if the request has sent nodes."""
     accepted = set(result.names or ())
     return {
@@ -133,7 +135,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def _texts(value: Any, name: str) -> dict[str, str]:
-    return {key: _text(one, name)[:_LONGEST_REASON] for key, one in _map(value, name).items()}
+    return {key: _text(inner, name)[:_LONGEST_REASON] for key, inner in _map(value, name).items()}
 
 
 def _integer(value: Any, name: str) -> int:
@@ -147,5 +149,5 @@ def _node_name(node: Any) -> str:
 
 
 def _refuse(value: Any, name: str, expected: str) -> NoReturn:
-    found = type(value).__name__ if isinstance(value, dict | list | str) else repr(value)[:64]
-    raise InvalidExtenderAnswer(f"expected {expected} in {name}, found {found}")
+    given = type(value).__name__ if isinstance(value, dict | list | str) else repr(value)[:64]
+    raise InvalidExtenderAnswer(f"expected {expected} in {name}, found {given}")

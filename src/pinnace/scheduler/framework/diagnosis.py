@@ -1,15 +1,15 @@
-"""Why no node can run a pod: the first refusal of each node, and the message of kube-scheduler about all of them."""
+"""Why nodes are refused: by filters, and by extenders."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pinnace.scheduler.framework.status import Code, Refusal
-from pinnace.scheduler.state.arrays import Codes, Mask
+from pinnace.scheduler.framework.status import Code, Refusal, unresolvable, unschedulable
+from pinnace.scheduler.state.arrays import Codes, Integers, Mask, Slots
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -49,9 +49,8 @@ class Diagnosis:
         if self.for_all is not None:
             may_help = self.for_all.code is Code.UNSCHEDULABLE
             return self.present.copy() if may_help else np.zeros_like(self.present)
-        helps = np.array([one.code is Code.UNSCHEDULABLE for one in self.refusals] + [False], dtype=np.bool_)
-        mask: Mask = helps[self.refusal_of] & self.present
-        return mask
+        helps = np.array([refusal.code is Code.UNSCHEDULABLE for refusal in self.refusals] + [False], dtype=np.bool_)
+        return helps[self.refusal_of] & self.present
 
     @property
     def plugins(self) -> frozenset[str]:
@@ -78,3 +77,37 @@ class Diagnosis:
             if reasons:
                 text += f" {', '.join(reasons)}."
         return f"{text} {self.post_filter}" if self.post_filter else text
+
+
+EXTENDER = "Extender"
+"""The name under which kube-scheduler counts the refusals of all extenders."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderVerdict:
+    """The nodes that extenders accept, why they refuse others, and the points that they add."""
+
+    accepted: Collection[str]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    points: Mapping[str, int] = field(default_factory=dict)
+
+    def keep(self, names: list[str], slots: Slots) -> Slots:
+        """Return the slots of accepted nodes."""
+        accepted = set(self.accepted)
+        return slots[[names[slot] in accepted for slot in slots.tolist()]]
+
+    def refuse(self, diagnosis: Diagnosis, slots: Slots) -> None:
+        """Give the nodes at these slots, which pass all filters, the extenders' reasons."""
+        for slot in slots.tolist():
+            name = diagnosis.names[slot]
+            mask = np.zeros_like(diagnosis.present)
+            mask[slot] = True
+            if name in self.failed and name not in self.unresolvable:
+                diagnosis.set(mask, unschedulable(self.failed[name], plugin=EXTENDER))
+            else:
+                reasons = (self.unresolvable[name],) if name in self.unresolvable else ()
+                diagnosis.set(mask, unresolvable(*reasons, plugin=EXTENDER))
+
+    def add_points(self, names: list[str], slots: Slots, totals: Integers) -> Integers:
+        return totals + np.array([self.points.get(names[slot], 0) for slot in slots.tolist()], dtype=np.int64)

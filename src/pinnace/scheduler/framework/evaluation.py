@@ -9,14 +9,7 @@ import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.guard import call, filter_codes, score_array
-from pinnace.scheduler.framework.plugin import (
-    Depends,
-    FilterPlugin,
-    NormalizeScorePlugin,
-    OneSlotFilter,
-    OneSlotScore,
-    ScorePlugin,
-)
+from pinnace.scheduler.framework.plugin import Depends, Plugin
 from pinnace.scheduler.state.arrays import ALL, At, Integers, Mask, Slots, grow
 
 _FEW = 8
@@ -30,22 +23,21 @@ class WeightedScore:
 
     __slots__ = ("normalizer", "one_by_one", "plugin", "weight")
 
-    def __init__(self, plugin: ScorePlugin, weight: int) -> None:
+    def __init__(self, plugin: Plugin, weight: int) -> None:
         self.plugin = plugin
         self.weight = weight
-        self.normalizer = plugin if isinstance(plugin, NormalizeScorePlugin) else None
-        self.one_by_one = plugin if isinstance(plugin, OneSlotScore) else None
+        self.normalizer = plugin if plugin.overrides("normalize") else None
+        self.one_by_one = plugin if plugin.overrides("score_one") else None
 
 
 class LocalFilters:
-    """Filters that look at one node alone. Made once for a profile: the checks of protocols are slow."""
+    """Filters that look at one node alone. Made once for a profile."""
 
     __slots__ = ("filters", "one_by_one")
 
-    def __init__(self, filters: Sequence[FilterPlugin]) -> None:
+    def __init__(self, filters: Sequence[Plugin]) -> None:
         self.filters = filters
-        ones = [one for one in filters if isinstance(one, OneSlotFilter)]
-        self.one_by_one = ones if len(ones) == len(filters) else None
+        self.one_by_one = filters if all(plugin.overrides("filter_one") for plugin in filters) else None
         """The filters, if each can look at one slot."""
 
 
@@ -162,7 +154,7 @@ class Evaluation:
     def __init__(self, by_node: LocalFilters, by_pods: LocalFilters, scores: Sequence[WeightedScore]) -> None:
         self._by_node = _Mask(by_node)
         self._by_pods = _Mask(by_pods)
-        self._scores = [_Score(one) for one in scores]
+        self._scores = [_Score(score) for score in scores]
         self._flat: Integers = np.zeros(0, dtype=np.int64)
         self._skipped: frozenset[str] | None = None
         self._node_position = -1
@@ -200,13 +192,13 @@ class Evaluation:
         changed: list[Changed] = [ALL] if skipped != self._skipped else []
         self._skipped = skipped
         others = []
-        for one in self._scores:
-            if one.plugin.name in skipped:
+        for scorer in self._scores:
+            if scorer.plugin.name in skipped:
                 continue
-            at = one.refresh(cycle)
-            if one.weighted.normalizer is not None:
-                if not one.is_zero:
-                    others.append((one.weighted, one.values[:size]))
+            at = scorer.refresh(cycle)
+            if scorer.weighted.normalizer is not None:
+                if not scorer.is_zero:
+                    others.append((scorer.weighted, scorer.values[:size]))
             elif at is not None:
                 changed.append(at)
         if any(isinstance(at, slice) for at in changed):
@@ -222,15 +214,19 @@ class Evaluation:
                 few.update(at)
             else:
                 self._sum(_selection(at), skipped)
-        counted = [one for one in self._scores if one.weighted.normalizer is None and one.plugin.name not in skipped]
+        counted = [
+            scorer
+            for scorer in self._scores
+            if scorer.weighted.normalizer is None and scorer.plugin.name not in skipped
+        ]
         for slot in few:
-            self._flat[slot] = sum([one.weighted.weight * int(one.values[slot]) for one in counted])
+            self._flat[slot] = sum([scorer.weighted.weight * int(scorer.values[slot]) for scorer in counted])
 
     def _sum(self, at: At, skipped: frozenset[str]) -> None:
         total = np.zeros_like(self._flat[at])
-        for one in self._scores:
-            if one.weighted.normalizer is None and one.plugin.name not in skipped:
-                total += one.weighted.weight * one.values[: len(self._flat)][at]
+        for scorer in self._scores:
+            if scorer.weighted.normalizer is None and scorer.plugin.name not in skipped:
+                total += scorer.weighted.weight * scorer.values[: len(self._flat)][at]
         self._flat[at] = total
 
     def _read_logs(self, cycle: Cycle) -> None:
@@ -253,5 +249,5 @@ class Evaluation:
     def _all_pending(self) -> Iterator[tuple[_Pending, bool, bool]]:
         yield self._by_node.pending, False, False
         yield self._by_pods.pending, True, False
-        for one in self._scores:
-            yield one.pending, one.by_pods, one.by_all_nodes
+        for scorer in self._scores:
+            yield scorer.pending, scorer.by_pods, scorer.by_all_nodes

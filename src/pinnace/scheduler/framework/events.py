@@ -86,3 +86,14 @@ class EventRegistration:
 
     def covers(self, event: ClusterEvent) -> bool:
         return (self.kind in (event.kind, EVERYTHING)) and bool(self.action & event.action)
+
+
+def is_own_update(pod: Pod, event: ClusterEvent) -> bool:
+    """Return whether the waiting pod itself has changed."""
+    return event.new is not None and event.new.uid == pod.uid
+
+
+def frees_place(pod: Pod, event: ClusterEvent) -> bool:
+    """Return whether a pod that had a node, or was nominated for one, has left it."""
+    old: Pod | None = event.old
+    return event.new is None and old is not None and bool(old.node or old.nominated_node)

@@ -8,7 +8,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
-from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, FilterPlugin, ScorePlugin
+from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Plugin
 from pinnace.scheduler.framework.status import PluginError
 from pinnace.scheduler.state.arrays import At, Codes, Integers
 
@@ -40,7 +40,7 @@ def call(
     return result
 
 
-def filter_codes(plugin: FilterPlugin, cycle: Cycle, at: At) -> Codes:
+def filter_codes(plugin: Plugin, cycle: Cycle, at: At) -> Codes:
     """Return the codes of a filter. Raise PluginError if they are not one integer per selected node."""
     codes = call(plugin.name, "filter", plugin.filter, cycle, at)
     expected = _length(cycle, at)
@@ -53,7 +53,7 @@ def filter_codes(plugin: FilterPlugin, cycle: Cycle, at: At) -> Codes:
     return codes
 
 
-def score_array(plugin: ScorePlugin, cycle: Cycle, at: At) -> Integers:
+def score_array(plugin: Plugin, cycle: Cycle, at: At) -> Integers:
     """Return the scores of a plug-in. Raise PluginError if they are not one number per selected node."""
     scores = call(plugin.name, "score", plugin.score, cycle, at)
     expected = _length(cycle, at)

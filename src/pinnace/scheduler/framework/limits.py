@@ -6,14 +6,18 @@ the labels of all pods, each requirement of a node selector with all nodes.
 
 from __future__ import annotations
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import PodSpec
 from pinnace.scheduler.framework.status import Refusal, unresolvable
 from pinnace.scheduler.state.pods import Template
 from pinnace.scheduler.state.terms import MOST_TERMS, PREFERRED, REQUIRED
 
 MOST_CONSTRAINTS = MOST_TERMS
 MOST_NODE_REQUIREMENTS = 1_000
+MOST_ASKED = 4_000
+"""The terms of waiting pods that one event is compared with. Pods beyond are tried again without a question: a decision
+is a piece of work of its own, and all of these questions together are one."""
 _KEY = "excess"
+_WEIGHT = "weight"
 
 
 def refuse_excess(template: Template) -> Refusal | None:
@@ -23,6 +27,16 @@ def refuse_excess(template: Template) -> Refusal | None:
         cached[_KEY] = _find_excess(template)
     refusal: Refusal | None = cached[_KEY]
     return refusal
+
+
+def weigh_question(template: Template) -> int:
+    """Return how many terms are read to find out whether an event helps pods of a template, at most."""
+    cached = template.cached
+    if _WEIGHT not in cached:
+        spec = template.spec
+        cached[_WEIGHT] = 1 + template.terms.count + _constraints(spec) + _node_requirements(spec)
+    weight: int = cached[_WEIGHT]
+    return weight
 
 
 def _find_excess(template: Template) -> Refusal | None:
@@ -37,15 +51,15 @@ def _find_excess(template: Template) -> Refusal | None:
     return None
 
 
-def _constraints(spec: Object) -> int:
+def _constraints(spec: PodSpec) -> int:
     return len(spec.get("topologySpreadConstraints") or ())
 
 
-def _node_requirements(spec: Object) -> int:
+def _node_requirements(spec: PodSpec) -> int:
     """Return the number of node selector requirements, where an empty term counts as one."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms = [*((affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ())]
-    terms += [one.get("preference") or {} for one in affinity.get(PREFERRED) or ()]
+    terms += [term.get("preference") or {} for term in affinity.get(PREFERRED) or ()]
     return len(spec.get("nodeSelector") or ()) + sum(
         max(1, len(term.get("matchExpressions") or ()) + len(term.get("matchFields") or ())) for term in terms
     )

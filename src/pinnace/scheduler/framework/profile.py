@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pinnace.scheduler.framework import plugin as moments
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.evaluation import Evaluation, LocalFilters, WeightedScore
 from pinnace.scheduler.framework.events import EventRegistration
 from pinnace.scheduler.framework.guard import call, filter_codes
 from pinnace.scheduler.framework.limits import refuse_excess
-from pinnace.scheduler.framework.plugin import Depends, FilterPlugin, Plugin
+from pinnace.scheduler.framework.plugin import Depends, Plugin
 from pinnace.scheduler.framework.status import Code, OnlyNodes, Refusal, Skip, unresolvable
 from pinnace.scheduler.state.arrays import ALL, Slots
 from pinnace.scheduler.state.pods import Template
@@ -41,50 +40,46 @@ class Profile:
         self.plugins = list(plugins)
         self.weights = dict(weights or {})
         self._enabled = enabled
-        self.pre_enqueue = [one for one in self._at("preEnqueue") if isinstance(one, moments.PreEnqueuePlugin)]
-        self.queue_sort = [one for one in self._at("queueSort") if isinstance(one, moments.QueueSortPlugin)]
-        self.pre_filter = [one for one in self._at("preFilter") if isinstance(one, moments.PreFilterPlugin)]
-        self.filter = [one for one in self._at("filter") if isinstance(one, moments.FilterPlugin)]
-        self.post_filter = [one for one in self._at("postFilter") if isinstance(one, moments.PostFilterPlugin)]
-        self.pre_score = [one for one in self._at("preScore") if isinstance(one, moments.PreScorePlugin)]
+        self.pre_enqueue = self._at("preEnqueue", "pre_enqueue")
+        self.queue_sort = self._at("queueSort", "sort_key")
+        self.pre_filter = self._at("preFilter", "pre_filter")
+        self.filter = self._at("filter", "filter")
+        self.post_filter = self._at("postFilter", "post_filter")
+        self.pre_score = self._at("preScore", "pre_score")
         self.score = [
-            WeightedScore(one, self.weights.get(one.name, 0) or 1)
-            for one in self._at("score")
-            if isinstance(one, moments.ScorePlugin)
+            WeightedScore(plugin, self.weights.get(plugin.name, 0) or 1) for plugin in self._at("score", "score")
         ]
-        self.reserve = [one for one in self._at("reserve") if isinstance(one, moments.ReservePlugin)]
-        self.permit = [one for one in self._at("permit") if isinstance(one, moments.PermitPlugin)]
-        self.pre_bind = [one for one in self._at("preBind") if isinstance(one, moments.PreBindPlugin)]
-        self.bind = [one for one in self._at("bind") if isinstance(one, moments.BindPlugin)]
-        # The checks of protocols are slow: once for a profile.
-        self._batch_binder = next((one for one in self.bind if isinstance(one, moments.BatchBindPlugin)), None)
-        self.pre_flight = [one for one in self.pre_bind if isinstance(one, moments.PreFlightPlugin)]
-        self.post_bind = [one for one in self._at("postBind") if isinstance(one, moments.PostBindPlugin)]
-        local = [one for one in self.filter if not one.depends & Depends.CLUSTER]
-        self._by_node = LocalFilters([one for one in local if not one.depends & Depends.PODS])
-        self._by_pods = LocalFilters([one for one in local if one.depends & Depends.PODS])
-        self.cluster_filters = [one for one in self.filter if one.depends & Depends.CLUSTER]
-        self._local_scores = [one for one in self.score if not one.plugin.depends & Depends.CLUSTER]
-        self.cluster_scores = [one for one in self.score if one.plugin.depends & Depends.CLUSTER]
+        self.reserve = self._at("reserve", "reserve")
+        self.permit = self._at("permit", "permit")
+        self.pre_bind = self._at("preBind", "pre_bind")
+        self.bind = self._at("bind", "bind")
+        self.post_bind = self._at("postBind", "post_bind")
+        local = [plugin for plugin in self.filter if not plugin.depends & Depends.CLUSTER]
+        self._by_node = LocalFilters([plugin for plugin in local if not plugin.depends & Depends.PODS])
+        self._by_pods = LocalFilters([plugin for plugin in local if plugin.depends & Depends.PODS])
+        self.cluster_filters = [plugin for plugin in self.filter if plugin.depends & Depends.CLUSTER]
+        self._local_scores = [scorer for scorer in self.score if not scorer.plugin.depends & Depends.CLUSTER]
+        self.cluster_scores = [scorer for scorer in self.score if scorer.plugin.depends & Depends.CLUSTER]
         self._ignores_labels = all(
-            getattr(one, "ignores_labels", False) for one in (*local, *(one.plugin for one in self._local_scores))
+            plugin.ignores_labels for plugin in (*local, *(weighted.plugin for weighted in self._local_scores))
         )
         self._evaluations: OrderedDict[Hashable, Evaluation] = OrderedDict()
 
     @property
-    def batch_binder(self) -> moments.BatchBindPlugin | None:
+    def batch_binder(self) -> Plugin | None:
         """The only Bind plug-in, if it can bind many pods at once."""
-        return self._batch_binder if len(self.bind) == 1 else None  # An extender may have joined.
+        # An extender may have joined.
+        return self.bind[0] if len(self.bind) == 1 and self.bind[0].overrides("bind_many") else None
 
     def has_pre_bind(self, cycle: Cycle) -> bool:
         """Return whether a PreBind plug-in may have work to do for a pod."""
-        return len(self.pre_flight) < len(self.pre_bind) or any(one.has_pre_bind(cycle) for one in self.pre_flight)
+        return any(plugin.has_pre_bind(cycle) for plugin in self.pre_bind)
 
-    def _at(self, moment: str) -> list[Plugin]:
-        return [one for one in self.plugins if self._enabled(one.name, moment)]
+    def _at(self, moment: str, method: str) -> list[Plugin]:
+        return [plugin for plugin in self.plugins if self._enabled(plugin.name, moment) and plugin.overrides(method)]
 
     def plugin(self, name: str) -> Plugin | None:
-        return next((one for one in self.plugins if one.name == name), None)
+        return next((plugin for plugin in self.plugins if plugin.name == name), None)
 
     def evaluation(self, template: Template) -> Evaluation:
         """Return the values that are kept for a template.
@@ -125,12 +120,12 @@ class Profile:
     def is_local(self, cycle: Cycle) -> bool:
         """Return whether the filters of this pod look at each node alone."""
         skipped = cycle.data[_PREFILTER].skipped
-        return all(one.name in skipped for one in self.cluster_filters)
+        return all(plugin.name in skipped for plugin in self.cluster_filters)
 
     def needs_only_resources(self, cycle: Cycle) -> bool:
         """Return whether the pods of a node matter to this pod by their requests alone."""
         skipped = cycle.data[_PREFILTER].skipped
-        by_pods = (one.name for one in self.filter if one.depends & (Depends.PODS | Depends.CLUSTER))
+        by_pods = (plugin.name for plugin in self.filter if plugin.depends & (Depends.PODS | Depends.CLUSTER))
         return all(name in skipped or name == _RESOURCES for name in by_pods)
 
     def check(self, cycle: Cycle, slots: Slots) -> Diagnosis:
@@ -215,15 +210,15 @@ class Preparation:
             self.refusal = unresolvable(text, plugin=plugin)
 
 
-def _refuse(plugin: FilterPlugin, cycle: Cycle, diagnosis: Diagnosis, left: Slots) -> Slots:
+def _refuse(plugin: Plugin, cycle: Cycle, diagnosis: Diagnosis, left: Slots) -> Slots:
     # All slots as a slice: numpy copies the values of an array of slots.
     codes = filter_codes(plugin, cycle, ALL if len(left) == cycle.state.size else left)
     refused = codes != 0
     if not refused.any():
         return left
-    found = codes[refused]
-    lowest, highest = int(found.min()), int(found.max())
-    for code in [lowest] if lowest == highest else np.unique(found).tolist():
+    refusals = codes[refused]
+    lowest, highest = int(refusals.min()), int(refusals.max())
+    for code in [lowest] if lowest == highest else np.unique(refusals).tolist():
         mask = np.zeros_like(diagnosis.present)
         mask[left[codes == code]] = True
         refusal = call(plugin.name, "filter", plugin.refusal, cycle, code)
@@ -234,4 +229,4 @@ def _refuse(plugin: FilterPlugin, cycle: Cycle, diagnosis: Diagnosis, left: Slot
 
 def registered_events(profile: Profile) -> dict[str, Sequence[EventRegistration] | None]:
     """Return the event registrations of each plug-in; None for one that is interested in every event."""
-    return {one.name: one.events() if isinstance(one, moments.EventPlugin) else None for one in profile.plugins}
+    return {plugin.name: plugin.events() for plugin in profile.plugins}

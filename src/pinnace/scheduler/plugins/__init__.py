@@ -1,1 +1,1 @@
-"""The default plug-ins of kube-scheduler 1.36, one file each, with its names, weights, formulas and messages."""
+"""The default plug-ins of kube-scheduler 1.36, with its names, weights, formulas and messages."""

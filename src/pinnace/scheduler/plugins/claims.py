@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject
+from pinnace.model.typed_objects import PersistentVolumeClaim, StorageClass
 from pinnace.scheduler.state.lookups import Lookups
 from pinnace.scheduler.state.pods import Template
 
@@ -34,26 +35,25 @@ def claim_names(template: Template) -> list[ClaimName]:
     return names
 
 
-def find_claim(lookups: Lookups, template: Template, name: str) -> Object | None:
-    return lookups.get("PersistentVolumeClaim", name, namespace=template.namespace)
+def find_claim(lookups: Lookups, template: Template, name: str) -> PersistentVolumeClaim | None:
+    return lookups.get(PersistentVolumeClaim, name, namespace=template.namespace)
 
 
-def class_of(obj: Object) -> str:
+def class_of(obj: AnyObject) -> str:
     """Return the name of the storage class of a claim or a volume."""
     annotations = obj["metadata"].get("annotations") or {}
-    found: str = annotations.get(_CLASS) or (obj.get("spec") or {}).get("storageClassName") or ""
-    return found
+    return annotations.get(_CLASS) or (obj.get("spec") or {}).get("storageClassName") or ""
 
 
-def is_bound(claim: Object) -> bool:
+def is_bound(claim: PersistentVolumeClaim) -> bool:
     """Return whether the volume controller has finished binding a claim."""
     annotations = claim["metadata"].get("annotations") or {}
     return bool((claim.get("spec") or {}).get("volumeName")) and BIND_COMPLETED in annotations
 
 
-def waits_for_consumer(lookups: Lookups, claim: Object) -> bool:
+def waits_for_consumer(lookups: Lookups, claim: PersistentVolumeClaim) -> bool:
     """Return whether a claim is bound only after its pod has a node."""
-    storage_class = lookups.get("StorageClass", class_of(claim))
+    storage_class = lookups.get(StorageClass, class_of(claim))
     return storage_class is not None and storage_class.get("volumeBindingMode") == WAIT
 
 
@@ -77,7 +77,7 @@ def claim_obstacle(lookups: Lookups, template: Template, name: ClaimName) -> str
     return ""
 
 
-def _is_of_pod(claim: Object, template: Template) -> bool:
+def _is_of_pod(claim: PersistentVolumeClaim, template: Template) -> bool:
     return any(
         owner.get("controller") and owner.get("uid") == template.pod_uid
         for owner in claim["metadata"].get("ownerReferences") or ()

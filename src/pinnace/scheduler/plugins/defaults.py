@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinnace.model.objects import Object
-from pinnace.scheduler.devices.metrics import DeviceObservation
+from pinnace.scheduler.devices.metrics import DeviceMetrics
 from pinnace.scheduler.framework.plugin import Handle, Plugin
 from pinnace.scheduler.framework.registry import Factory, PluginRegistry
-from pinnace.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
-from pinnace.scheduler.plugins.default_binder import DefaultBinder
 from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
 from pinnace.scheduler.plugins.dynamic_resources import BINDING_SECONDS, DynamicResources
-from pinnace.scheduler.plugins.image_locality import ImageLocality
 from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
-from pinnace.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
-from pinnace.scheduler.plugins.node_name import NodeName
-from pinnace.scheduler.plugins.node_ports import NodePorts
-from pinnace.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from pinnace.scheduler.plugins.node_unschedulable import NodeUnschedulable
-from pinnace.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from pinnace.scheduler.plugins.pod_topology_spread import PodTopologySpread
-from pinnace.scheduler.plugins.priority_sort import PrioritySort
-from pinnace.scheduler.plugins.resource_scores import (
+from pinnace.scheduler.plugins.node_checks import (
+    ImageLocality,
+    NodeDeclaredFeatures,
+    NodeName,
+    NodePorts,
+    NodeUnschedulable,
+    TaintToleration,
+)
+from pinnace.scheduler.plugins.node_resources import (
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
     ResourceScorer,
     least_allocated,
     least_allocated_of_one,
@@ -31,12 +30,10 @@ from pinnace.scheduler.plugins.resource_scores import (
     most_allocated_of_one,
     requested_to_capacity,
 )
-from pinnace.scheduler.plugins.scheduling_gates import SchedulingGates
-from pinnace.scheduler.plugins.spread_constraints import SYSTEM_DEFAULTS
-from pinnace.scheduler.plugins.taint_toleration import TaintToleration
+from pinnace.scheduler.plugins.pod_topology_spread import SYSTEM_DEFAULTS, PodTopologySpread
+from pinnace.scheduler.plugins.queue_and_binding import DefaultBinder, PrioritySort, SchedulingGates
 from pinnace.scheduler.plugins.volume_binding import VolumeBinding
-from pinnace.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from pinnace.scheduler.plugins.volume_zone import VolumeZone
+from pinnace.scheduler.plugins.volume_checks import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 
@@ -73,7 +70,7 @@ def default_registry() -> PluginRegistry:
 
 
 def _resources(arguments: Object) -> Sequence[tuple[str, int]]:
-    return [(one["name"], one.get("weight") or 1) for one in arguments.get("resources") or _RESOURCES]
+    return [(resource["name"], resource.get("weight") or 1) for resource in arguments.get("resources") or _RESOURCES]
 
 
 def _node_resources_fit(arguments: Object, handle: Handle) -> NodeResourcesFit:
@@ -157,7 +154,7 @@ _FACTORIES: dict[str, Factory] = {
         handle.client,
         lookups=handle.lookups,
         report=handle.report,
-        observe=DeviceObservation(handle.device_observer, handle.scheduler_name),
+        metrics=DeviceMetrics(handle.metrics, handle.scheduler_name),
         binding_seconds=_binding_seconds(arguments),
     ),
     "DefaultPreemption": _default_preemption,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import numpy as np
 
 from pinnace.client.client import Client
-from pinnace.model.objects import Key, Object
-from pinnace.scheduler.devices.allocation import DeviceSearch, SearchTooLong, describe_allocation
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.scheduler.devices.allocation import DeviceSearch, SearchTooLong, describe_allocation, steps_after
 from pinnace.scheduler.devices.binding_conditions import DeviceBindingFailed, has_conditions, is_late, is_ready
 from pinnace.scheduler.devices.claim_writes import ClaimError, ClaimWriter
 from pinnace.scheduler.devices.extended_resources import UNNAMED
-from pinnace.scheduler.devices.metrics import NO_OBSERVATION, DeviceObservation
+from pinnace.scheduler.devices.metrics import DeviceMetrics
 from pinnace.scheduler.devices.pod_claims import (
     CLAIM,
     CLASS,
@@ -34,7 +36,7 @@ from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.events import NODE, ActionType, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
-from pinnace.scheduler.framework.plugin import Depends, Filters, NoRoom, WaitFor
+from pinnace.scheduler.framework.plugin import Depends, Filters, NoRoom, Plugin, WaitFor
 from pinnace.scheduler.framework.status import SKIP, PluginError, Refusal, Skip, unresolvable
 from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots, slots_of
 from pinnace.scheduler.state.lookups import Lookups
@@ -44,6 +46,7 @@ from pinnace.scheduler.state.pods import Pod
 BINDING_SECONDS = 600.0
 """The longest time that the binding conditions of devices are waited for."""
 _SLICE: Final = "ResourceSlice"
+_TAINT_RULE: Final = "DeviceTaintRule"
 _UNAVAILABLE, _NOT_ALLOCATED, _FORMER = 1, 2, 3
 _REFUSALS = {
     _UNAVAILABLE: unresolvable("resourceclaim not available on the node"),
@@ -55,7 +58,7 @@ _OUTCOMES: Mapping[type, str] = {DeviceBindingFailed: "failure", TimeoutError: "
 """The status of a wait by the cause of its error."""
 
 
-class DynamicResources:
+class DynamicResources(Plugin):
     name = "DynamicResources"
     depends = Depends.CLUSTER
 
@@ -65,7 +68,7 @@ class DynamicResources:
         *,
         lookups: Lookups | None = None,
         report: ReportEvent | None = None,
-        observe: DeviceObservation = NO_OBSERVATION,
+        metrics: DeviceMetrics | None = None,
         binding_seconds: float = BINDING_SECONDS,
     ) -> None:
         """`report` records an event of a pod. Without a client nothing is written.
@@ -77,7 +80,7 @@ class DynamicResources:
         self._clock = client.clock if client is not None else None
         self._writer = ClaimWriter(client) if client is not None else None
         self._report = report
-        self._observe = observe
+        self._metrics = metrics or DeviceMetrics(None, "")
         self._binding_seconds = binding_seconds
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
@@ -94,8 +97,10 @@ class DynamicResources:
             return claims
         lookups = cycle.state.lookups
         if claims.waiting or claims.extended:
-            claims.by_node = devices_of(lookups.all(_SLICE))
-            claims.classes = {one["metadata"]["name"]: one for one in lookups.all(CLASS)}
+            claims.by_node = devices_of(lookups.all(ResourceSlice), lookups.all(DeviceTaintRule))
+            claims.classes = {
+                device_class["metadata"]["name"]: device_class for device_class in lookups.all(DeviceClass)
+            }
             claims.usage = usage_of(self._pending.all(lookups))
         cycle.data[self.name] = claims
         return None
@@ -117,7 +122,7 @@ class DynamicResources:
         claims.unavailable = [claim for claim, mask in unusable if (codes[mask] == _UNAVAILABLE).any()]
         return codes
 
-    def _usable(self, cycle: Cycle, claim: Object, at: At, count: int) -> Mask:
+    def _usable(self, cycle: Cycle, claim: ResourceClaim, at: At, count: int) -> Mask:
         """Return the nodes on which an allocated claim can be used."""
         if not self._can_be_ready(claim):
             return np.zeros(count, dtype=np.bool_)
@@ -126,7 +131,7 @@ class DynamicResources:
             return np.ones(count, dtype=np.bool_)
         return match_terms(cycle.state.nodes, selector.get("nodeSelectorTerms") or (), at)
 
-    def _can_be_ready(self, claim: Object) -> bool:
+    def _can_be_ready(self, claim: ResourceClaim) -> bool:
         """Return whether the binding conditions of a claim's devices are met, or can still be met in time."""
         try:
             if is_ready(claim):
@@ -140,16 +145,17 @@ class DynamicResources:
         extended = claims.extended_claim_at(cycle, slot)
         wanted = claims.waiting if extended is None else [*claims.waiting, extended.claim]
         name = cycle.state.nodes.names[slot]
-        shared = [one for one in claims.by_node.get("", ()) if _is_offered_to(cycle, one, slot)]
+        shared = [device for device in claims.by_node.get("", ()) if _is_offered_to(cycle, device, slot)]
         offered = in_order([*claims.by_node.get(name, ()), *shared])
         try:
-            found = DeviceSearch(offered, claims.classes, claims.usage).allocate(wanted)
+            devices = DeviceSearch(offered, claims.classes, claims.usage, claims.most_steps).allocate(wanted)
         except SearchTooLong:
-            found = None
-        if found is None:
+            claims.most_steps = steps_after(claims.most_steps)
+            devices = None
+        if devices is None:
             claims.choices.pop(slot, None)
             return False
-        claims.choices[slot] = DeviceChoice(found, extended)
+        claims.choices[slot] = DeviceChoice(devices, extended)
         return True
 
     def refusal(self, cycle: Cycle, code: int) -> Refusal:
@@ -203,23 +209,23 @@ class DynamicResources:
                 claims.assumed.append(AssumedClaim(claim, reserved(claim, pod, None), None))
         choice = claims.choices.get(cycle.state.nodes.slot_of[node])
         if choice is not None:
-            wanted: list[tuple[Object | None, Object]] = [(claim, claim) for claim in claims.waiting]
+            wanted: list[tuple[ResourceClaim | None, ResourceClaim]] = [(claim, claim) for claim in claims.waiting]
             if choice.extended is not None:
                 wanted.append((None, _unnamed(choice.extended.claim, pod)))
             for (old, claim), devices in zip(wanted, choice.devices, strict=True):
                 allocation = describe_allocation(claim, devices, claims.classes, node)
                 claims.assumed.append(AssumedClaim(old, reserved(claim, pod, allocation), allocation))
-        for one in claims.assumed:
-            if one.allocation is not None:
-                self._pending.add(one.new)
+        for change in claims.assumed:
+            if change.allocation is not None:
+                self._pending.add(change.new)
         return None
 
-    def unreserve(self, cycle: Cycle, node: str) -> Awaitable[None] | None:
+    def unreserve(self, cycle: Cycle, node: str) -> NowOrLater[None]:
         claims: PodClaims | None = cycle.data.get(self.name)
         if claims is None:
             return None
-        for one in claims.assumed:
-            self._pending.remove(one.new)
+        for change in claims.assumed:
+            self._pending.remove(change.new)
         claims.assumed = []
         return self._give_back(cycle.pod, claims) if claims.written or claims.created is not None else None
 
@@ -241,24 +247,24 @@ class DynamicResources:
         if claims is None or self._writer is None:
             return None
         try:
-            for one in claims.assumed:
-                if one.old is None:
-                    await self._create(cycle, claims, one, node)
+            for change in claims.assumed:
+                if change.old is None:
+                    await self._create(cycle, claims, change, node)
                 else:
-                    claims.written.append(await self._writer.reserve(one.old, cycle.pod, one.allocation))
-                    self._confirm(cycle.state.lookups, claims.written[-1], one)
+                    claims.written.append(await self._writer.reserve(change.old, cycle.pod, change.allocation))
+                    self._confirm(cycle.state.lookups, claims.written[-1], change)
         except ClaimError as error:
             raise PluginError(self.name, f'running PreBind plugin "{self.name}": {error}') from error
         names = [claim["metadata"] for claim in (*claims.allocated, *claims.written)]
         if claims.created is not None:
             names.append(claims.created["metadata"])
-        known = (*claims.allocated, *(one.new for one in claims.assumed))
+        known = (*claims.allocated, *(change.new for change in claims.assumed))
         if not any(has_conditions(claim) for claim in known):
             return None
         if self._report is not None:
             text = f"waiting for binding conditions for device on node {node}"
             self._report(cycle.pod, "BindingConditionsPending", text)
-        keys = {Key(one["namespace"], one["name"]) for one in names}
+        keys = {Key(name["namespace"], name["name"]) for name in names}
         timeout = "device binding timeout: context deadline exceeded"
         return self._wait(cycle, keys, timeout)
 
@@ -268,8 +274,10 @@ class DynamicResources:
         clock, began = self._clock, self._clock.monotonic()
 
         def end(status: str) -> None:
-            found = (cycle.state.lookups.get(CLAIM, key.name, namespace=key.namespace) for key in keys)
-            self._observe.count_wait([one for one in found if one is not None], status, clock.monotonic() - began)
+            claims = (cycle.state.lookups.get(ResourceClaim, key.name, namespace=key.namespace) for key in keys)
+            self._metrics.count_wait(
+                [claim for claim in claims if claim is not None], status, clock.monotonic() - began
+            )
 
         def is_done() -> bool:
             try:
@@ -293,15 +301,15 @@ class DynamicResources:
         try:
             claims.created = await self._writer.create(choice.extended.claim)
         finally:
-            self._observe.count_claim(is_created=claims.created is not None)
+            self._metrics.count_claim(is_created=claims.created is not None)
         stored = await self._writer.reserve(claims.created, cycle.pod, assumed.allocation)
         self._confirm(cycle.state.lookups, stored, assumed)
         await self._writer.report_extended(cycle.pod, stored, choice.extended.mappings)
 
-    def _confirm(self, lookups: Lookups, stored: Object, assumed: AssumedClaim) -> None:
+    def _confirm(self, lookups: Lookups, stored: ResourceClaim, assumed: AssumedClaim) -> None:
         """Let the stored claim count, which the watch may not have reported yet, instead of the assumed one."""
         metadata = stored["metadata"]
-        known = lookups.get(CLAIM, metadata["name"], namespace=metadata["namespace"])
+        known = lookups.get(ResourceClaim, metadata["name"], namespace=metadata["namespace"])
         if known is None or int(known["metadata"]["resourceVersion"]) < int(metadata["resourceVersion"]):
             lookups.put(CLAIM, stored)
         self._pending.remove(assumed.new)
@@ -310,7 +318,7 @@ class DynamicResources:
         """Return whether the devices of all claims are ready. Raise PluginError if one never will be."""
         assert self._clock is not None, "only a scheduler with a client waits"
         for key in keys:
-            claim = cycle.state.lookups.get(CLAIM, key.name, namespace=key.namespace)
+            claim = cycle.state.lookups.get(ResourceClaim, key.name, namespace=key.namespace)
             if claim is None:
                 raise PluginError(self.name, f'could not find ResourceClaim "{key}"')
             try:
@@ -329,10 +337,11 @@ class DynamicResources:
             EventRegistration(CLAIM, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE),
             EventRegistration(CLASS, ActionType.ADD | ActionType.UPDATE),
             EventRegistration(_SLICE, ActionType.ADD | ActionType.UPDATE),
+            EventRegistration(_TAINT_RULE, ActionType.UPDATE | ActionType.DELETE),
         )
 
 
-def _unnamed(claim: Object, pod: Pod) -> Object:
+def _unnamed(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
     """Return a claim that is not created yet, with a name under which its devices count as used."""
     return {**claim, "metadata": {**claim["metadata"], "name": f"{UNNAMED}/{pod.uid}"}}
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pinnace.model.typed_objects import Namespace
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
-from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
+from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends, Plugin
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
 from pinnace.scheduler.state.affinity import TermUse
 from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots
@@ -35,8 +36,7 @@ class _Domains:
     values: Integers
 
     def at(self, at: At) -> Integers:
-        found: Integers = self.values[self.codes[at]]
-        return found
+        return self.values[self.codes[at]]
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Required:
     """Whether no pod matches the affinity terms yet but the pod itself does: it may go first."""
 
 
-class InterPodAffinity:
+class InterPodAffinity(Plugin):
     name = "InterPodAffinity"
     depends = Depends.CLUSTER
 
@@ -69,7 +69,7 @@ class InterPodAffinity:
             return SKIP
         required = _Required()
         required.existing = _sum_by_key(state, existing)
-        required.anti_affinity = [_matches_of(state, one) for one in terms.required_anti_affinity]
+        required.anti_affinity = [_matches_of(state, term) for term in terms.required_anti_affinity]
         if terms.required_affinity:
             self._count_affinity(state, template, required)
         cycle.data[self.name] = required
@@ -80,7 +80,7 @@ class InterPodAffinity:
         terms = template.terms.required_affinity
         selection = _selection_of_all(state, terms)
         required.affinity = [_by_domain(state, term.topology_key, selection) for term in terms]
-        has_match = any(bool(one.values[:-1].any()) for one in required.affinity)
+        has_match = any(bool(match.values[:-1].any()) for match in required.affinity)
         required.is_first = not has_match and all(_matches(state, term, template) for term in terms)
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
@@ -88,13 +88,13 @@ class InterPodAffinity:
         required: _Required | None = cycle.data.get(self.name)
         if required is None:
             return codes
-        for one in required.existing:
-            codes[one.at(at) > 0] = _EXISTING
-        for one in required.anti_affinity:
-            codes[(one.at(at) > 0) & (one.codes[at] >= 0)] = _ANTI_AFFINITY
-        for one in required.affinity:
-            has_label = one.codes[at] >= 0
-            fits = has_label & (required.is_first | (one.at(at) > 0))
+        for match in required.existing:
+            codes[match.at(at) > 0] = _EXISTING
+        for match in required.anti_affinity:
+            codes[(match.at(at) > 0) & (match.codes[at] >= 0)] = _ANTI_AFFINITY
+        for match in required.affinity:
+            has_label = match.codes[at] >= 0
+            fits = has_label & (required.is_first | (match.at(at) > 0))
             codes[~fits] = _AFFINITY
         return codes
 
@@ -138,8 +138,8 @@ class InterPodAffinity:
     def score(self, cycle: Cycle, at: At) -> Integers:
         scores = np.zeros(length(cycle.state.nodes, at), dtype=np.int64)
         domains: list[_Domains] = cycle.data[self.name + "/score"]
-        for one in domains:
-            scores += np.where(one.codes[at] >= 0, one.at(at), 0)
+        for domain in domains:
+            scores += np.where(domain.codes[at] >= 0, domain.at(at), 0)
         return scores
 
     def normalize(self, cycle: Cycle, scores: Integers, slots: Slots) -> Integers:
@@ -160,8 +160,8 @@ def matching_terms(state: ClusterState, template: Template) -> list[TermUse]:
     version = (state.terms.version, state.lookups.version("Namespace"))
     known: tuple[tuple[int, int], list[TermUse]] | None = template.cached.get("matching terms")
     if known is None or known[0] != version:
-        found = state.terms.matching(template, state.lookups.namespace_labels(template.namespace))
-        known = template.cached["matching terms"] = (version, found)
+        uses = state.terms.matching(template, state.lookups.namespace_labels(template.namespace))
+        known = template.cached["matching terms"] = (version, uses)
     return known[1]
 
 
@@ -222,9 +222,9 @@ def _namespaces_of(state: ClusterState, term: AffinityTerm) -> frozenset[str] | 
     known = state.namespace_sets.get(key)
     if known is None or known[0] != version:
         selected = [
-            one["metadata"]["name"]
-            for one in state.lookups.all("Namespace")
-            if term.namespace_selector.matches(one["metadata"].get("labels") or {})
+            namespace["metadata"]["name"]
+            for namespace in state.lookups.all(Namespace)
+            if term.namespace_selector.matches(namespace["metadata"].get("labels") or {})
         ]
         known = state.namespace_sets[key] = (version, term.namespaces.union(selected))
     return known[1]

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import NodeSelectorTerm, PreferredSchedulingTerm
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import NODE, ActionType, ClusterEvent, EventRegistration
 from pinnace.scheduler.framework.normalization import normalize
-from pinnace.scheduler.framework.plugin import Depends
+from pinnace.scheduler.framework.plugin import Depends, Plugin
 from pinnace.scheduler.framework.status import SKIP, OnlyNodes, Refusal, Skip, unresolvable
 from pinnace.scheduler.state.arrays import At, Codes, Integers, Mask, Slots
 from pinnace.scheduler.state.node_selectors import length, match_required, match_term, match_terms, required_terms
@@ -25,7 +26,7 @@ _REFUSALS = {
 _CONFLICT = unresolvable("pod affinity terms conflict")
 
 
-class NodeAffinity:
+class NodeAffinity(Plugin):
     name = "NodeAffinity"
     depends = Depends.NODE
     ignores_labels = True
@@ -34,8 +35,10 @@ class NodeAffinity:
         """`added` is a node affinity that is added to that of every pod."""
         added = added or {}
         enforced = added.get(REQUIRED)
-        self._enforced: Sequence[Object] | None = None if enforced is None else enforced.get("nodeSelectorTerms") or ()
-        self._preferred: Sequence[Object] = added.get(PREFERRED) or ()
+        self._enforced: Sequence[NodeSelectorTerm] | None = (
+            None if enforced is None else enforced.get("nodeSelectorTerms") or ()
+        )
+        self._preferred: Sequence[PreferredSchedulingTerm] = added.get(PREFERRED) or ()
 
     def pre_filter(self, cycle: Cycle) -> Refusal | OnlyNodes | Skip | None:
         terms = required_terms(cycle.template)
@@ -72,25 +75,25 @@ class NodeAffinity:
         return (EventRegistration(NODE, ActionType.ADD | ActionType.NODE_LABELS, _matches_node),)
 
 
-def _preferences(cycle: Cycle) -> Sequence[Object]:
+def _preferences(cycle: Cycle) -> Sequence[PreferredSchedulingTerm]:
     return ((cycle.template.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(PREFERRED) or ()
 
 
-def _add_weights(nodes: NodeTable, preferences: Iterable[Object], at: At, scores: Integers) -> None:
-    for one in preferences:
-        weight, preference = one.get("weight", 0), one.get("preference") or {}
+def _add_weights(nodes: NodeTable, preferences: Iterable[PreferredSchedulingTerm], at: At, scores: Integers) -> None:
+    for term in preferences:
+        weight, preference = term.get("weight", 0), term.get("preference") or {}
         if weight:
             scores += weight * match_term(nodes, preference, at)
 
 
-def _named_nodes(terms: Sequence[Object]) -> frozenset[str] | None:
+def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
     """Return the nodes that all terms name by metadata.name; None if a term names none."""
     names: frozenset[str] = frozenset()
     for term in terms:
         of_term: frozenset[str] | None = None
-        for one in term.get("matchFields") or ():
-            if one.get("key") == NAME and one.get("operator") == "In":
-                values = frozenset(one.get("values") or ())
+        for field in term.get("matchFields") or ():
+            if field.get("key") == NAME and field.get("operator") == "In":
+                values = frozenset(field.get("values") or ())
                 of_term = values if of_term is None else of_term & values
         if of_term is None:
             return None

@@ -8,22 +8,142 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pinnace.model.objects import Object
+from pinnace.model import selectors
+from pinnace.model.selectors import LabelSelector, Requirement
+from pinnace.model.typed_objects import (
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    TopologySpreadConstraint,
+)
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.events import NODE, POD, ActionType, ClusterEvent, EventRegistration
-from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends
+from pinnace.scheduler.framework.plugin import HIGHEST_SCORE, Depends, Plugin
 from pinnace.scheduler.framework.status import SKIP, Refusal, Skip, unresolvable, unschedulable
-from pinnace.scheduler.plugins.spread_constraints import (
-    HOSTNAME,
-    Constraint,
-    constraints_of,
-    default_constraints_of,
-    is_eligible,
-)
 from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, divide
 from pinnace.scheduler.state.counters import PodSelection, count_per_domain
-from pinnace.scheduler.state.node_selectors import length
-from pinnace.scheduler.state.pods import Pod
+from pinnace.scheduler.state.lookups import Lookups
+from pinnace.scheduler.state.node_selectors import length, match_required, match_taints
+from pinnace.scheduler.state.nodes import NodeTable
+from pinnace.scheduler.state.pods import Pod, Template
+from pinnace.scheduler.state.terms import extend
+
+HOSTNAME = "kubernetes.io/hostname"
+SYSTEM_DEFAULTS: tuple[TopologySpreadConstraint, ...] = (
+    {"topologyKey": HOSTNAME, "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 3},
+    {"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 5},
+)
+_HONOR = "Honor"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint of a pod."""
+
+    max_skew: int
+    topology_key: str
+    selector: LabelSelector
+    min_domains: int
+    honors_affinity: bool
+    honors_taints: bool
+
+    @property
+    def counted_selector(self) -> LabelSelector:
+        """The selector of the pods that count: none, if the selector is empty."""
+        return selectors.NOTHING if self.selector.matches_everything else self.selector
+
+
+def constraints_of(template: Template, action: str) -> Sequence[Constraint]:
+    """Return the constraints of a pod with this `whenUnsatisfiable`."""
+    key = ("spread", action)
+    known: Sequence[Constraint] | None = template.cached.get(key)
+    if known is None:
+        written = template.spec.get("topologySpreadConstraints") or ()
+        known = template.cached[key] = [
+            _parse(entry, template) for entry in written if entry.get("whenUnsatisfiable") == action
+        ]
+    return known
+
+
+def _parse(written: TopologySpreadConstraint, template: Template, selector: LabelSelector | None = None) -> Constraint:
+    if selector is None:
+        selector = extend(
+            selectors.from_object(written.get("labelSelector")),
+            [
+                Requirement(key, "=", (template.labels[key],))
+                for key in written.get("matchLabelKeys") or ()
+                if key in template.labels
+            ],
+        )
+    return Constraint(
+        max_skew=written.get("maxSkew") or 1,
+        topology_key=written.get("topologyKey") or "",
+        selector=selector,
+        min_domains=written.get("minDomains") or 1,
+        honors_affinity=(written.get("nodeAffinityPolicy") or _HONOR) == _HONOR,
+        honors_taints=written.get("nodeTaintsPolicy") == _HONOR,
+    )
+
+
+def default_constraints_of(
+    template: Template, lookups: Lookups, defaults: Sequence[TopologySpreadConstraint], action: str
+) -> Sequence[Constraint]:
+    """Return the default constraints of a pod that states none: for the pods of its services and its owner."""
+    wanted = [default for default in defaults if default.get("whenUnsatisfiable") == action]
+    if not wanted:
+        return ()
+    key = ("default spread", action)
+    version = lookups.version("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+    known: tuple[int, Sequence[Constraint]] | None = template.cached.get(key)
+    if known is None or known[0] != version:
+        selector = default_selector(template, lookups)
+        parsed = [] if selector.matches_everything else [_parse(entry, template, selector) for entry in wanted]
+        known = template.cached[key] = (version, parsed)
+    return known[1]
+
+
+def default_selector(template: Template, lookups: Lookups) -> LabelSelector:
+    """Return the selector of the services that select a pod and of the controller that owns it."""
+    labels: dict[str, str] = {}
+    for service in lookups.within(Service, template.namespace):
+        wanted = service.get("spec", {}).get("selector")
+        if wanted and all(template.labels.get(key) == value for key, value in wanted.items()):
+            labels.update(wanted)
+    if template.owner is None:
+        return selectors.from_labels(labels)
+    api_version, kind, name = template.owner
+    match (api_version, kind):
+        case ("v1", "ReplicationController"):
+            controller = lookups.get(ReplicationController, name, namespace=template.namespace)
+            labels.update((controller.get("spec", {}).get("selector") or {}) if controller is not None else {})
+            return selectors.from_labels(labels)
+        case ("apps/v1", "ReplicaSet" | "StatefulSet"):
+            owner: ReplicaSet | StatefulSet | None = (
+                lookups.get(ReplicaSet, name, namespace=template.namespace)
+                if kind == "ReplicaSet"
+                else lookups.get(StatefulSet, name, namespace=template.namespace)
+            )
+            selector = selectors.from_labels(labels)
+            if owner is not None:
+                selector = extend(selector, selectors.from_object(owner["spec"].get("selector")).requirements)
+            return selector
+    return selectors.from_labels(labels)
+
+
+def is_eligible(nodes: NodeTable, template: Template, constraint: Constraint, at: At) -> Mask:
+    """Return the nodes whose pods count for a constraint, by its node inclusion policies."""
+    key = ("eligible", constraint.honors_affinity, constraint.honors_taints)
+    known: tuple[int, Mask] | None = template.cached.get(key)
+    if known is None or known[0] != nodes.log.position:
+        mask = np.ones(length(nodes, at), dtype=np.bool_)
+        if constraint.honors_affinity:
+            mask &= match_required(nodes, template, at)
+        if constraint.honors_taints:
+            mask &= match_taints(nodes, template, at)
+        known = template.cached[key] = (nodes.log.position, mask)
+    return known[1]
+
 
 _REASON = "node(s) didn't match pod topology spread constraints"
 _SKEWED, _UNLABELED = 1, 2
@@ -51,11 +171,11 @@ class _Soft:
     counts: list[tuple[Constraint, Codes, Integers, float]]
 
 
-class PodTopologySpread:
+class PodTopologySpread(Plugin):
     name = "PodTopologySpread"
     depends = Depends.CLUSTER
 
-    def __init__(self, *, defaults: Sequence[Object], is_system_default: bool) -> None:
+    def __init__(self, *, defaults: Sequence[TopologySpreadConstraint], is_system_default: bool) -> None:
         """`defaults` are the constraints of pods that state none."""
         self._defaults = defaults
         self._is_system_default = is_system_default
@@ -66,18 +186,20 @@ class PodTopologySpread:
         constraints = self._constraints(cycle, "DoNotSchedule")
         if not constraints:
             return SKIP
-        cycle.data[self.name] = [_count_hard(cycle, one, constraints) for one in constraints]
+        cycle.data[self.name] = [_count_hard(cycle, constraint, constraints) for constraint in constraints]
         return None
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
         codes: Codes | None = None
         hard: list[_Hard] = cycle.data.get(self.name) or []
-        for one in hard:
-            own = 1 if one.constraint.selector.matches(cycle.template.labels) else 0
-            by_domain = (one.per_domain + (own - one.least) > one.constraint.max_skew).astype(np.int32)
+        for constraint in hard:
+            own = 1 if constraint.constraint.selector.matches(cycle.template.labels) else 0
+            by_domain = (constraint.per_domain + (own - constraint.least) > constraint.constraint.max_skew).astype(
+                np.int32
+            )
             by_domain *= _SKEWED
             by_domain[-1] = _UNLABELED
-            failed = by_domain[one.codes[at]]
+            failed = by_domain[constraint.codes[at]]
             codes = failed if codes is None else np.where(codes == 0, failed, codes)
         return codes if codes is not None else np.zeros(length(cycle.state.nodes, at), dtype=np.int32)
 
@@ -94,11 +216,11 @@ class PodTopologySpread:
         needs_all = bool(cycle.template.spec.get("topologySpreadConstraints")) or not self._is_system_default
         has_all = np.ones(nodes.size, dtype=np.bool_)
         if needs_all:
-            for one in constraints:
-                has_all &= nodes.labels.codes(one.topology_key) >= 0
+            for constraint in constraints:
+                has_all &= nodes.labels.codes(constraint.topology_key) >= 0
         scored = feasible & has_all
         counted = nodes.present & has_all
-        counts = [_count_soft(cycle, one, scored, counted) for one in constraints]
+        counts = [_count_soft(cycle, constraint, scored, counted) for constraint in constraints]
         cycle.data[self.name + "/score"] = _Soft(constraints, feasible & ~has_all, counts)
         return None
 
@@ -107,8 +229,8 @@ class PodTopologySpread:
         total: npt.NDArray[np.float64] = np.zeros(length(cycle.state.nodes, at), dtype=np.float64)
         for constraint, codes, counts, weight in soft.counts:
             domains = codes[at]
-            found = counts[at] if constraint.topology_key == HOSTNAME else counts[domains]
-            total += np.where(domains >= 0, found * weight + (constraint.max_skew - 1), 0.0)
+            matching = counts[at] if constraint.topology_key == HOSTNAME else counts[domains]
+            total += np.where(domains >= 0, matching * weight + (constraint.max_skew - 1), 0.0)
         total[soft.ignored[at]] = 0.0
         return np.floor(total + 0.5).astype(np.int64)
 
@@ -156,8 +278,8 @@ def _domains_of(cycle: Cycle, constraint: Constraint, constraints: Sequence[Cons
     known: _Domains | None = cycle.template.cached.get(key)
     if known is None or known.position != nodes.log.position:
         eligible = nodes.present & is_eligible(nodes, cycle.template, constraint, ALL)
-        for one in constraints:
-            eligible &= nodes.labels.codes(one.topology_key) >= 0
+        for other in constraints:
+            eligible &= nodes.labels.codes(other.topology_key) >= 0
         column = nodes.labels.column(constraint.topology_key)
         is_present = np.zeros(len(column.values) + 1, dtype=np.bool_)
         is_present[column.codes(nodes.size)[eligible]] = True
@@ -207,5 +329,5 @@ def _may_change_counts(pod: Pod, event: ClusterEvent) -> bool:
     constraints = constraints_of(pod.template, "DoNotSchedule")
     if not constraints:
         return True  # Default constraints: their selector depends on services and owners.
-    both = [one for one in (event.old, event.new) if one is not None]
-    return any(constraint.selector.matches(one.labels) for constraint in constraints for one in both)
+    both = [template for template in (event.old, event.new) if template is not None]
+    return any(constraint.selector.matches(template.labels) for constraint in constraints for template in both)

@@ -1,20 +1,17 @@
-"""The state of the whole cluster: nodes, the pods on them, and the pods that are nominated to run on them.
-
-The scheduler is the only writer. `put_node`, `add_pod` and their counterparts change the elements of one slot and write
-it to a log; nothing is copied.
-"""
+"""The state of the whole cluster: nodes, the pods on them, and the pods that are nominated to run on them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.state.affinity import TermIndex
 from pinnace.scheduler.state.arrays import At, Integers, Mask, grow, grow_to
-from pinnace.scheduler.state.claims import ClaimUse
 from pinnace.scheduler.state.counters import PodCounts, PodSelection
 from pinnace.scheduler.state.device_classes import DeviceClassNames
 from pinnace.scheduler.state.log import ChangeLog
@@ -22,6 +19,21 @@ from pinnace.scheduler.state.lookups import Lookups
 from pinnace.scheduler.state.nodes import CPU, MEMORY, PODS, NodeChange, NodeTable, amounts_by_row
 from pinnace.scheduler.state.pods import Pod, Template, Templates
 from pinnace.scheduler.state.ports import UsedHostPorts
+
+
+class ClaimUse:
+    def __init__(self) -> None:
+        self._used: Counter[tuple[str, str]] = Counter()
+
+    def add(self, namespace: str, claims: Iterable[str], by: int) -> None:
+        for claim in claims:
+            self._used[namespace, claim] += by
+            if not self._used[namespace, claim]:
+                del self._used[namespace, claim]
+
+    def is_used(self, namespace: str, claim: str) -> bool:
+        return (namespace, claim) in self._used
+
 
 _ROWS = "rows"
 
@@ -95,7 +107,7 @@ class ClusterState:
 
     # Nodes
 
-    def put_node(self, node: Object) -> NodeChange:
+    def put_node(self, node: Node) -> NodeChange:
         """Add a node or take over its new facts; return the facts that have changed."""
         name = node["metadata"]["name"]
         is_new = name not in self.nodes.slot_of
@@ -125,7 +137,7 @@ class ClusterState:
 
     # Pods
 
-    def pod(self, obj: Object, *, names_node: bool = False) -> Pod:
+    def pod(self, obj: PodObject, *, names_node: bool = False) -> Pod:
         """Return a record of a pod; it takes no place yet.
 
         With `names_node` the pod waits and wants the node of spec.nodeName, for the plug-in NodeName.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pinnace.model.typed_objects import DeviceClass
 from pinnace.scheduler.state.lookups import Lookups
 
 _PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -34,10 +35,14 @@ class DeviceClassNames:
 
     def _read(self) -> dict[str, str]:
         known: dict[str, str] = {}
-        classes = sorted(self._lookups.all("DeviceClass"), key=lambda one: str(one["metadata"]["name"]), reverse=True)
-        for one in sorted(classes, key=lambda one: str(one["metadata"].get("creationTimestamp") or "")):
-            name = one["metadata"]["name"]
+        classes = sorted(
+            self._lookups.all(DeviceClass), key=lambda device_class: str(device_class["metadata"]["name"]), reverse=True
+        )
+        for device_class in sorted(
+            classes, key=lambda device_class: str(device_class["metadata"].get("creationTimestamp") or "")
+        ):
+            name = device_class["metadata"]["name"]
             known[implicit_resource(name)] = name
-            if resource := (one.get("spec") or {}).get("extendedResourceName"):
+            if resource := (device_class.get("spec") or {}).get("extendedResourceName"):
                 known[resource] = name
         return known

@@ -119,8 +119,7 @@ class LabelColumns:
         """Return which of the nodes meet one requirement of a node selector."""
         column = self.column(key)
         table = column.table(operator, tuple(values))
-        matched: Mask = table[column.codes(len(self._labels))[at]]
-        return matched
+        return table[column.codes(len(self._labels))[at]]
 
     def match_labels(self, labels: Mapping[str, str], at: At, size: int) -> Mask:
         """Return which of the nodes have all these labels."""

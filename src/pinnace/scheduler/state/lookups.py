@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, cast
 
-from pinnace.model.objects import Key, Object
+from pinnace.client.typed import Stored
+from pinnace.model.objects import AnyObject, Key
+from pinnace.model.typed_objects import Namespace
 
 LookupKind = Literal[
     "Namespace",
@@ -24,6 +26,7 @@ LookupKind = Literal[
     "ResourceClaim",
     "ResourceSlice",
     "DeviceClass",
+    "DeviceTaintRule",
 ]
 
 
@@ -31,12 +34,13 @@ class Lookups:
     """Objects by kind, namespace and name. Each kind has a version that grows with every change."""
 
     def __init__(self) -> None:
-        self._objects: dict[LookupKind, dict[str, dict[str, Object]]] = {}
+        self._objects: dict[str, dict[str, dict[str, AnyObject]]] = {}
+        """By the name of the type, which is that of the kind."""
         self._versions: dict[LookupKind, int] = {}
         self.on_change: list[Callable[[], None]] = []
         """Called after each change."""
 
-    def put(self, kind: LookupKind, obj: Object) -> None:
+    def put(self, kind: LookupKind, obj: AnyObject) -> None:
         metadata = obj["metadata"]
         some = self._objects.setdefault(kind, {}).setdefault(metadata.get("namespace", ""), {})
         some[metadata["name"]] = obj
@@ -51,18 +55,23 @@ class Lookups:
         self._objects.get(kind, {}).get(key.namespace, {}).pop(key.name, None)
         self._note(kind)
 
-    def get(self, kind: LookupKind, name: str, *, namespace: str = "") -> Object | None:
+    def get(self, kind: type[Stored], name: str, *, namespace: str = "") -> Stored | None:
+        return cast("Stored | None", self._objects.get(kind.__name__, {}).get(namespace, {}).get(name))
+
+    def find(self, kind: LookupKind, name: str, *, namespace: str = "") -> AnyObject | None:
+        """Return an object of a kind that is known by name only."""
         return self._objects.get(kind, {}).get(namespace, {}).get(name)
 
-    def all(self, kind: LookupKind) -> Iterable[Object]:
-        return [obj for some in self._objects.get(kind, {}).values() for obj in some.values()]
+    def all(self, kind: type[Stored]) -> Iterable[Stored]:
+        objects = [obj for some in self._objects.get(kind.__name__, {}).values() for obj in some.values()]
+        return cast("list[Stored]", objects)
 
-    def within(self, kind: LookupKind, namespace: str) -> Iterable[Object]:
-        return self._objects.get(kind, {}).get(namespace, {}).values()
+    def within(self, kind: type[Stored], namespace: str) -> Iterable[Stored]:
+        return cast("Iterable[Stored]", self._objects.get(kind.__name__, {}).get(namespace, {}).values())
 
     def version(self, *kinds: LookupKind) -> int:
         return sum(self._versions.get(kind, 0) for kind in kinds)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        found = self.get("Namespace", namespace)
-        return (found["metadata"].get("labels") or {}) if found is not None else {}
+        obj = self.get(Namespace, namespace)
+        return (obj["metadata"].get("labels") or {}) if obj is not None else {}

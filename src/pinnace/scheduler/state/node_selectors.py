@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from pinnace.model.objects import Object
+from pinnace.model.objects import AnyObject, Object
+from pinnace.model.typed_objects import NodeSelectorTerm, Taint, Toleration
 from pinnace.scheduler.state.arrays import At, Integers, Mask
 from pinnace.scheduler.state.nodes import NodeTable
 from pinnace.scheduler.state.pods import Template
@@ -21,7 +22,7 @@ def length(nodes: NodeTable, at: At) -> int:
     return nodes.size if isinstance(at, slice) else len(at)
 
 
-def match_terms(nodes: NodeTable, terms: Iterable[Object], at: At) -> Mask:
+def match_terms(nodes: NodeTable, terms: Iterable[NodeSelectorTerm], at: At) -> Mask:
     """Return the nodes that match one of the nodeSelectorTerms. An empty term matches none."""
     matched = np.zeros(length(nodes, at), dtype=np.bool_)
     for term in terms:
@@ -29,19 +30,21 @@ def match_terms(nodes: NodeTable, terms: Iterable[Object], at: At) -> Mask:
     return matched
 
 
-def match_term(nodes: NodeTable, term: Object, at: At) -> Mask:
+def match_term(nodes: NodeTable, term: NodeSelectorTerm, at: At) -> Mask:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return np.zeros(length(nodes, at), dtype=np.bool_)
     matched = np.ones(length(nodes, at), dtype=np.bool_)
-    for one in expressions:
-        matched &= nodes.labels.match(one["key"], one.get("operator", ""), one.get("values") or (), at)
-    for one in fields:
-        matched &= nodes.fields.match(one["key"], one.get("operator", ""), one.get("values") or (), at)
+    for expression in expressions:
+        matched &= nodes.labels.match(
+            expression["key"], expression.get("operator", ""), expression.get("values") or (), at
+        )
+    for field in fields:
+        matched &= nodes.fields.match(field["key"], field.get("operator", ""), field.get("values") or (), at)
     return matched
 
 
-def required_terms(template: Template) -> Sequence[Object] | None:
+def required_terms(template: Template) -> Sequence[NodeSelectorTerm] | None:
     """Return the terms of the required node affinity; None if there is none."""
     affinity = ((template.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
     return None if affinity is None else affinity.get("nodeSelectorTerms") or ()
@@ -54,7 +57,7 @@ def match_required(nodes: NodeTable, template: Template, at: At) -> Mask:
     return matched if terms is None else matched & match_terms(nodes, terms, at)
 
 
-def tolerates(toleration: Object, taint: Object) -> bool:
+def tolerates(toleration: AnyObject, taint: AnyObject) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -78,23 +81,26 @@ def match_taints(nodes: NodeTable, template: Template, at: At) -> Mask:
 
 def count_soft_taints(nodes: NodeTable, template: Template, at: At) -> Integers:
     """Return the number of PreferNoSchedule taints of each node that are not tolerated."""
-    tolerations = [one for one in template.spec.get("tolerations") or () if one.get("effect") in (None, "", _SOFT)]
+    tolerations = [
+        toleration
+        for toleration in template.spec.get("tolerations") or ()
+        if toleration.get("effect") in (None, "", _SOFT)
+    ]
     table = _per_taint_set(nodes, template, "soft", lambda taint: taint.get("effect") == _SOFT, tolerations)
-    counted: Integers = table[nodes.taints[at]]
-    return counted
+    return table[nodes.taints[at]]
 
 
 def tolerates_unschedulable(template: Template) -> bool:
     """Return whether the pod may run on cordoned nodes."""
-    return any(tolerates(one, _UNSCHEDULABLE) for one in template.spec.get("tolerations") or ())
+    return any(tolerates(toleration, _UNSCHEDULABLE) for toleration in template.spec.get("tolerations") or ())
 
 
 def _per_taint_set(
     nodes: NodeTable,
     template: Template,
     kind: str,
-    is_counted: Callable[[Object], bool],
-    tolerations: Sequence[Object],
+    is_counted: Callable[[Taint], bool],
+    tolerations: Sequence[Toleration],
 ) -> Integers:
     """Return the number of untolerated taints for each distinct list of taints."""
     key = ("taints", kind)

@@ -8,12 +8,57 @@ from enum import IntFlag
 import numpy as np
 import orjson
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node, NodeStatus, Taint
 from pinnace.scheduler.state.arrays import Codes, Integers, Mask, grow
-from pinnace.scheduler.state.images import NodeImages
 from pinnace.scheduler.state.labels import LabelColumns
 from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.resources import amounts_of, is_counted
+
+
+class _Image:
+    __slots__ = ("nodes", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.nodes: set[int] = set()
+
+
+class NodeImages:
+    """Which nodes have which image. The size of an image is the one that its first node has stated."""
+
+    def __init__(self) -> None:
+        self._images: dict[str, _Image] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
+
+    def put(self, slot: int, images: Iterable[tuple[str, int]]) -> None:
+        """Take over the names and sizes of the images of one node."""
+        sizes = dict(images)
+        for name in self._names.pop(slot, ()):
+            if name not in sizes:
+                self._remove(name, slot)
+        for name, size in sizes.items():
+            image = self._images.get(name)
+            if image is None:
+                image = self._images[name] = _Image(size)
+            image.nodes.add(slot)
+        if sizes:
+            self._names[slot] = tuple(sizes)
+
+    def _remove(self, name: str, slot: int) -> None:
+        image = self._images[name]
+        image.nodes.discard(slot)
+        if not image.nodes:
+            del self._images[name]
+
+    def find(self, name: str, size: int) -> tuple[int, Mask] | None:
+        """Return the bytes of an image and the mask of its nodes; None if no node has it."""
+        image = self._images.get(name)
+        if image is None:
+            return None
+        mask = np.zeros(size, dtype=np.bool_)
+        mask[list(image.nodes)] = True
+        return image.size, mask
+
 
 CPU, MEMORY, STORAGE, PODS = range(4)
 NAME = "metadata.name"
@@ -51,7 +96,7 @@ class NodeTable:
         self.images = NodeImages()
         self.resources: dict[str, int] = {name: row for row, name in enumerate(_NATIVE)}
         """The row of each resource."""
-        self.taint_sets: list[tuple[Object, ...]] = [()]
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
         """The distinct lists of taints."""
         self.features: list[frozenset[str]] = []
         self.log = ChangeLog()
@@ -99,7 +144,7 @@ class NodeTable:
 
     # Changes
 
-    def put(self, node: Object) -> tuple[int, NodeChange]:
+    def put(self, node: Node) -> tuple[int, NodeChange]:
         """Take over the facts of a node; return its slot and the facts that differ from those known."""
         name = node["metadata"]["name"]
         facts = _facts_of(node)
@@ -157,7 +202,7 @@ class NodeTable:
         self._taints = grow(self._taints, self._capacity)
         self._allocatable = grow(self._allocatable, self._capacity)
 
-    def _write(self, slot: int, node: Object, facts: tuple[bytes, ...]) -> None:
+    def _write(self, slot: int, node: Node, facts: tuple[bytes, ...]) -> None:
         spec, status = node.get("spec") or {}, node.get("status") or {}
         amounts = amounts_of(status.get("allocatable") or {})
         rows = {self.row_of(name): amount for name, amount in amounts.items() if is_counted(name)}
@@ -170,7 +215,7 @@ class NodeTable:
         self.images.put(slot, _images_of(status))
         self.features[slot] = frozenset(status.get("declaredFeatures") or ())
 
-    def _taint_id(self, encoded: bytes, taints: Iterable[Object]) -> int:
+    def _taint_id(self, encoded: bytes, taints: Iterable[Taint]) -> int:
         known = self._taint_ids.get(encoded)
         if known is None:
             known = self._taint_ids[encoded] = len(self.taint_sets)
@@ -178,16 +223,16 @@ class NodeTable:
         return known
 
 
-def _images_of(status: Object) -> list[tuple[str, int]]:
+def _images_of(status: NodeStatus) -> list[tuple[str, int]]:
     return [
         (name, image.get("sizeBytes") or 0) for image in status.get("images") or () for name in image.get("names") or ()
     ]
 
 
-def _facts_of(node: Object) -> tuple[bytes, ...]:
+def _facts_of(node: Node) -> tuple[bytes, ...]:
     """Return the facts that matter, encoded, in the order of `_CHANGES`."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    conditions = [(one.get("type"), one.get("status")) for one in status.get("conditions") or ()]
+    conditions = [(condition.get("type"), condition.get("status")) for condition in status.get("conditions") or ()]
     return tuple(
         orjson.dumps(part, option=orjson.OPT_SORT_KEYS)
         for part in (

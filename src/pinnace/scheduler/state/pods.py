@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import orjson
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.objects import Key, Object
+from pinnace.model.objects import Key
+from pinnace.model.typed_objects import Container, ObjectMeta, PodSpec, PodStatus, Volume
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.state import resources
 from pinnace.scheduler.state.terms import PodTerms, terms_of
 
@@ -53,8 +55,9 @@ class Template:
 
     local_key: LocalKey
 
-    def __init__(self, signature: bytes, pod: Object, node_name: str) -> None:
-        metadata, spec = pod["metadata"], {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    def __init__(self, signature: bytes, pod: PodObject, node_name: str) -> None:
+        metadata, spec = pod["metadata"], pod["spec"].copy()
+        spec.pop("nodeName", None)
         self.signature = signature
         self.namespace: str = metadata.get("namespace", "")
         self.labels: Mapping[str, str] = metadata.get("labels") or {}
@@ -62,7 +65,7 @@ class Template:
         self.pod_name: str = metadata.get("name", "")
         """Name and uid of the first pod; those of all pods if they have ephemeral volumes, which belong to one pod."""
         self.pod_uid: str = metadata.get("uid", "")
-        self.spec: Object = spec
+        self.spec: PodSpec = spec
         self.node_name = node_name
         """The node that a waiting pod names. Pods on nodes share the template of those that wait for any node."""
         self.priority: int = spec.get("priority") or 0
@@ -72,7 +75,7 @@ class Template:
             if resources.is_counted(name) and name != "pods"
         }
         self.non_zero = resources.non_zero_requests_of(pod)
-        self._pod = {"metadata": {}, "spec": spec}
+        self._pod: PodObject = {"metadata": {"name": ""}, "spec": spec}
         self.cached: dict[Hashable, Any] = {}
         """Values that plug-ins derive from the template alone; the key names the plug-in."""
 
@@ -96,18 +99,18 @@ class Template:
     @cached_property
     def claims(self) -> tuple[str, ...]:
         """The names of the claims that the pod names itself."""
-        claims = (one["persistentVolumeClaim"] for one in self.volumes if one.get("persistentVolumeClaim"))
+        claims = (volume["persistentVolumeClaim"] for volume in self.volumes if volume.get("persistentVolumeClaim"))
         return tuple(claim.get("claimName", "") for claim in claims)
 
     @cached_property
     def has_disks(self) -> bool:
         """Whether a volume is a disk that only one pod may use."""
-        return any(one.get(kind) for one in self.volumes for kind in DISKS)
+        return any(volume.get(kind) for volume in self.volumes for kind in DISKS)
 
     @cached_property
-    def volumes(self) -> list[Object]:
+    def volumes(self) -> list[Volume]:
         """The volumes that matter to the scheduler."""
-        return [one for one in self.spec.get("volumes") or () if any(one.get(kind) for kind in _VOLUMES)]
+        return [volume for volume in self.spec.get("volumes") or () if any(volume.get(kind) for kind in _VOLUMES)]
 
     __hash__ = object.__hash__
 
@@ -136,7 +139,7 @@ class Pod:
         "uid",
     )
 
-    def __init__(self, template: Template, obj: Object) -> None:
+    def __init__(self, template: Template, obj: PodObject) -> None:
         metadata, status = obj["metadata"], obj.get("status") or {}
         self.template = template
         self.uid: str = metadata.get("uid", "") or f"{metadata.get('namespace', '')}/{metadata['name']}"
@@ -149,15 +152,21 @@ class Pod:
         self.node: str = obj["spec"].get("nodeName") or ""
         self.nominated_node: str = status.get("nominatedNodeName") or ""
         self.slot = -1
-        self.source: Object | Snapshot | None = None
+        self.source: PodObject | Snapshot[PodObject] | None = None
         """The pod as the server sent it, for pods that wait. Decoded pods would take ten times the memory."""
 
     @property
-    def object(self) -> Object:
+    def object(self) -> PodObject:
         """The whole pod, decoded. Of a pod on a node only the part that its template has."""
         if isinstance(self.source, Snapshot):
             return self.source.object
-        metadata = {"namespace": self.key.namespace, "name": self.key.name, "uid": self.uid, "labels": self.labels}
+        labels = cast("dict[str, str]", self.labels)
+        metadata: ObjectMeta = {
+            "namespace": self.key.namespace,
+            "name": self.key.name,
+            "uid": self.uid,
+            "labels": labels,
+        }
         return self.source or {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self.template.spec}
 
     @property
@@ -181,7 +190,7 @@ class Pod:
         return self.template.requests
 
     @property
-    def spec(self) -> Object:
+    def spec(self) -> PodSpec:
         """The spec of the first pod of the template: equal in all that the scheduler reads."""
         return self.template.spec
 
@@ -196,7 +205,7 @@ class Templates:
         self._by_signature: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
         self._local_keys: WeakValueDictionary[bytes, LocalKey] = WeakValueDictionary()
 
-    def of(self, pod: Object, *, names_node: bool = False) -> Template:
+    def of(self, pod: PodObject, *, names_node: bool = False) -> Template:
         """Return the template of a pod; `names_node` makes spec.nodeName a part of it."""
         name: str = (pod["spec"].get("nodeName") or "") if names_node else ""
         signature = sign(pod) + name.encode()
@@ -207,19 +216,20 @@ class Templates:
             known.local_key = self._local_keys.get(local) or self._local_keys.setdefault(local, LocalKey())
         return known
 
-    def pod(self, obj: Object, *, names_node: bool = False) -> Pod:
+    def pod(self, obj: PodObject, *, names_node: bool = False) -> Pod:
         return Pod(self.of(obj, names_node=names_node), obj)
 
 
-def sign(pod: Object) -> bytes:
+def sign(pod: PodObject) -> bytes:
     """Return bytes that are equal for pods of one template."""
     metadata, spec = pod["metadata"], pod["spec"]
     parts: list[object] = [metadata.get("namespace"), metadata.get("labels"), owner_of(metadata)]
     parts += [spec.get(name) for name in _SPEC_FIELDS]
-    parts += [[_sign_container(one) for one in spec.get(name) or ()] for name in ("initContainers", "containers")]
-    volumes = [one for one in spec.get("volumes") or () if any(kind in one for kind in _VOLUMES)]
+    for containers in (spec.get("initContainers"), spec.get("containers")):
+        parts.append([_sign_container(container) for container in containers or ()])
+    volumes = [volume for volume in spec.get("volumes") or () if any(kind in volume for kind in _VOLUMES)]
     parts.append(volumes)
-    if volumes and any("ephemeral" in one for one in volumes):
+    if volumes and any("ephemeral" in volume for volume in volumes):
         parts += [metadata.get("name"), metadata.get("uid")]
     status = pod.get("status")
     if status and ("containerStatuses" in status or "resources" in status) and resources.has_status_resources(pod):
@@ -232,22 +242,23 @@ def sign_local(template: Template) -> bytes:
     spec = template.spec
     parts: list[object] = [template.node_name, template.requests, template.volumes]
     parts += [spec.get(name) for name in _SPEC_FIELDS]
-    parts += [[_sign_container(one) for one in spec.get(name) or ()] for name in ("initContainers", "containers")]
+    for containers in (spec.get("initContainers"), spec.get("containers")):
+        parts.append([_sign_container(container) for container in containers or ()])
     return orjson.dumps(parts)
 
 
-def _sign_container(container: Object) -> tuple[object, ...]:
+def _sign_container(container: Container) -> tuple[object, ...]:
     ports = container.get("ports")
     return (
         container.get("image"),
         container.get("resources"),
         container.get("restartPolicy"),
         container.get("restartPolicyRules"),
-        [one for one in ports if one.get("hostPort")] if ports else None,
+        [port for port in ports if port.get("hostPort")] if ports else None,
     )
 
 
-def owner_of(metadata: Object) -> tuple[str, str, str] | None:
+def owner_of(metadata: ObjectMeta) -> tuple[str, str, str] | None:
     """Return apiVersion, kind and name of the controller."""
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
@@ -255,9 +266,11 @@ def owner_of(metadata: Object) -> tuple[str, str, str] | None:
     return None
 
 
-def host_ports_of(spec: Object) -> list[HostPort]:
+def host_ports_of(spec: PodSpec) -> list[HostPort]:
     """Return the ports that a pod takes of its node, while it runs."""
-    running = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    running = [
+        container for container in spec.get("initContainers") or () if container.get("restartPolicy") == "Always"
+    ]
     return [
         (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _ANY_ADDRESS)
         for container in (*running, *(spec.get("containers") or ()))
@@ -266,8 +279,11 @@ def host_ports_of(spec: Object) -> list[HostPort]:
     ]
 
 
-def is_preemption_target(status: Object) -> bool:
-    condition: Object = next(
-        (one for one in status.get("conditions") or () if one.get("type") == "DisruptionTarget"), {}
+def is_preemption_target(status: PodStatus) -> bool:
+    conditions = status.get("conditions") or ()
+    condition = next((condition for condition in conditions if condition.get("type") == "DisruptionTarget"), None)
+    return (
+        condition is not None
+        and condition.get("status") == "True"
+        and condition.get("reason") == "PreemptionByScheduler"
     )
-    return condition.get("status") == "True" and condition.get("reason") == "PreemptionByScheduler"

@@ -28,9 +28,9 @@ class UsedHostPorts:
 
     def conflicts(self, ports: tuple[HostPort, ...]) -> set[int]:
         """Return the slots where one of the ports is taken."""
-        found: set[int] = set()
+        conflicts: set[int] = set()
         for protocol, port, address in ports:
             for slot, addresses in self._taken.get((protocol, port), {}).items():
                 if address == _ANY or _ANY in addresses or address in addresses:
-                    found.add(slot)
-        return found
+                    conflicts.add(slot)
+        return conflicts

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from pinnace.model.objects import Object
 from pinnace.model.quantity import parse
+from pinnace.model.typed_objects import Container, ContainerStatus
+from pinnace.model.typed_objects import Pod as PodObject
 
 Amounts = Mapping[str, int]
 DEFAULT_CPU = 100
@@ -20,7 +21,7 @@ _POD_LEVEL = ("cpu", "memory")
 _NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
-def requests_of(pod: Object) -> dict[str, int]:
+def requests_of(pod: PodObject) -> dict[str, int]:
     """Return the sum of the containers, or the largest moment of the init containers, plus overhead.
 
     Requests of the pod as a whole replace those of its containers. For a pod that is being resized the larger of
@@ -29,7 +30,7 @@ def requests_of(pod: Object) -> dict[str, int]:
     return _with_pod_level(pod, _of_containers(pod, {}, uses_status=True), uses_status=True)
 
 
-def non_zero_requests_of(pod: Object) -> tuple[int, int]:
+def non_zero_requests_of(pod: PodObject) -> tuple[int, int]:
     """Return cpu and memory of a pod on a node as scores count them: containers without requests have a default."""
     requests = requests_of(pod)
     missing = _NON_ZERO
@@ -40,12 +41,12 @@ def non_zero_requests_of(pod: Object) -> tuple[int, int]:
     return requests.get("cpu", 0), requests.get("memory", 0)
 
 
-def scored_requests_of(pod: Object) -> dict[str, int]:
+def scored_requests_of(pod: PodObject) -> dict[str, int]:
     """Return the requests of a waiting pod as NodeResourcesFit scores them: defaults for containers, no pod level."""
     return _sum((_of_containers(pod, _NON_ZERO, uses_status=False), amounts_of(pod["spec"].get("overhead") or {})))
 
 
-def is_pod_level(pod: Object) -> bool:
+def is_pod_level(pod: PodObject) -> bool:
     """Return whether cpu, memory or huge pages are requested for the pod as a whole."""
     return any(map(_is_pod_level_name, (pod["spec"].get("resources") or {}).get("requests") or {}))
 
@@ -54,7 +55,7 @@ def _is_pod_level_name(name: str) -> bool:
     return name in _POD_LEVEL or name.startswith("hugepages-")
 
 
-def _with_pod_level(pod: Object, total: dict[str, int], *, uses_status: bool) -> dict[str, int]:
+def _with_pod_level(pod: PodObject, total: dict[str, int], *, uses_status: bool) -> dict[str, int]:
     spec, status = pod["spec"], pod.get("status") or {}
     stated = (spec.get("resources") or {}).get("requests") or {}
     effective = stated
@@ -68,10 +69,10 @@ def _with_pod_level(pod: Object, total: dict[str, int], *, uses_status: bool) ->
     return _sum((total, amounts_of(spec.get("overhead") or {})))
 
 
-def _of_containers(pod: Object, missing: Amounts, *, uses_status: bool) -> dict[str, int]:
+def _of_containers(pod: PodObject, missing: Amounts, *, uses_status: bool) -> dict[str, int]:
     spec = pod["spec"]
     statuses = _statuses_of(pod) if uses_status else {}
-    total = _sum(_requests(pod, one, statuses, missing) for one in spec.get("containers") or ())
+    total = _sum(_requests(pod, container, statuses, missing) for container in spec.get("containers") or ())
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
@@ -87,17 +88,16 @@ def _of_containers(pod: Object, missing: Amounts, *, uses_status: bool) -> dict[
     return _largest(total, peak)
 
 
-def _statuses_of(pod: Object) -> dict[str, Object]:
+def _statuses_of(pod: PodObject) -> dict[str, ContainerStatus]:
     status = pod.get("status") or {}
     return {
-        one["name"]: one
-        for field in ("containerStatuses", "initContainerStatuses")
-        for one in status.get(field) or ()
-        if one.get("resources") is not None
+        container["name"]: container
+        for container in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+        if container.get("resources") is not None
     }
 
 
-def has_status_resources(pod: Object) -> bool:
+def has_status_resources(pod: PodObject) -> bool:
     """Return whether the status states resources, which may differ from those of the spec during a resize."""
     return bool((pod.get("status") or {}).get("resources") or _statuses_of(pod))
 
@@ -126,7 +126,9 @@ def is_scalar(name: str) -> bool:
     )
 
 
-def _requests(pod: Object, container: Object, statuses: Mapping[str, Object], missing: Amounts) -> dict[str, int]:
+def _requests(
+    pod: PodObject, container: Container, statuses: Mapping[str, ContainerStatus], missing: Amounts
+) -> dict[str, int]:
     stated = (container.get("resources") or {}).get("requests") or {}
     status = statuses.get(container.get("name", ""))
     if status is not None:
@@ -136,11 +138,11 @@ def _requests(pod: Object, container: Object, statuses: Mapping[str, Object], mi
 
 
 def _effective(
-    pod: Object, desired: Mapping[str, str], actual: Mapping[str, str], allocated: Mapping[str, str]
+    pod: PodObject, desired: Mapping[str, str], actual: Mapping[str, str], allocated: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the larger of the amounts; the desired ones do not count if the node cannot grant them."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    pending = next((one for one in conditions if one.get("type") == "PodResizePending"), None)
+    pending = next((condition for condition in conditions if condition.get("type") == "PodResizePending"), None)
     parts = [actual, allocated]
     if pending is None or pending.get("reason") != "Infeasible":
         parts.append(desired)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pinnace.model import selectors
-from pinnace.model.objects import Object
 from pinnace.model.selectors import LabelSelector, Requirement
+from pinnace.model.typed_objects import Affinity, PodAffinityTerm, WeightedPodAffinityTerm
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 Labels = Mapping[str, str]
 MOST_TERMS = 128
 """The terms of one pod: each is compared with the labels of all pods, and those of pods on nodes with all pods that
@@ -57,30 +58,32 @@ class PodTerms:
 NO_TERMS = PodTerms()
 
 
-def terms_of(namespace: str, labels: Labels, affinity: Object | None) -> PodTerms:
+def terms_of(namespace: str, labels: Labels, affinity: Affinity | None) -> PodTerms:
     """Parse the pod affinity of a spec. Raise ValueError for an operator that does not exist."""
     if not affinity:
         return NO_TERMS
     together, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
-    count = sum(len(some.get(when) or ()) for some in (together, apart) for when in (REQUIRED, PREFERRED))
+    parts = (together.get(REQUIRED), together.get(PREFERRED), apart.get(REQUIRED), apart.get(PREFERRED))
+    count = sum(len(part or ()) for part in parts)
     if count > MOST_TERMS:
         return PodTerms(count=count)
     return PodTerms(
-        tuple(_term(namespace, labels, one) for one in together.get(REQUIRED) or ()),
-        tuple(_term(namespace, labels, one) for one in apart.get(REQUIRED) or ()),
+        tuple(_term(namespace, labels, term) for term in together.get(REQUIRED) or ()),
+        tuple(_term(namespace, labels, term) for term in apart.get(REQUIRED) or ()),
         tuple(_weighted(namespace, labels, together.get(PREFERRED) or ())),
         tuple(_weighted(namespace, labels, apart.get(PREFERRED) or ())),
         count,
     )
 
 
-def _weighted(namespace: str, labels: Labels, preferences: Sequence[Object]) -> list[AffinityTerm]:
+def _weighted(namespace: str, labels: Labels, preferences: Sequence[WeightedPodAffinityTerm]) -> list[AffinityTerm]:
     return [
-        _term(namespace, labels, one.get("podAffinityTerm") or {}, weight=one.get("weight", 0)) for one in preferences
+        _term(namespace, labels, preference.get("podAffinityTerm") or {}, weight=preference.get("weight", 0))
+        for preference in preferences
     ]
 
 
-def _term(namespace: str, labels: Labels, term: Object, *, weight: int = 0) -> AffinityTerm:
+def _term(namespace: str, labels: Labels, term: PodAffinityTerm, *, weight: int = 0) -> AffinityTerm:
     named = term.get("namespaces") or ()
     selected = term.get("namespaceSelector")
     return AffinityTerm(
@@ -92,15 +95,15 @@ def _term(namespace: str, labels: Labels, term: Object, *, weight: int = 0) -> A
     )
 
 
-def _with_label_keys(term: Object, labels: Labels) -> LabelSelector:
+def _with_label_keys(term: PodAffinityTerm, labels: Labels) -> LabelSelector:
     """Return the selector of a term with its matchLabelKeys. The API server has added them to stored pods already."""
     selector = selectors.from_object(term.get("labelSelector"))
     return extend(
         selector,
         [
             Requirement(key, operator, (labels[key],))
-            for field, operator in (("matchLabelKeys", "in"), ("mismatchLabelKeys", "notin"))
-            for key in term.get(field) or ()
+            for keys, operator in ((term.get("matchLabelKeys"), "in"), (term.get("mismatchLabelKeys"), "notin"))
+            for key in keys or ()
             if key in labels
         ],
     )
@@ -108,7 +111,7 @@ def _with_label_keys(term: Object, labels: Labels) -> LabelSelector:
 
 def extend(selector: LabelSelector, more: Sequence[Requirement]) -> LabelSelector:
     """Return a selector with further requirements; one that matches nothing stays as it is."""
-    new = [one for one in more if one not in selector.requirements]
+    new = [requirement for requirement in more if requirement not in selector.requirements]
     if not new or selector.matches_nothing:
         return selector
     return LabelSelector(tuple(sorted((*selector.requirements, *new))))

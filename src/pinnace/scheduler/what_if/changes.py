@@ -6,10 +6,12 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final, Literal
 
 import numpy as np
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Container, Toleration
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.one_node import NodeView
 from pinnace.scheduler.framework.profile import Profile
@@ -39,7 +41,7 @@ class Remedy:
 
 
 Step = tuple[str, float]
-Easing = Callable[[Object, NodeView, Refusal, "Trying"], Step | None]
+Easing = Callable[[PodObject, NodeView, Refusal, "Trying"], Step | None]
 """Changes the pod so that one refusal goes; returns the description and its weight, or None if it knows no change."""
 
 
@@ -51,10 +53,10 @@ class Trying:
         self._profile = profile
         self._slot = slot
 
-    def requests_of(self, pod: Object) -> Mapping[str, int]:
+    def requests_of(self, pod: PodObject) -> Mapping[str, int]:
         return self._state.pod(pod).requests
 
-    def refusal_of(self, pod: Object) -> Refusal | None:
+    def refusal_of(self, pod: PodObject) -> Refusal | None:
         """Return the first refusal of the node."""
         record = self._state.pod(pod)
         record.source = pod
@@ -63,7 +65,7 @@ class Trying:
         return self._profile.check(cycle, np.array([self._slot], dtype=np.intp)).of(self._slot)
 
 
-def find_remedy(pod: Object, state: ClusterState, profile: Profile, slot: int) -> Remedy | None:
+def find_remedy(pod: PodObject, state: ClusterState, profile: Profile, slot: int) -> Remedy | None:
     """Return the changes that make a pod fit on a node; None if no change of the pod is known that does."""
     changed = copy.deepcopy(pod)
     trying = Trying(state, profile, slot)
@@ -88,18 +90,18 @@ def find_remedy(pod: Object, state: ClusterState, profile: Profile, slot: int) -
 # One easing for each plug-in
 
 
-def _tolerate_cordon(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _tolerate_cordon(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     _add_toleration(pod, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"})
     return f"uncordon {node.name}", 0.0
 
 
-def _tolerate(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _tolerate(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     """Add the tolerations for the taints that matter, one after the other."""
     added = []
     for taint in node.taints:
         if taint.get("effect") not in ("NoSchedule", "NoExecute"):
             continue
-        toleration = {
+        toleration: Toleration = {
             "key": taint["key"],
             "operator": "Equal",
             "value": taint.get("value", ""),
@@ -115,7 +117,7 @@ def _tolerate(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> 
     return (f"add the {noun} {' and '.join(added)}", len(added) / 100) if added else None
 
 
-def _leave_affinity(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _leave_affinity(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     spec = pod["spec"]
     for key, value in dict(spec.get("nodeSelector") or {}).items():
         if node.labels.get(key) != value:
@@ -127,7 +129,7 @@ def _leave_affinity(pod: Object, node: NodeView, refusal: Refusal, trying: Tryin
     return None
 
 
-def _leave_ports(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _leave_ports(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     for container in _containers(pod):
         for port in container.get("ports") or ():
             if not port.get("hostPort"):
@@ -139,7 +141,7 @@ def _leave_ports(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) 
     return None
 
 
-def _request_less(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _request_less(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     for reason in refusal.reasons:
         if not reason.startswith("Insufficient "):
             return None
@@ -152,7 +154,7 @@ def _request_less(pod: Object, node: NodeView, refusal: Refusal, trying: Trying)
     return None
 
 
-def _missing(pod: Object, node: NodeView, resource: str, trying: Trying) -> tuple[int, float] | None:
+def _missing(pod: PodObject, node: NodeView, resource: str, trying: Trying) -> tuple[int, float] | None:
     """Take from the containers' requests what the node lacks; return it, also as a part of the whole."""
     free = node.allocatable.get(resource, 0) - node.requested.get(resource, 0)
     record = trying.requests_of(pod).get(resource, 0)
@@ -178,7 +180,7 @@ def _missing(pod: Object, node: NodeView, resource: str, trying: Trying) -> tupl
     return (lack, lack / record) if left <= 0 else None
 
 
-def _spread_less(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _spread_less(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     for constraint in pod["spec"].get("topologySpreadConstraints") or ():
         if constraint.get("whenUnsatisfiable") != _HARD:
             continue
@@ -191,14 +193,18 @@ def _spread_less(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) 
             constraint["maxSkew"] = skew
             after = trying.refusal_of(pod)
             if after is None or after.plugin != refusal.plugin:
-                return f"maxSkew {skew} instead of {old} for {key}, or one more {_domain(key)} with room", 0.01 * skew
+                return (
+                    f"maxSkew {skew} instead of {old} for {key}, or one more {key.rpartition('/')[2]} with room",
+                    0.01 * skew,
+                )
         constraint["maxSkew"] = old
     return None
 
 
-def _leave_pod_terms(pod: Object, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
+def _leave_pod_terms(pod: PodObject, node: NodeView, refusal: Refusal, trying: Trying) -> Step | None:
     affinity = pod["spec"].get("affinity") or {}
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    required: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+    kind: Literal["podAntiAffinity", "podAffinity"]
     for kind, noun in (("podAntiAffinity", "anti-affinity"), ("podAffinity", "affinity")):
         terms = (affinity.get(kind) or {}).get(required)
         if not terms:
@@ -223,12 +229,12 @@ _EASINGS: dict[str, Easing] = {
 }
 
 
-def _containers(pod: Object) -> Iterator[Object]:
+def _containers(pod: PodObject) -> Iterator[Container]:
     yield from pod["spec"].get("containers") or ()
     yield from pod["spec"].get("initContainers") or ()
 
 
-def _add_toleration(pod: Object, toleration: Object) -> None:
+def _add_toleration(pod: PodObject, toleration: Toleration) -> None:
     pod["spec"]["tolerations"] = [*(pod["spec"].get("tolerations") or ()), toleration]
 
 
@@ -239,7 +245,3 @@ def _format(resource: str, amount: int) -> str:
         if amount >= size and resource in ("memory", "ephemeral-storage"):
             return f"{-(-amount // size)}{unit}"
     return str(amount)
-
-
-def _domain(key: str) -> str:
-    return key.rpartition("/")[2] or key

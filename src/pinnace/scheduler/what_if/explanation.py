@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.decision import decide
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.state.cluster import ClusterState
@@ -47,13 +47,15 @@ class SchedulingReport:
     @property
     def smallest(self) -> tuple[str, Remedy] | None:
         """The node that needs the smallest change, and the change."""
-        found = [(one.name, one.remedy) for one in self.nodes if one.remedy is not None]
-        return min(found, key=lambda one: one[1].size) if found and not self.node else None
+        remedies = [(node.name, node.remedy) for node in self.nodes if node.remedy is not None]
+        return min(remedies, key=lambda pair: pair[1].size) if remedies and not self.node else None
 
 
-def explain(pod: Object, state: ClusterState, profile: Profile) -> SchedulingReport:
+def explain(pod: PodObject, state: ClusterState, profile: Profile) -> SchedulingReport:
     """Decide about a pod as if it waited now, and describe the decision. Raise PluginError if a plug-in fails."""
-    waiting = {**pod, "spec": {name: value for name, value in pod["spec"].items() if name != "nodeName"}}
+    spec = pod["spec"].copy()
+    spec.pop("nodeName", None)
+    waiting: PodObject = {**pod, "spec": spec}
     record = state.pod(waiting)
     record.source = waiting
     decision = decide(record, state, profile, has_details=True)
@@ -81,7 +83,7 @@ def explain(pod: Object, state: ClusterState, profile: Profile) -> SchedulingRep
         node=decision.node,
         message="" if decision.node else decision.message,
         nodes=reports,
-        weights={one.plugin.name: one.weight for one in profile.score},
+        weights={scorer.plugin.name: scorer.weight for scorer in profile.score},
         nominated=nomination.node if nomination is not None else "",
         victims=tuple(str(victim.key) for victim in nomination.victims) if nomination is not None else (),
     )

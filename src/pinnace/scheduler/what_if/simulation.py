@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.decision import decide
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.state.cluster import ClusterState
@@ -27,7 +27,7 @@ class NoProfile(ValueError):
     """A pod names a scheduler that is not known here."""
 
 
-def simulate(pods: Iterable[Object], state: ClusterState, profiles: Mapping[str, Profile]) -> Iterator[SimulatedPod]:
+def simulate(pods: Iterable[PodObject], state: ClusterState, profiles: Mapping[str, Profile]) -> Iterator[SimulatedPod]:
     """Yield the outcome of each pod. The state changes as the cluster would: it must be a copy."""
     for obj in pods:
         pod = state.pod(obj)
@@ -38,7 +38,7 @@ def simulate(pods: Iterable[Object], state: ClusterState, profiles: Mapping[str,
             raise NoProfile(
                 f"{pod.key} is scheduled by {name}, which is not known here: name its file or configuration"
             )
-        refusal = next((one for plugin in profile.pre_enqueue if (one := plugin.pre_enqueue(pod)) is not None), None)
+        refusal = next((held for plugin in profile.pre_enqueue if (held := plugin.pre_enqueue(pod)) is not None), None)
         if refusal is not None:
             yield SimulatedPod(str(pod.key), "", refusal.message)
             continue

@@ -56,6 +56,13 @@ class Declaration:
         return any(each.needs_decoding for each in self.fields.values())
 
     @cached_property
+    def holds_nulls(self) -> bool:
+        """Whether lists or maps in the value may hold null. A field that is null counts as absent."""
+        if self.element is not None:
+            return self.element.schema.nullable or self.element.holds_nulls
+        return any(field.holds_nulls for field in self.fields.values())
+
+    @cached_property
     def is_unordered(self) -> bool:
         """Whether equality of two values differs from equality of their documents: sets have no order."""
         if self.type.kind == "list" and self.schema.list_type in ("set", "map"):

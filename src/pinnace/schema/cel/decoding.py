@@ -226,12 +226,6 @@ def _list_equality(declaration: Declaration, same: Callable[[Any, Any], bool]) -
     return lambda left, right: len(left) == len(right) and all(map(same, left, right))
 
 
-def decoded_equality(declaration: Declaration) -> Callable[[Any, Any], bool]:
-    """Return the equality of two documents of one declaration, which decodes them unless they are identical."""
-    decode = decoder(declaration)
-    return lambda left, right: bool(left == right) or equals(decode(left), decode(right))
-
-
 def _unite(left: list[Any], right: list[Any]) -> list[Any]:
     known: Collection[Any] = left
     with suppress(TypeError):  # Items that are lists or maps are compared one by one.

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from pinnace.schema.cel.errors import Issue
 from pinnace.schema.cel.tree import (
+    UNUSED,
     CelCall,
     CelNode,
     Comprehension,
     Ident,
     ListLiteral,
     Literal,
-    Macro,
     MapLiteral,
     Select,
     children,
@@ -26,7 +26,6 @@ SORT_INPUT = "@__sortBy_input__"
 OPTIONAL_INPUT = "@__optional_input__"
 _MOST_REPEATED = 32
 """The most nodes of an expression that a macro repeats, as the macros of Kubernetes do whatever its size."""
-UNUSED = "#unused"
 
 
 class MacroMisuse(Exception):
@@ -84,8 +83,7 @@ def _quantifier(kind: str, count: int) -> Expand:
             more = CelCall(at, "_+_", None, [_accumulator(at), Literal(at, 1)])
             step = CelCall(at, "_?_:_", None, [predicate, more, _accumulator(at)])
             result = CelCall(at, "_==_", None, [_accumulator(at), Literal(at, 1)])
-        macro = Macro(kind, predicate=predicate)
-        return Comprehension(at, target, first, second, ACCUMULATOR, initial, condition, step, result, macro)
+        return Comprehension(at, target, first, second, ACCUMULATOR, initial, condition, step, result)
 
     return expand
 
@@ -98,23 +96,14 @@ def _list_builder(count: int, *, filters: bool, message: str) -> Expand:
         step: CelNode = CelCall(at, "_+_", None, [_accumulator(at), ListLiteral(at, [transform])])
         if predicate is not None:
             step = CelCall(at, "_?_:_", None, [predicate, step, _accumulator(at)])
-        return Comprehension(
-            at, target, first, second, ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulator(at),
-            Macro("map", predicate, transform),
-        )  # fmt: skip
+        empty, result = ListLiteral(at, []), _accumulator(at)
+        return Comprehension(at, target, first, second, ACCUMULATOR, empty, Literal(at, True), step, result)
 
     return expand
 
 
-def _filter(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
-    name = _name(arguments[0], "argument is not an identifier")
-    predicate, kept = arguments[1], arguments[0]
-    step: CelNode = CelCall(at, "_+_", None, [_accumulator(at), ListLiteral(at, [kept])])
-    step = CelCall(at, "_?_:_", None, [predicate, step, _accumulator(at)])
-    return Comprehension(
-        at, target, name, "", ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulator(at),
-        Macro("map", predicate, kept),
-    )  # fmt: skip
+def _filter(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode | None:
+    return _list_builder(1, filters=True, message=_NAME)(at, target, [*arguments, arguments[0]])
 
 
 def _map_builder(*, entries: bool, filters: bool) -> Expand:
@@ -126,19 +115,15 @@ def _map_builder(*, entries: bool, filters: bool) -> Expand:
         step: CelNode = CelCall(at, "cel.@mapInsert", None, [_accumulator(at), *inserted])
         if predicate is not None:
             step = CelCall(at, "_?_:_", None, [predicate, step, _accumulator(at)])
-        macro = Macro("transformMapEntry" if entries else "transformMap", predicate, transform)
-        return Comprehension(
-            at, target, first, second, ACCUMULATOR, MapLiteral(at, []), Literal(at, True), step, _accumulator(at), macro
-        )
+        empty, result = MapLiteral(at, []), _accumulator(at)
+        return Comprehension(at, target, first, second, ACCUMULATOR, empty, Literal(at, True), step, result)
 
     return expand
 
 
 def bind(at: int, name: str, value: CelNode, result: CelNode) -> Comprehension:
     """Return `result` with `name` bound to `value`."""
-    return Comprehension(
-        at, ListLiteral(at, []), UNUSED, "", name, value, Literal(at, False), Ident(at, name), result, Macro("bind")
-    )
+    return Comprehension(at, ListLiteral(at, []), UNUSED, "", name, value, Literal(at, False), Ident(at, name), result)
 
 
 def _optional_map(function: str) -> Expand:

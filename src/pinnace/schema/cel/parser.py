@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isinf
 
 from pinnace.schema.cel.declarations import RESERVED
 from pinnace.schema.cel.errors import CompileError, Issue
@@ -39,12 +40,15 @@ class _GiveUp(Exception):
     """Parsing stopped; the issues have the reason."""
 
 
-def parse(source: str, *, allow_bind: bool = False) -> CelNode:
-    """Return the expression's tree. Raise CompileError with all syntax errors."""
+def parse(source: str, *, allow_bind: bool = False, is_plain: bool = False) -> CelNode:
+    """Return the expression's tree. Raise CompileError with all syntax errors.
+
+    A plain expression is read as by cel-go's parser without options: no macros, no optional syntax, names in backticks.
+    """
     if len(source) > MAXIMUM_LENGTH:
         message = f"expression code point size exceeds limit: size: {len(source)}, limit {MAXIMUM_LENGTH}"
         raise CompileError(source, [Issue(-1, message)])
-    parser = _Parser(source, allow_bind=allow_bind)
+    parser = _Parser(source, allow_bind=allow_bind, is_plain=is_plain)
     try:
         tree = parser.whole()
     except _GiveUp:
@@ -58,12 +62,13 @@ def parse(source: str, *, allow_bind: bool = False) -> CelNode:
 
 
 class _Parser:
-    def __init__(self, source: str, *, allow_bind: bool) -> None:
+    def __init__(self, source: str, *, allow_bind: bool, is_plain: bool) -> None:
         self.issues: list[Issue] = []
         self._tokens = tokens_of(source, self.issues)
         self._at = 0
         self._depth = 0
         self._allow_bind = allow_bind
+        self._is_plain = is_plain
 
     def whole(self) -> CelNode:
         tree = self._expression()
@@ -108,6 +113,15 @@ class _Parser:
 
     def _report(self, offset: int, message: str) -> None:
         self.issues.append(Issue(offset, message))
+
+    def _took_optional(self, before: str = "") -> bool:
+        """Take the mark of an optional field or element, which plain expressions do not have."""
+        offset = self._here.offset
+        if not self._took("?"):
+            return False
+        if self._is_plain:
+            self._report(offset, f"unsupported syntax '{before}?'")
+        return True
 
     def _expression(self) -> CelNode:
         self._depth += 1
@@ -184,7 +198,7 @@ class _Parser:
                     expected = _OPERAND.replace("'!',", "'!', '?',")
                     self._report(self._here.offset, f"Syntax error: mismatched input '<EOF>' expecting {expected}")
                     raise _GiveUp
-                function = "_[?_]" if self._took("?") else "_[_]"
+                function = "_[?_]" if self._took_optional("[") else "_[_]"
                 operand = CelCall(here.offset, function, None, [operand, self._expression()])
                 self._expect("]")
             else:
@@ -192,10 +206,12 @@ class _Parser:
 
     def _selection(self, operand: CelNode) -> CelNode:
         dot = self._take()
-        is_optional = self._took("?")
+        is_optional = self._took_optional(".")
         name = self._here
         if name.kind == "quoted":
             self._take()
+            if self._is_plain:
+                return Select(dot.offset, operand, name.text.strip("`"))
             self._report(name.offset, "unsupported syntax: '`'")
             return operand
         if name.kind != "word":
@@ -216,7 +232,7 @@ class _Parser:
         return Select(dot.offset, operand, name.text)
 
     def _receiver_call(self, at: int, function: str, target: CelNode, arguments: list[CelNode]) -> CelNode:
-        expand = RECEIVER_MACROS.get((function, len(arguments)))
+        expand = RECEIVER_MACROS.get((function, len(arguments))) if not self._is_plain else None
         if expand is None and self._allow_bind and (function, len(arguments)) == ("bind", 3):
             expand = cel_bind
         if expand is not None:
@@ -231,6 +247,10 @@ class _Parser:
 
     def _arguments(self) -> list[CelNode]:
         arguments: list[CelNode] = []
+        if self._here.kind == "end":
+            expected = _OPERAND.replace("'(',", "'(', ')',")
+            self._report(self._here.offset, f"Syntax error: mismatched input '<EOF>' expecting {expected}")
+            raise _GiveUp
         if self._here.kind != ")":
             arguments.append(self._expression())
             while self._took(","):
@@ -291,7 +311,7 @@ class _Parser:
             return Ident(name.offset, leading + name.text)
         opening = self._take().offset
         arguments = self._arguments()
-        if name.text == "has" and not leading and len(arguments) == 1:
+        if name.text == "has" and not leading and len(arguments) == 1 and not self._is_plain:
             try:
                 return has(opening, arguments[0])
             except MacroMisuse as misuse:
@@ -314,7 +334,7 @@ class _Parser:
         at = self._take().offset
         fields: list[FieldValue] = []
         while self._here.kind != "}":
-            is_optional = self._took("?")
+            is_optional = self._took_optional()
             field = self._expect("word")
             colon = self._expect(":")
             fields.append(FieldValue(colon.offset, field.text, self._expression(), is_optional))
@@ -328,7 +348,7 @@ class _Parser:
         elements: list[CelNode] = []
         optional: set[int] = set()
         while self._here.kind != "]":
-            if self._took("?"):
+            if self._took_optional():
                 optional.add(len(elements))
             elements.append(self._expression())
             if not self._took(","):
@@ -340,7 +360,7 @@ class _Parser:
         at = self._take().offset
         entries: list[MapEntry] = []
         while self._here.kind != "}":
-            is_optional = self._took("?")
+            is_optional = self._took_optional()
             key = self._expression()
             colon = self._expect(":")
             entries.append(MapEntry(colon.offset, key, self._expression(), is_optional))
@@ -351,7 +371,10 @@ class _Parser:
 
     def _number(self, token: CelToken, sign: str, at: int) -> CelNode:
         if token.kind == "float":
-            return Literal(at, float(sign + token.text))
+            number = float(sign + token.text)
+            if isinf(number):
+                self._report(at, "invalid double literal")
+            return Literal(at, number)
         is_uint = token.kind == "uint"
         digits = token.text[:-1] if is_uint else token.text
         lowest, highest = (0, MAXIMUM_UINT) if is_uint else (MINIMUM_INT, MAXIMUM_INT)

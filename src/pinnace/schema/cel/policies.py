@@ -113,9 +113,9 @@ class _Rewriting:
                 node.operand = self.of(node.operand)
             case CelCall():
                 node.target = self.of(node.target) if node.target is not None else None
-                node.arguments = [self.of(one) for one in node.arguments]
+                node.arguments = [self.of(argument) for argument in node.arguments]
             case ListLiteral():
-                node.elements = [self.of(one) for one in node.elements]
+                node.elements = [self.of(element) for element in node.elements]
             case MapLiteral():
                 for entry in node.entries:
                     entry.key, entry.value = self.of(entry.key), self.of(entry.value)
@@ -126,10 +126,6 @@ class _Rewriting:
     def _rewrite_comprehension(self, node: Comprehension) -> None:
         for name in ("range", "initial", "condition", "step", "result"):
             setattr(node, name, self.of(getattr(node, name)))
-        if node.macro.predicate is not None:
-            node.macro.predicate = self.of(node.macro.predicate)
-        if node.macro.transform is not None:
-            node.macro.transform = self.of(node.macro.transform)
 
     def _as_map(self, node: MessageLiteral) -> MapLiteral:
         entries = []

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.cel.check import check
-from pinnace.schema.cel.compile import compile_function
+from pinnace.schema.cel.compile import MISFITS, compile_function, constant_value, is_constant
 from pinnace.schema.cel.cost.estimate import estimate
 from pinnace.schema.cel.cost.ranges import Range
 from pinnace.schema.cel.declarations import Declaration, declaration_of
 from pinnace.schema.cel.decoding import annotate
 from pinnace.schema.cel.environment import KUBERNETES, Environment
-from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError, Issue, NoSuchOverload
-from pinnace.schema.cel.interpret import build_interpreter, is_constant
+from pinnace.schema.cel.errors import (
+    CelError,
+    CompileError,
+    CostExceeded,
+    InstantiationError,
+    Issue,
+    NoSuchOverload,
+)
 from pinnace.schema.cel.parser import MAXIMUM_DEPTH, parse
 from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.tree import CelCall, CelNode, Ident, Literal, children
@@ -38,6 +45,7 @@ def compile_cel(
     A variable is a type (for example that of an Optional), the schema of a value, or a declaration. `rewrite` may
     change the tree before it is checked.
     """
+    give_way()
     types: dict[str, Type] = {}
     declarations: dict[str, Declaration] = {}
     for name, variable in variables.items():
@@ -62,6 +70,11 @@ def compile_cel(
     return Program(expression, tree, tuple(types), declarations, environment)
 
 
+class _TooDeep(CelError):
+    def __init__(self) -> None:
+        super().__init__("expression is nested too deeply to be evaluated")
+
+
 class Program:
     """A compiled expression."""
 
@@ -77,56 +90,43 @@ class Program:
         self.result_type = tree.type
         mentioned = frozenset(_names_in(tree))
         self.uses = frozenset(name for name in variables if name in mentioned)
-        self._tree = tree
+        self.tree = tree
         self._declarations = declarations
-        self._environment = environment
-        self._order = tuple(name for name in variables if name in self.uses)
-        self._fast: Callable[..., Any] | None = compile_function(tree, self._order, environment)
-        self._careful: Callable[[CelRun], Any] | None = None
-        self._bound = lru_cache(maxsize=16)(self._most_cost)
+        self._functions = environment.functions
 
     def __repr__(self) -> str:
         return f"Program({self.expression!r})"
 
-    def evaluate(program, /, **variables: Any) -> Any:
-        """Return the value, without counting its cost. Raise CelError."""
-        fast = program._fast
-        if fast is not None:
-            try:
-                return fast(*[variables[name] for name in program._order])
-            except Exception:  # The interpreter knows the exact error, and whether it counts.
-                pass
-        return program.evaluate_metered(variables)[0]
+    @cached_property
+    def _function(self) -> Callable[[CelRun], Any]:
+        """The compiled expression: many are only checked."""
+        has_nulls = any(declared.holds_nulls for name, declared in self._declarations.items() if name in self.uses)
+        return compile_function(self.tree, self._functions, has_nulls=has_nulls)
 
-    def evaluate_metered(self, variables: Mapping[str, Any], *, limit: int | None = None) -> tuple[Any, int]:
-        """Return the value and its cost. Raise CelError, and CostExceeded above the limit."""
-        run = CelRun(dict(variables), limit)
-        return self.evaluate_in(run), run.cost
+    def evaluate(program, /, **variables: Any) -> Any:
+        """Return the value, whatever it costs. Raise CelError."""
+        return program.evaluate_in(CelRun(variables))
 
     def evaluate_in(self, run: CelRun) -> Any:
-        """Return the value, and charge its cost to the run."""
-        if self._careful is None:
-            self._careful = build_interpreter(self._tree, self._environment)
+        """Return the value, and charge its cost to the run. Raise CelError, CostExceeded or ExceedsInlineBudget."""
         try:
-            return self._careful(run)
-        except CelError:
-            raise
+            function = self._function
         except RecursionError:
-            raise CelError("expression is nested too deeply to be evaluated") from None
-        except (TypeError, AttributeError, KeyError, ValueError) as error:
-            # A function met null, or another undeclared value, inside a list or map.
+            raise _TooDeep from None
+        try:
+            return function(run)
+        except (CelError, *MISFITS) as error:
+            if run.cost > run.limit:
+                raise CostExceeded from None
+            if isinstance(error, CelError):
+                raise
             raise NoSuchOverload from error
+        except RecursionError:
+            raise _TooDeep from None
 
     def estimated_cost(self) -> Range:
-        """Return the least and the most that an evaluation can cost by the limits of the schema alone."""
-        return estimate(self._tree, self._declarations)
-
-    def most_cost(self, size: int) -> int:
-        """Return the most that an evaluation can cost for documents of at most `size` bytes."""
-        return self._bound((size - 1).bit_length())
-
-    def _most_cost(self, bits: int) -> int:
-        return estimate(self._tree, self._declarations, largest=1 << bits).most
+        """Return the least and the most that an evaluation can cost by the limits of the schema."""
+        return estimate(self.tree, self._declarations)
 
 
 def _check_constants(node: CelNode, environment: Environment) -> None:
@@ -137,7 +137,7 @@ def _check_constants(node: CelNode, environment: Environment) -> None:
         return
     try:
         if is_constant(node):
-            build_interpreter(node, environment)(CelRun({}, None))
+            constant_value(node, environment.functions)
         elif node.function in ("find", "findAll") and node.arguments and isinstance(node.arguments[0], Literal):
             compile_pattern(node.arguments[0].value)
     except (CelError, PatternError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -147,13 +147,22 @@ def local_time(moment: Timestamp, zone: str = "UTC") -> datetime:
         hours, _, minutes = zone.partition(":")
         try:
             offset = int(hours) * 60 - int(minutes) if zone.startswith("-") else int(hours) * 60 + int(minutes)
-            return utc.astimezone(timezone(timedelta(minutes=offset)))
+            local_offset = timezone(timedelta(minutes=offset))
         except (ValueError, OverflowError):
             raise CelError(f'strconv.Atoi: parsing "{hours}": invalid syntax') from None
+        return _moved(utc, local_offset)
     try:
-        return utc.astimezone(ZoneInfo(zone))
+        local_zone = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise CelError(f"unknown time zone {zone}") from None
+    return _moved(utc, local_zone)
+
+
+def _moved(utc: datetime, zone: tzinfo) -> datetime:
+    try:
+        return utc.astimezone(zone)
+    except OverflowError:  # Go has years before 1 and after 9999, Python has not.
+        raise CelError("timestamp is out of range in this time zone") from None
 
 
 TIMESTAMP_PARTS: dict[str, tuple[str, Callable[[datetime], int]]] = {

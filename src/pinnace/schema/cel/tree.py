@@ -12,6 +12,9 @@ from typing import Any
 from pinnace.schema.cel.declarations import Declaration
 from pinnace.schema.cel.types import DYN, Type
 
+UNUSED = "#unused"
+"""The variable of a comprehension that loops over nothing."""
+
 
 @dataclass(slots=True, eq=False)
 class CelNode:
@@ -89,15 +92,6 @@ class MessageLiteral(CelNode):
 
 
 @dataclass(slots=True, eq=False)
-class Macro:
-    """The macro that was expanded to a comprehension: the compiler has shorter code for some."""
-
-    name: str
-    predicate: CelNode | None = None
-    transform: CelNode | None = None
-
-
-@dataclass(slots=True, eq=False)
 class Comprehension(CelNode):
     range: CelNode
     variable: str
@@ -107,12 +101,11 @@ class Comprehension(CelNode):
     condition: CelNode
     step: CelNode
     result: CelNode
-    macro: Macro
 
     @property
     def is_binding(self) -> bool:
         """Whether the comprehension loops over nothing, and only binds a name for its result."""
-        return self.macro.name == "bind"
+        return self.variable == UNUSED
 
 
 def children(node: CelNode) -> Iterator[CelNode]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors
 from pinnace.schema.crd.default_validation import DefaultErrors, no_rules, validate_defaults
 from pinnace.schema.crd.field_paths import place_of
@@ -55,7 +56,7 @@ def validate_schema(
     path: str,
     *,
     has_status: bool = False,
-    strictness: Strictness = Strictness(),  # noqa: B008 - it is frozen
+    strictness: Strictness = Strictness(),
     validate_metadata: MetadataErrors = accept_anything,
     validate_rule: DefaultErrors = no_rules,
 ) -> list[FieldError]:
@@ -160,6 +161,7 @@ def _go_name(word: str) -> str:
 
 
 def _errs(schema: Raw, path: str, around: _Around, *, is_root: bool = False) -> Iterator[FieldError]:
+    give_way()
     yield from _validate_word(schema, path, around)
     if schema.get("uniqueItems"):
         detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.field_errors import format_bad_value
 from pinnace.schema.golang.decode import DecodeError, Decoder
 from pinnace.schema.shape import Raw
@@ -20,6 +21,41 @@ _GREATEST_WHOLE = float(2**63)
 
 _Unknown = list[tuple[bool, str]] | None
 """Unknown fields: whether one is in the metadata of an embedded object, and its path. Those are listed last."""
+
+
+MOST_DEFAULTED = 3 * 1024 * 1024
+"""The most bytes, as JSON, that defaults add to one object: as many as a body may have.
+
+A list of a few kilobytes can have a thousand items, and its schema a default of a megabyte for each."""
+
+
+class DefaultsTooLarge(Exception):
+    """The defaults of an object that is written are larger than `MOST_DEFAULTED` together."""
+
+    def __init__(self) -> None:
+        super().__init__(f"limit is {MOST_DEFAULTED} bytes of defaults")
+
+
+class _Allowance:
+    """The bytes of defaults that one object may still get.
+
+    An object from the store is served without the defaults that exceed it: its schema may have changed since.
+    """
+
+    __slots__ = ("_is_lenient", "_left")
+
+    def __init__(self, *, is_lenient: bool) -> None:
+        self._left = MOST_DEFAULTED
+        self._is_lenient = is_lenient
+
+    def take(self, size: int) -> bool:
+        """Return whether there is room for a default of this size. Raise DefaultsTooLarge for a written object."""
+        if size <= self._left:
+            self._left -= size
+            return True
+        if self._is_lenient:
+            return False
+        raise DefaultsTooLarge
 
 
 class PrunerAndDefaulter:
@@ -40,25 +76,34 @@ class PrunerAndDefaulter:
     def prune_and_default(self, obj: dict[str, Any]) -> list[str]:
         """Remove unknown fields from an object that is written, and fill in defaults, in place.
 
-        Return the paths of the unknown fields. Raise DecodeError if the metadata of an embedded object is malformed.
+        Return the paths of the unknown fields. Raise DecodeError if the metadata of an embedded object is malformed,
+        DefaultsTooLarge if the defaults are too large.
         """
         try:
-            return _paths(self._written.apply(obj))
+            return _paths(self._written.apply(obj, _Allowance(is_lenient=False)))
         except _MalformedMetadata as malformed:
             raise DecodeError(f"{malformed.path}: {malformed.detail}") from None
 
     def prune_and_default_stored(self, obj: dict[str, Any]) -> None:
         """Do the same to an object from the store, whose schema may have changed. Malformed metadata is removed."""
-        self._stored.apply(obj)
+        self._stored.apply(obj, _Allowance(is_lenient=True))
 
     def prune(self, obj: dict[str, Any]) -> None:
         """Only remove unknown fields, from an object of another version. Malformed metadata is removed."""
-        self._converted.apply(obj)
+        self._converted.apply(obj, _Allowance(is_lenient=True))
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Only fill in defaults: for a kind that keeps all unknown fields, or an object that was changed meanwhile."""
+        """Only fill in defaults: for a kind that keeps all unknown fields, or an object that was changed meanwhile.
+
+        Raise DefaultsTooLarge if they are too large.
+        """
         if self._changes_kept:
-            self._kept.apply(obj)
+            self._kept.apply(obj, _Allowance(is_lenient=False))
+
+    def default_stored(self, obj: dict[str, Any]) -> None:
+        """Only fill in defaults, in an object from the store, whose schema may have changed."""
+        if self._changes_kept:
+            self._kept.apply(obj, _Allowance(is_lenient=True))
 
     @cached_property
     def _changes_kept(self) -> bool:
@@ -78,7 +123,7 @@ def _may_change_kept(schema: Any) -> bool:
 def unknown_fields(schema: Raw, value: Any) -> list[str]:
     """Return the paths of the fields that pruning would remove. The value is not changed."""
     node = _Node(schema, _Embedded(None, is_lenient=True))
-    return _paths(node.apply(orjson.loads(orjson.dumps(value))))
+    return _paths(node.apply(orjson.loads(orjson.dumps(value)), _Allowance(is_lenient=True)))
 
 
 class _Embedded:
@@ -129,7 +174,8 @@ class _Node:
     __slots__ = (
         *(
             "_additional",
-            "_adds_fields",
+            "_copy_default",
+            "_default_size",
             "_defaulted",
             "_embedded",
             "_fills",
@@ -139,7 +185,7 @@ class _Node:
             "_prunes",
             "_raw",
         ),
-        *("_ready", "_root", "default", "is_number", "nullable"),
+        *("_ready", "_root", "has_default", "is_number", "nullable"),
     )
 
     def __init__(
@@ -153,22 +199,28 @@ class _Node:
         self._ready = False
         self.is_number = raw is not None and raw.get("type") in ("integer", "number")
         self.nullable = raw is None or not fills or bool(raw.get("nullable"))  # If not, the default replaces null.
-        self.default: Callable[[], Any] | None = None
-        if fills and raw is not None and raw.get("default") is not None:
-            self.default = self._first_default
+        self.has_default = fills and raw is not None and raw.get("default") is not None
+        self._copy_default: Callable[[], Any] | None = None
+        self._default_size = 0
 
-    def _first_default(self) -> Any:
-        """Return the default, with the defaults inside it. It is built once; each object gets its own copy."""
+    def put_default(self, target: Any, key: str | int, allowance: _Allowance) -> None:
+        """Put a copy of the default, with the defaults inside it, into an object or a list, if there is room for it."""
+        if self._copy_default is None:
+            self._copy_default, self._default_size = self._build_default()
+        give_way()
+        if allowance.take(self._default_size):
+            target[key] = self._copy_default()
+
+    def _build_default(self) -> tuple[Callable[[], Any], int]:
+        """Return what makes a copy of the default, and the default's size. It is called once."""
         assert self._raw is not None
         value = self._raw["default"]
         if value.__class__ is not dict and value.__class__ is not list:
-            self.default = lambda: value
-            return value
+            return lambda: value, len(value) if value.__class__ is str else 0
         whole = orjson.loads(orjson.dumps(value))
-        self.apply(whole)
+        self.apply(whole, _Allowance(is_lenient=True))
         encoded = orjson.dumps(whole)
-        self.default = lambda: orjson.loads(encoded)
-        return whole
+        return lambda: orjson.loads(encoded), len(encoded)
 
     def _prepare(self) -> None:
         raw = self._raw or {}
@@ -178,7 +230,7 @@ class _Node:
         for key, child in (raw.get("properties") or {}).items():
             if not (self._root and key in META_FIELDS):
                 self._known[key] = self._child(child, prunes=not (self._is_embedded and key in META_FIELDS))
-        self._defaulted = [(key, child) for key, child in self._known.items() if child.default is not None]
+        self._defaulted = [(key, child) for key, child in self._known.items() if child.has_default]
         keeps = not self._prunes or bool(raw.get("x-kubernetes-preserve-unknown-fields"))
         self._additional: _Node | None = None
         if (values := raw.get("additionalProperties")) is not None:
@@ -203,15 +255,16 @@ class _Node:
             return _Kept(None, self._embedded)
         return _Node(raw, self._embedded, prunes=prunes, fills=self._fills)
 
-    def apply(self, value: Any) -> _Unknown:
+    def apply(self, value: Any, allowance: _Allowance) -> _Unknown:
         """Prune and default the value in place; return its unknown fields, with paths from here."""
+        give_way()
         if not self._ready:
             self._prepare()
         if value.__class__ is dict:
-            return self._apply_to_map(value)
-        return self._apply_to_list(value) if value.__class__ is list else None
+            return self._apply_to_map(value, allowance)
+        return self._apply_to_list(value, allowance) if value.__class__ is list else None
 
-    def _apply_to_map(self, obj: dict[str, Any]) -> _Unknown:
+    def _apply_to_map(self, obj: dict[str, Any], allowance: _Allowance) -> _Unknown:
         known, additional = self._known, self._additional
         unknown: list[tuple[bool, str]] = []
         gone: list[str] = []
@@ -224,35 +277,35 @@ class _Node:
                 unknown.append((False, key))
             elif value.__class__ is dict or value.__class__ is list:
                 try:
-                    found = child.apply(value)
+                    found = child.apply(value, allowance)
                 except _MalformedMetadata as malformed:
                     malformed.path = _join(key, malformed.path)
                     raise
                 if found is not None:
                     unknown += _all_below(key, found)
-            elif not self._keeps_scalar(obj, key, value, child):
+            elif not self._keeps_scalar(obj, key, child, allowance):
                 gone.append(key)
         for key in gone:
             del obj[key]
         for key, child in self._defaulted:
             if key not in obj:
-                assert child.default is not None
-                obj[key] = child.default()
+                child.put_default(obj, key, allowance)
         if self._is_embedded:
             unknown += self._embedded.apply(obj) or ()
         return unknown or None
 
-    def _keeps_scalar(self, obj: dict[str, Any], key: str, value: Any, child: _Node) -> bool:
+    def _keeps_scalar(self, obj: dict[str, Any], key: str, child: _Node, allowance: _Allowance) -> bool:
         """Put a default in the place of null, and write a float as Go would. Return whether the field stays."""
+        value = obj[key]
         if value is None and not child.nullable:
-            if child.default is None:
+            if not child.has_default:
                 return not self._prunes
-            obj[key] = child.default()
+            child.put_default(obj, key, allowance)
         elif value.__class__ is float and child.is_number:
             obj[key] = _as_written(value)
         return True
 
-    def _apply_to_list(self, items: list[Any]) -> _Unknown:
+    def _apply_to_list(self, items: list[Any], allowance: _Allowance) -> _Unknown:
         child = self._items
         if child is None:
             return None
@@ -261,15 +314,15 @@ class _Node:
             if value.__class__ in _PLAIN:
                 continue
             if value is None:
-                if not child.nullable and child.default is not None:
-                    items[index] = child.default()
+                if not child.nullable and child.has_default:
+                    child.put_default(items, index, allowance)
                 continue
             if value.__class__ is float:
                 if child.is_number:
                     items[index] = _as_written(value)
                 continue
             try:
-                found = child.apply(value)
+                found = child.apply(value, allowance)
             except _MalformedMetadata as malformed:
                 malformed.path = _join(f"[{index}]", malformed.path)
                 raise
@@ -283,7 +336,7 @@ class _Kept(_Node):
 
     __slots__ = ()
 
-    def apply(self, value: Any) -> _Unknown:
+    def apply(self, value: Any, allowance: _Allowance) -> _Unknown:
         return None
 
 

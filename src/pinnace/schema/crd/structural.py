@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
@@ -103,6 +104,7 @@ def non_structural_condition(
 
 
 def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
+    give_way()
     yield from _validate_children(schema, level, path)
     if schema.get("x-kubernetes-int-or-string"):
         detail = "must be false if x-kubernetes-int-or-string is true"

@@ -10,10 +10,12 @@ Decoders are built field by field when a field is first met: rare fields of a ki
 
 from __future__ import annotations
 
+import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pinnace.schema.golang.base64 import canonical_base64
+from pinnace.process.work_slices import give_way
 from pinnace.schema.golang.times import canonical_micro_time, canonical_time
 from pinnace.schema.shape import Schema
 from pinnace.schema.text_cache import cache_short_texts
@@ -26,6 +28,7 @@ Decoder = Callable[[Any], list[str]]
 
 Canonical = Callable[[str], str]
 
+_BASE64 = re.compile("[A-Za-z0-9+/]*")
 _Read = Callable[[Any], Any]
 """Decode one value. Return None if it stays as it is, a list of its unknown fields, or else its replacement."""
 
@@ -266,6 +269,7 @@ class Decoders:
         def read_struct(obj: Any) -> list[str] | None:  # noqa: C901 - see above
             if obj.__class__ is not dict:
                 raise _Mismatch(obj, expected)
+            give_way()
             unknown: list[str] | None = None
             removed: list[str] | None = None
             for field, value in obj.items():
@@ -319,6 +323,7 @@ class Decoders:
         def read_map(obj: Any) -> list[str] | None:
             if obj.__class__ is not dict:
                 raise _Mismatch(obj, expected)
+            give_way()
             unknown = None
             for key, value in obj.items():
                 if value.__class__ is plain:
@@ -342,6 +347,7 @@ class Decoders:
         def read_list(obj: Any) -> list[str] | None:
             if obj.__class__ is not list:
                 raise _Mismatch(obj, expected)
+            give_way()
             unknown = None
             at = -1
             for value in obj:
@@ -441,6 +447,23 @@ def _read_bytes(value: Any) -> str:
         return canonical_base64(value)
     except ValueError as err:
         raise DecodeError(str(err), conversion=f"error decoding from json: {err}") from None
+
+
+def canonical_base64(text: str) -> str:
+    """Return the same bytes, encoded without line breaks. Raise ValueError with Go's message."""
+    bare = text.replace("\n", "").replace("\r", "")
+    try:
+        encoded = binascii.b2a_base64(binascii.a2b_base64(bare, strict_mode=True), newline=False).decode()
+    except ValueError:
+        encoded = ""
+    if len(encoded) == len(bare):  # Python's strict mode accepts surplus padding.
+        return encoded
+    begun = _BASE64.match(bare)
+    assert begun is not None
+    length, rest = begun.end(), bare[begun.end() :]
+    padding = len(rest) - len(rest.lstrip("="))
+    place = length + min(padding, -length % 4) if rest else length // 4 * 4
+    raise ValueError(f"illegal base64 data at input byte {place}")
 
 
 def _moment(canonical: Canonical) -> _Read:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.text_cache import cache_short_texts
 
 MAX_LENGTH = 10_000
@@ -102,6 +103,7 @@ def compile_pattern(pattern: str) -> Pattern:
 
 
 def _compile(re2: Any, pattern: str) -> Any:
+    give_way()  # One takes some milliseconds at most.
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

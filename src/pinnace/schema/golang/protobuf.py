@@ -44,6 +44,8 @@ class ProtobufField(NamedTuple):
     """LIST or MAP (by strings) of the type; empty for a single value."""
     keeps_zero: bool = False
     """Whether a zero or empty value is kept. Elsewhere it means that the field is not set."""
+    is_pointer: bool = False
+    """Whether Go has a pointer there: it does not write the field if it is not set, and writes all others."""
 
 
 Fields = Callable[[str], Sequence[ProtobufField]]
@@ -223,7 +225,7 @@ def _filler(message: str, fields: Sequence[ProtobufField], reader: ProtobufReade
 
 def _entry(field: ProtobufField, wire: int, reader: ProtobufReader) -> _Entry | None:
     """Return how to decode a field of this wire type; None if the field must not have it."""
-    name, _, type, shape, keeps_zero = field
+    name, _, type, shape, keeps_zero, _ = field
     scalar = _SCALARS.get(type)
     if scalar is not None:
         how = (_LISTED_NUMBERS if shape == LIST else _LONE_NUMBERS).get(wire)
@@ -234,7 +236,7 @@ def _entry(field: ProtobufField, wire: int, reader: ProtobufReader) -> _Entry | 
 
 
 def _delimited(field: ProtobufField, reader: ProtobufReader) -> _Entry:
-    name, _, type, shape, keeps_zero = field
+    name, _, type, shape, keeps_zero, _ = field
     if shape == MAP:
         return _MAPPED, name, keeps_zero, _text if type == "string" else reader.value(type)
     if type == "string":
@@ -454,6 +456,7 @@ _WELL_KNOWN = ProtobufReader(
         "Raw": (ProtobufField("raw", 1, "blob"),),
         "Strings": (ProtobufField("items", 1, shape=LIST),),
         "TypeMeta": (ProtobufField("apiVersion", 1), ProtobufField("kind", 2)),
+        "WatchEvent": (ProtobufField("type", 1), ProtobufField("object", 2, "Raw")),
         "Unknown": (
             ProtobufField("typeMeta", 1, "TypeMeta"),
             ProtobufField("raw", 2, "blob"),
@@ -491,3 +494,26 @@ def read_envelope(body: bytes) -> ProtobufEnvelope:
     found = _WELL_KNOWN.read_part("Unknown", body, len(PREFIX), len(body))
     decoded = found.get("typeMeta", {})
     return ProtobufEnvelope(decoded.get("apiVersion", ""), decoded.get("kind", ""), found.get("raw", b""))
+
+
+class WatchEvent(NamedTuple):
+    """One event of a watch, with its object in its envelope."""
+
+    type: str
+    body: bytes
+
+
+def split_events(data: bytes) -> list[bytes]:
+    """Return the frames of a watch, each with its length in front."""
+    frames, at = [], 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4])
+        frames.append(data[at:end])
+        at = end
+    return frames
+
+
+def read_event(data: bytes) -> WatchEvent:
+    """Decode one frame of a watch. Raise MalformedProtobuf."""
+    decoded = _WELL_KNOWN.read_part("WatchEvent", data, 4, len(data))
+    return WatchEvent(decoded.get("type", ""), decoded.get("object", {}).get("raw", b""))

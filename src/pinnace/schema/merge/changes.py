@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.equality import equal_json, equal_json_types
 from pinnace.schema.merge.field_sets import FieldSet, refusing_depth
 from pinnace.schema.merge.structure import ANY, ATOMIC, LIST, MAP, MergeNode, structure
@@ -36,6 +37,7 @@ def of(value: Any, schema: Schema) -> FieldSet:
 
 def fields_of(node: MergeNode, value: Any) -> FieldSet:
     """Return the same as `of`, for a node of the structure."""
+    give_way()
     node = node.view_for(value)
     if node.shape == MAP:
         return _fields_of_map(node, value) if value.__class__ is dict else {}
@@ -73,6 +75,7 @@ def _fields_of_list(node: MergeNode, value: list[Any]) -> FieldSet:
     out: FieldSet = {}
     item_node = node.item
     for item in value:
+        give_way()
         element = node.element_of(item)
         if element in out:
             out[element] = {}  # Of items with the same key, only the key is owned, none of their fields.
@@ -88,6 +91,7 @@ def everything(node: MergeNode, value: Any) -> FieldSet:
     kind = value.__class__
     if (kind is not dict and kind is not list) or not value:
         return _NOTHING
+    give_way()
     if node.shape == ANY:
         node = node.view_for(value)
     if node.shape <= ATOMIC:
@@ -183,6 +187,7 @@ def _compare(
     node: MergeNode, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     """Compare two values, of which at least one is a container."""
+    give_way()
     if old == new and (not node.leaves_open or equal_json_types(old, new)):
         return  # Most of an object is unchanged, and == in C finds that faster than a walk.
     if node.shape == ANY:
@@ -276,6 +281,7 @@ def with_structs(fields: FieldSet, node: MergeNode) -> FieldSet:
 
     A manager that drops all parts of a struct so drops the struct.
     """
+    give_way()
     out: FieldSet = {}
     for element, below in fields.items():
         if not below or element == ".":
@@ -295,6 +301,7 @@ def with_structs(fields: FieldSet, node: MergeNode) -> FieldSet:
 
 def collapse_atomic(fields: FieldSet, node: MergeNode) -> FieldSet:
     """Return the set after a schema change: the manager of part of a place that became atomic owns all of it."""
+    give_way()
     out = fields
     for element, below in fields.items():
         if not below or element == ".":

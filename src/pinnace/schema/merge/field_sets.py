@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.golang.text import format_value, quote
 from pinnace.schema.text_cache import MOST_CACHED, cache_short_texts
 
@@ -62,6 +63,7 @@ def contains(fields: FieldSet, path: Path) -> bool:
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
     if not a or not b:
         return a or b
+    give_way()
     out = dict(a)
     for element, below in b.items():
         mine = out.get(element)
@@ -81,6 +83,7 @@ def _unite(a: FieldSet, b: FieldSet) -> FieldSet:
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of both."""
+    give_way()
     out: FieldSet = {}
     for element, mine in a.items():
         other = b.get(element)
@@ -98,6 +101,7 @@ def difference(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of a that are not members of b; fields below a member of b stay."""
     if not a or not b:
         return a
+    give_way()
     out: FieldSet = {}
     for element, mine in a.items():
         other = b.get(element)
@@ -119,6 +123,7 @@ def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of a that are neither members of b nor below one."""
     if not a or not b:
         return a
+    give_way()
     out: FieldSet = {}
     for element, mine in a.items():
         other = b.get(element)
@@ -137,10 +142,10 @@ def of_paths(*paths: Path) -> FieldSet:
     """Return the set of these paths."""
     out: FieldSet = {}
     for path in paths:
-        one: FieldSet = {}
+        path_set: FieldSet = {}
         for element in reversed(path):
-            one = {element: one}
-        out = union(out, one)
+            path_set = {element: path_set}
+        out = union(out, path_set)
     return out
 
 
@@ -184,6 +189,7 @@ def _format_value(value: Any) -> str:
 
 def sort_fields(fields: FieldSet) -> FieldSet:
     """Return the set with its elements in Kubernetes' order."""
+    give_way()
     if not any(fields.values()):
         return dict.fromkeys(_sorted_elements(fields), _NOTHING)
     out: FieldSet = {}
@@ -245,6 +251,7 @@ def parse(fields: Any) -> FieldSet:
 
 @refusing_depth
 def _parse_elements(fields: FieldSet) -> FieldSet:
+    give_way()
     out: FieldSet = {}
     for element, below in fields.items():
         if not isinstance(below, dict):

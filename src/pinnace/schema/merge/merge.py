@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.golang.text import format_syntax, format_value
 from pinnace.schema.merge.field_sets import FieldSet, format_element, refusing_depth
 from pinnace.schema.merge.structure import ATOMIC, LIST, MAP, MergeNode, structure
@@ -26,6 +27,7 @@ def merge(live: Any, applied: Any, schema: Schema) -> Any:
 
 
 def _merge(node: MergeNode, live: Any, applied: Any) -> Any:
+    give_way()
     node = node.view_for(applied)
     if node.shape == MAP:
         olds, news = (live if live.__class__ is dict else {}), (applied if applied.__class__ is dict else {})
@@ -91,16 +93,16 @@ def _merge_lists(node: MergeNode, live: list[Any], applied: list[Any]) -> list[A
 
 def index(node: MergeNode, items: list[Any]) -> dict[str, Any]:
     """Return the items by their path element. Raise ValueError for a missing or duplicate key."""
-    found: dict[str, Any] = {}
+    items_by_element: dict[str, Any] = {}
     for number, item in enumerate(items):
         try:
             element = node.element_of(item)
         except ValueError as err:
             raise ValueError(f"element {number}: {err}") from None
-        if element in found:
+        if element in items_by_element:
             raise ValueError(f"duplicate entries for key {format_element(element)}")
-        found[element] = item
-    return found
+        items_by_element[element] = item
+    return items_by_element
 
 
 @refusing_depth
@@ -116,6 +118,7 @@ def remove(value: Any, fields: FieldSet, schema: Schema) -> Any:
 def _remove(node: MergeNode, value: Any, fields: FieldSet) -> Any:
     if not fields or not value:
         return value
+    give_way()
     node = node.view_for(value)
     if node.shape == MAP and value.__class__ is dict:
         left = {}
@@ -144,53 +147,54 @@ def errs(value: Any, schema: Schema) -> list[str]:
 
     Messages are Kubernetes' own, each with its path.
     """
-    found: list[str] = []
-    _check(structure(schema), value, "", found)
-    return found
+    errors: list[str] = []
+    _check(structure(schema), value, "", errors)
+    return errors
 
 
-def join_errors(found: list[str]) -> str:
+def join_errors(errors: list[str]) -> str:
     """Join several errors to one message."""
-    return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {err}" for err in found)])
+    return errors[0] if len(errors) == 1 else "\n".join(["errors:", *(f"  {err}" for err in errors)])
 
 
-def _check(node: MergeNode, value: Any, path: str, found: list[str]) -> None:
+def _check(node: MergeNode, value: Any, path: str, errors: list[str]) -> None:
     prefix = f"{path}: " if path else ""
     if value is None:
         return
+    give_way()
     if node.is_map and value.__class__ is dict:
         for key, child_value in value.items():
             child = node.fields.get(key) or node.element
             if child is None:
-                found.append(f"{path}.{key}: field not declared in schema")
+                errors.append(f"{path}.{key}: field not declared in schema")
                 return
-            _check(child, child_value, f"{path}.{key}", found)
+            _check(child, child_value, f"{path}.{key}", errors)
     elif node.is_list and value.__class__ is list:
-        _check_items(node, value, path, found)
+        _check_items(node, value, path, errors)
     elif node.scalar:
         err = _check_scalar(node.scalar, value)
         if err:
-            found.append(prefix + err)
+            errors.append(prefix + err)
     else:
-        found.append(f"{prefix}expected {'map' if node.is_map else 'list'}, got &{{{format_value(value)}}}")
+        errors.append(f"{prefix}expected {'map' if node.is_map else 'list'}, got &{{{format_value(value)}}}")
 
 
-def _check_items(node: MergeNode, items: list[Any], path: str, found: list[str]) -> None:
+def _check_items(node: MergeNode, items: list[Any], path: str, errors: list[str]) -> None:
     prefix = f"{path}: " if path else ""
     seen: set[str] = set()
     for number, item in enumerate(items):
         if node.list_type == "atomic":
-            _check(node.item, item, f"{path}[{number}]", found)
+            _check(node.item, item, f"{path}[{number}]", errors)
             continue
         try:
             element = node.element_of(item)
         except ValueError as err:
-            found.append(f"{prefix}element {number}: {err}")
+            errors.append(f"{prefix}element {number}: {err}")
             return
         if element in seen:
-            found.append(f"{prefix}duplicate entries for key {format_element(element)}")
+            errors.append(f"{prefix}duplicate entries for key {format_element(element)}")
         seen.add(element)
-        _check(node.item, item, path + format_element(element), found)
+        _check(node.item, item, path + format_element(element), errors)
 
 
 def _check_scalar(wanted: str, value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.golang.text import format_value, quote, type_name
 from pinnace.schema.merge.field_sets import refusing_depth
 from pinnace.schema.shape import Schema
@@ -47,6 +48,7 @@ def strategic_merge(original: Map, patch: Map, schema: Schema) -> Map:
 
 
 def _merge_maps(original: Map, patch: Map, schema: Schema) -> Map:
+    give_way()
     if DIRECTIVE in patch:
         return _apply_directive(patch)
     merged, rest = dict(original), dict(patch)
@@ -54,6 +56,7 @@ def _merge_maps(original: Map, patch: Map, schema: Schema) -> Map:
     for key in [key for key in rest if key.startswith(SET_ORDER)]:
         _set_order(merged, rest, key, schema)
     for key in sorted(rest, key=lambda key: not key.startswith(DELETE_FROM)):  # Delete first, then add.
+        give_way()
         value = rest[key]
         is_deletion = key.startswith(DELETE_FROM)
         if is_deletion:
@@ -91,10 +94,11 @@ def _retain_keys(merged: Map, rest: Map) -> None:
     retained = rest.pop(RETAIN_KEYS)
     if not isinstance(retained, list):
         raise MalformedPatch("invalid patch format of retainKeys")
+    kept = {key for key in retained if isinstance(key, str)}
     for key, value in rest.items():
-        if value is not None and not key.startswith((DELETE_FROM, SET_ORDER)) and key not in retained:
+        if value is not None and not key.startswith((DELETE_FROM, SET_ORDER)) and key not in kept:
             raise MalformedPatch("invalid patch format of retainKeys")
-    for key in [key for key in merged if key not in retained]:
+    for key in [key for key in merged if key not in kept]:
         del merged[key]
 
 
@@ -194,18 +198,18 @@ def _set_order(merged: Map, rest: Map, directive: str, schema: Schema) -> None:
     if original is None and patch is None:
         return
     if patch is None:
-        found = original or []
+        items = original or []
     elif original is None:
-        found = _without_directives(patch, keep_nulls=True)
+        items = _without_directives(patch, keep_nulls=True)
     elif "merge" in child.patch_strategy:
-        found = _merge_lists(original, patch, child, is_deletion=False)
+        items = _merge_lists(original, patch, child, is_deletion=False)
     else:
-        found = patch
+        items = patch
     identity = (lambda item: _key_of(item, key)) if key else _itself
     if not _holds_maps(original or [], patch or []):
         identity = _itself
     rest.pop(name, None)
-    merged[name] = _in_order(found, order, _stood(original or [], patch or [], key), identity)
+    merged[name] = _in_order(items, order, _stood(original or [], patch or [], key), identity)
 
 
 def _stood(original: List, patch: List, key: str) -> List:
@@ -225,10 +229,10 @@ def _stood(original: List, patch: List, key: str) -> List:
 def _list_at(obj: Map, name: str) -> List | None:
     if name not in obj:
         return None
-    found = obj[name]
-    if not isinstance(found, list):
-        raise _wrong_type("[]interface {}", found)
-    return found
+    value = obj[name]
+    if not isinstance(value, list):
+        raise _wrong_type("[]interface {}", value)
+    return value
 
 
 def _check_order(patch: List, order: List, key: str) -> None:
@@ -274,6 +278,7 @@ def _itself(item: Any) -> Any:
 
 
 def _hashable(value: Any) -> Any:
+    give_way()
     if isinstance(value, dict | list):
         raise PatchError(f"runtime error: comparing uncomparable type {type_name(value)}")
     return (type_name(value), value)
@@ -304,8 +309,8 @@ def _holds_maps(*lists: List) -> bool:
     return isinstance(first, dict)
 
 
-def _wrong_type(expected: str, found: Any) -> PatchError:
-    return PatchError(f"expected a {expected}, but received a {type_name(found)}")
+def _wrong_type(expected: str, value: Any) -> PatchError:
+    return PatchError(f"expected a {expected}, but received a {type_name(value)}")
 
 
 def _without_directives(value: Any, *, keep_nulls: bool) -> Any:

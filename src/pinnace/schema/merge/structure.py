@@ -176,8 +176,8 @@ class MergeNode:
     @cached_property
     def key_defaults(self) -> dict[str, Any]:
         items = self._schema.items
-        found = {} if items is None else {key: _default_key(items, key) for key in self.keys}
-        return {key: default for key, default in found.items() if default is not None}
+        defaults = {} if items is None else {key: _default_key(items, key) for key in self.keys}
+        return {key: default for key, default in defaults.items() if default is not None}
 
     def element_of(self, item: Any) -> str:
         """Return the path element of a list's item: k:{"name":"a"} or v:"a". Raise ValueError if it has none."""
@@ -196,34 +196,34 @@ class MergeNode:
             value = item.get(self.keys[0])
             if value.__class__ is str and _needs_escape(value) is None:
                 return f'{self._key_start}{value}"}}'
-        found = []
+        fields = []
         for key, start in self._key_starts:
             value = item[key] if key in item else self.key_defaults.get(key, _MISSING)
             if value is not _MISSING:
-                found.append(start + (str(value) if value.__class__ is int else canonical(value)))
-        if not found:
+                fields.append(start + (str(value) if value.__class__ is int else canonical(value)))
+        if not fields:
             names = " ".join(f'"{key}"' for key in self.keys)
             raise ValueError(
                 f"associative list with keys has an element that omits all key fields [{names}] "
                 "(and doesn't have default values for any key fields)"
             )
-        return "k:{" + ",".join(found) + "}"
+        return "k:{" + ",".join(fields) + "}"
 
     @cached_property
     def empty(self) -> dict[str, Any]:
         """A new object of this kind: required fields are zero, structs that Go embeds by value are empty."""
         if not self._schema.name:
             return {}
-        found: dict[str, Any] = {}
+        keys: dict[str, Any] = {}
         written = _ALWAYS_WRITTEN.get(self._schema.go_name, {})
         for name, child in self._schema.properties.items():
             if _is_always_present(self._schema, name, child):
-                found[name] = MergeNode(child).empty
+                keys[name] = MergeNode(child).empty
             elif name in written:
-                found[name] = written[name]
+                keys[name] = written[name]
             elif name in self._schema.required:
-                found[name] = _zero(child)
-        return found
+                keys[name] = _zero(child)
+        return keys
 
 
 class _TypedView(MergeNode):

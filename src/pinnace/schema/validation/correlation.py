@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema.shape import Raw
 
 
@@ -56,6 +57,7 @@ def is_same(new: Any, old: Any, schema: Raw) -> bool:
     if new.__class__ is not old.__class__:
         return False
     if new.__class__ is dict:
+        give_way()
         return len(new) == len(old) and all(_is_same_field(key, new, old, schema) for key in new)
     if new.__class__ is list:
         return len(new) == len(old) and _are_same_items(new, old, schema)
@@ -89,6 +91,7 @@ def is_identical(new: Any, old: Any) -> bool:
 def freeze(value: Any) -> Hashable:
     """Return a value that can be hashed, equal for two JSON values if and only if they are identical."""
     if value.__class__ is dict:
+        give_way()
         return dict, frozenset((key, freeze(inner)) for key, inner in value.items())
     if value.__class__ is list:
         return list, tuple(map(freeze, value))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
@@ -28,6 +29,7 @@ def accept_anything(obj: dict[str, Any], path: str) -> Iterable[FieldError]:
 def validate_embedded(schema: Raw, value: Any, metadata: MetadataErrors, path: str = "") -> Iterator[FieldError]:
     """Yield every error of the type and the metadata of every embedded object in this value."""
     if value.__class__ is dict:
+        give_way()
         if schema.get("x-kubernetes-embedded-resource"):
             yield from validate_resource(value, path, metadata)
         additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}

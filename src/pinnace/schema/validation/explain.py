@@ -10,17 +10,20 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors
 from pinnace.schema.field_errors import FieldError, go_float, go_json
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.golang.text import quote
 from pinnace.schema.shape import Raw
-from pinnace.schema.validation.correlation import UNRELATED, OldItems, freeze, is_identical, is_same, schema_of_key
+from pinnace.schema.validation.correlation import UNRELATED, OldItems, freeze, is_same, schema_of_key
 from pinnace.schema.validation.formats import check_of, effective_format
 
 GREATEST_INT: Final = 2**63
 _SAFE_FLOAT = float(2**53 - 1)
 _CLOSE = 1e-9
+_MOST_TEXT = 1 << 20
+"""The characters of errors after which a list or object is not looked at any further. Kubernetes has no such limit."""
 _NAMES: dict[type, tuple[str, str]] = {
     bool: ("boolean", ""),
     str: ("string", ""),
@@ -42,17 +45,25 @@ def explain(schema: Raw, value: Any, *, under: str = "", old: Any = UNRELATED) -
 class _Result:
     """Errors without repetition, and the number of checks passed: of several schemas the best match is reported."""
 
-    __slots__ = ("errs", "passed", "reported")
+    __slots__ = ("errs", "passed", "reported", "text")
 
     def __init__(self) -> None:
         self.errs: list[FieldError] = []
         self.reported: set[str] = set()
         self.passed = 0
+        self.text = 0
+        """The characters of all errors."""
 
     def add(self, err: FieldError, sentence: str) -> None:
         if sentence not in self.reported:
             self.reported.add(sentence)
             self.errs.append(err)
+            self.text += len(sentence)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no more errors of this value are wanted: the answer would be longer than most requests."""
+        return self.text > _MOST_TEXT
 
     def merge(self, other: _Result) -> None:
         for err in other.errs:
@@ -68,6 +79,7 @@ def _sentence(err: FieldError) -> str:
 class _Explanation:
     def __init__(self, under: str) -> None:
         self.under = under
+        self._options: dict[int, EnumOptions] = {}
 
     def node(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
         result = self._check(schema, value, path, old)
@@ -77,6 +89,7 @@ class _Explanation:
         return result
 
     def _check(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
+        give_way()
         result = _Result()
         types, format = types_of(schema), effective_format_of(schema)
         if value is None:
@@ -158,9 +171,9 @@ class _Explanation:
             self._one_of(result, options, value, path)
         if options := schema.get("allOf"):
             each = [self._check(option, value, path, UNRELATED) for option in options]
-            for one in each:
-                result.merge(one)
-            valid = sum(not one.errs for one in each)
+            for part in each:
+                result.merge(part)
+            valid = sum(not part.errs for part in each)
             if valid != len(each):
                 none = "" if valid else ". None validated"
                 self._remark(result, f"{quote(path)} must validate all the schemas (allOf){none}")
@@ -171,26 +184,26 @@ class _Explanation:
     def _any_of(self, result: _Result, options: Sequence[Raw], value: Any, path: str) -> None:
         best: _Result | None = None
         for option in options:
-            one = self._check(option, value, path, UNRELATED)
-            if not one.errs:
-                result.passed += one.passed
+            outcome = self._check(option, value, path, UNRELATED)
+            if not outcome.errs:
+                result.passed += outcome.passed
                 return
-            if best is None or one.passed > best.passed:
-                best = one
+            if best is None or outcome.passed > best.passed:
+                best = outcome
         self._remark(result, f"{quote(path)} must validate at least one schema (anyOf)")
         if best is not None:
             result.merge(best)
 
     def _one_of(self, result: _Result, options: Sequence[Raw], value: Any, path: str) -> None:
         each = [self._check(option, value, path, UNRELATED) for option in options]
-        valid = [one for one in each if not one.errs]
+        valid = [outcome for outcome in each if not outcome.errs]
         if len(valid) == 1:
             result.passed += valid[0].passed
             return
         found = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
         self._remark(result, f"{quote(path)} must validate one and only one schema (oneOf). {found}")
         if not valid:
-            result.merge(max(each, key=lambda one: one.passed))
+            result.merge(max(each, key=lambda outcome: outcome.passed))
 
     def _text(self, result: _Result, schema: Raw, value: str, path: str) -> None:
         most, least = schema.get("maxLength"), schema.get("minLength")
@@ -247,6 +260,8 @@ class _Explanation:
         if isinstance(items, Mapping):
             before = OldItems(schema, old)
             for index, item in enumerate(value):
+                if result.is_enough:
+                    break
                 result.merge(self.node(items, item, f"{path}[{index}]", before.of(item)))
         least, most = schema.get("minItems"), schema.get("maxItems")
         if least is not None and len(value) < least:
@@ -256,9 +271,16 @@ class _Explanation:
         if schema.get("uniqueItems") and has_twins(value):
             self._say(result, path, "", "shouldn't contain duplicates")
 
+    def _options_of(self, options: list[Any]) -> EnumOptions:
+        """Return the options of an enum, which many values may be compared with."""
+        known = self._options.get(id(options))
+        if known is None:
+            known = self._options[id(options)] = EnumOptions(options)
+        return known
+
     def _enum(self, result: _Result, schema: Raw, value: Any, path: str) -> None:
         options = schema.get("enum")
-        if options and not is_one_of(value, options):
+        if options and value not in self._options_of(options):
             supported = (option if option.__class__ is str else go_json(option) for option in options)
             self._add(result, field_errors.not_supported(self._field(path), value, supported))
 
@@ -271,6 +293,8 @@ class _Explanation:
         self._additional(result, schema, value, path, old)
         properties: Raw = schema.get("properties") or {}
         for key, item in value.items():
+            if result.is_enough:
+                break
             if key in properties:
                 below = f"{path}.{key}" if path else key
                 result.merge(self.node(properties[key], item, below, _old_of(key, path, old, schema)))
@@ -283,11 +307,15 @@ class _Explanation:
         additional = schema.get("additionalProperties")
         if additional is False:
             for key in value:
+                if result.is_enough:
+                    break
                 if key not in properties:
                     detail = f"{path}.{key} in body is a forbidden property"
                     self._add(result, field_errors.invalid(self._field(path), key, detail))
         elif isinstance(additional, Mapping):
             for key, item in value.items():
+                if result.is_enough:
+                    break
                 if key not in properties:
                     result.merge(self.node(additional, item, f"{path}.{key}", _old_of(key, path, old, schema)))
 
@@ -366,19 +394,20 @@ def is_whole(value: float) -> bool:
     return abs(value - whole) / (abs(value) + abs(whole)) < _CLOSE
 
 
-def is_one_of(value: Any, options: Sequence[Any]) -> bool:
-    return any(_equals_option(value, option) for option in options)
+class EnumOptions:
+    """The values of an enum. A number equals an option of the other type as Go converts it; null equals none."""
 
+    def __init__(self, options: Iterable[Any]) -> None:
+        self._frozen = {freeze(option) for option in options if option is not None}
 
-def _equals_option(value: Any, option: Any) -> bool:
-    if value is None or option is None:
-        return False
-    if value.__class__ is not option.__class__:
-        numbers = (int, float)
-        if value.__class__ not in numbers or option.__class__ not in numbers:
+    def __contains__(self, value: Any) -> bool:
+        if value is None:
             return False
-        return bool((int(value) if option.__class__ is int else float(value)) == option)
-    return is_identical(value, option)
+        if freeze(value) in self._frozen:
+            return True
+        if value.__class__ is int:
+            return (float, float(value)) in self._frozen
+        return value.__class__ is float and (int, int(value)) in self._frozen
 
 
 def has_twins(values: Sequence[Any]) -> bool:

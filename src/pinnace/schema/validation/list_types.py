@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
@@ -17,6 +18,7 @@ def validate_list_type(schema: Raw, value: Any, path: str = "") -> Iterator[Fiel
     if value.__class__ is list:
         yield from _validate_list(schema, value, path)
     elif value.__class__ is dict:
+        give_way()
         additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}
         for key, item in value.items():
             if isinstance(additional, Mapping):
@@ -53,6 +55,7 @@ def _find_repeated(values: Sequence[Any]) -> Iterator[int]:
     """Yield the index where a value occurs for the second time; further ones are not reported."""
     seen: dict[tuple[type, bytes], int] = {}
     for index, value in enumerate(values):
+        give_way()
         key = (value.__class__, orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
         seen[key] = seen.get(key, 0) + 1
         if seen[key] == 2:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from pinnace.process.work_slices import FEW, give_way, paced
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.correlation import UNRELATED
 from pinnace.schema.validation.embedded import MetadataErrors, accept_anything, validate_embedded, validate_resource
-from pinnace.schema.validation.explain import GREATEST_INT, effective_format_of, explain, is_one_of, types_of
+from pinnace.schema.validation.explain import GREATEST_INT, EnumOptions, effective_format_of, explain, types_of
 from pinnace.schema.validation.formats import check_of
 from pinnace.schema.validation.list_types import may_repeat, may_repeat_keys, validate_list_type
 
@@ -19,6 +20,7 @@ Fits = Callable[[Any], bool]
 
 _PYTHON_TYPE = {"string": "str", "boolean": "bool", "integer": "int", "object": "dict", "array": "list"}
 _NUMBERS = ("multipleOf", "maximum", "minimum")
+_FEW_OPTIONS = 8
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
@@ -66,10 +68,12 @@ class Compiler:
         """Return a function that is exact about the schema. About sets, maps and embedded objects it may be too strict,
         never too lax."""
         scope: dict[str, Any] = {
-            "is_one_of": is_one_of,
             "may_repeat": may_repeat,
             "may_repeat_keys": may_repeat_keys,
+            "give_way": give_way,
+            "paced": paced,
         }
+        scope["scope"] = scope
         name = self.child(scope, schema)
         return lambda value: bool(scope[name](value))
 
@@ -153,7 +157,7 @@ class _Function:
 
     def _int_or_string(self, schema: Raw, x: str) -> None:
         if schema.get("enum"):
-            self._refuse_if(f"not is_one_of({x}, {self._constant(schema['enum'])})")
+            self._refuse_if(f"{x} not in {self._constant(EnumOptions(schema['enum']))}")
         self._line(f"if {x}.__class__ is int and {-GREATEST_INT} <= {x} < {GREATEST_INT}:")
         self._block(lambda: self._checks(schema, "", x, of="integer"), else_pass=True)
         self._line(f"elif {x}.__class__ is str:")
@@ -165,7 +169,7 @@ class _Function:
 
     def _validate_untyped(self, schema: Raw, x: str) -> None:
         if schema.get("enum"):
-            self._refuse_if(f"not is_one_of({x}, {self._constant(schema['enum'])})")
+            self._refuse_if(f"{x} not in {self._constant(EnumOptions(schema['enum']))}")
         kinds = (("str", "string"), ("dict", "object"), ("list", "array"), ("int", "integer"), ("float", "number"))
         for python, kind in kinds:
             self._line(f"if {x}.__class__ is {python}:")
@@ -249,6 +253,8 @@ class _Function:
         if (most := schema.get("maxProperties")) is not None:
             self._refuse_if(f"len({x}) > {most!r}")
         properties: Raw = schema.get("properties") or {}
+        if isinstance(schema.get("additionalProperties"), Mapping):
+            self._line("give_way()")
         required = dict.fromkeys(schema.get("required") or ())
         for key, below in properties.items():
             if not _asks_anything(below):
@@ -270,7 +276,7 @@ class _Function:
         if additional is False:
             self._refuse_if(f"not {x}.keys() <= {known or 'frozenset()'}")
         elif isinstance(additional, Mapping) and _asks_anything(additional):
-            self._line(f"for k, y in {x}.items():" if known else f"for y in {x}.values():")
+            self._line(f"for k, y in {_paced(f'{x}.items()')}:" if known else f"for y in {_paced(f'{x}.values()')}:")
             self._depth += 1
             if known:
                 self._line(f"if k in {known}: continue")
@@ -284,7 +290,8 @@ class _Function:
             self._refuse_if(f"len({x}) > {most!r}")
         items = schema.get("items")
         if isinstance(items, Mapping) and _asks_anything(items):
-            self._line(f"for y in {x}:")
+            self._line("give_way()")
+            self._line(f"for y in {_paced(x)}:")
             self._block(lambda: self._value(items, "y"))
 
     def _value(self, schema: Raw, y: str) -> None:
@@ -312,20 +319,58 @@ class _Function:
         if python and all(option.__class__ is python for option in options):
             self._refuse_if(f"{x} not in {self._constant(frozenset(options))}")
         else:
-            self._refuse_if(f"not is_one_of({x}, {self._constant(options)})")
+            self._refuse_if(f"{x} not in {self._constant(EnumOptions(options))}")
 
     def _junctors(self, schema: Raw, x: str) -> None:
-        def calls(options: list[Raw]) -> list[str]:
-            return [f"{self._compiler.child(self._scope, option)}({x})" for option in options]
-
+        if _has_junctors(schema):
+            self._line("give_way()")
         if options := schema.get("allOf"):
-            self._refuse_if(f"not ({' and '.join(calls(options))})")
+            self._all_of(options, x)
         if options := schema.get("anyOf"):
-            self._refuse_if(f"not ({' or '.join(calls(options))})")
+            self._any_of(options, x)
         if options := schema.get("oneOf"):
-            self._refuse_if(f"{' + '.join(calls(options))} != 1")
+            self._one_of(options, x)
         if (refused := schema.get("not")) is not None:
-            self._refuse_if(calls([refused])[0])
+            self._refuse_if(self._calls([refused], x)[0])
+
+    def _calls(self, options: list[Raw], x: str) -> list[str]:
+        return [f"{self._compiler.child(self._scope, option)}({x})" for option in options]
+
+    def _all_of(self, options: list[Raw], x: str) -> None:
+        if len(options) <= _FEW_OPTIONS:
+            self._refuse_if(f"not ({' and '.join(self._calls(options, x))})")
+            return
+        self._for_each(options)
+        self._line(f"    if not scope[option]({x}): return False")
+
+    def _any_of(self, options: list[Raw], x: str) -> None:
+        if len(options) <= _FEW_OPTIONS:
+            self._refuse_if(f"not ({' or '.join(self._calls(options, x))})")
+            return
+        self._for_each(options)
+        self._line(f"    if scope[option]({x}): break")
+        self._line("else: return False")
+
+    def _one_of(self, options: list[Raw], x: str) -> None:
+        if len(options) <= _FEW_OPTIONS:
+            self._refuse_if(f"{' + '.join(self._calls(options, x))} != 1")
+            return
+        self._line("fitting = 0")
+        self._for_each(options)
+        self._line(f"    fitting += scope[option]({x})")
+        self._line("    if fitting > 1: return False")
+        self._refuse_if("not fitting")
+
+    def _for_each(self, options: list[Raw]) -> None:
+        """Write the head of a loop over many options: Python compiles no expression of thousands."""
+        names = self._constant(tuple([self._compiler.child(self._scope, option) for option in options]))
+        self._line(f"for option in {names}:")
+        self._line("    give_way()")
+
+
+def _paced(items: str) -> str:
+    """Return the source of an iterable that gives way between the items if they are many."""
+    return f"({items} if len({items}) <= {FEW} else paced({items}))"
 
 
 def _has_junctors(schema: Raw) -> bool:

@@ -88,10 +88,10 @@ class SqliteTable:
         )
 
     def get(self, key: Key) -> Object | None:
-        found = self._connection.execute(
+        row = self._connection.execute(
             f"SELECT object FROM {self._table} WHERE namespace = ? AND name = ?", key
         ).fetchone()
-        return orjson.loads(found[0]) if found is not None else None
+        return orjson.loads(row[0]) if row is not None else None
 
     def list(self, namespace: str) -> Iterable[Object]:
         rows = self._connection.execute(

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from pinnace.model.clock import Clock
-from pinnace.model.tasks import Tasks
+from pinnace.process.clock import Clock
+from pinnace.process.tasks import Tasks
 
 MOST_CACHED = 4096
 Value = TypeVar("Value")

@@ -12,7 +12,8 @@ import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from cryptography import x509
@@ -23,39 +24,30 @@ from cryptography.x509.oid import NameOID
 from pinnace.client.client import Client
 from pinnace.client.following import Event
 from pinnace.model import errors
+from pinnace.model.authorization import ALLOWED, Action, Decision
 from pinnace.model.objects import Key, Object
+from pinnace.model.users import ANONYMOUS, MASTERS, User, authenticated
 from pinnace.sdk.api.cached_answers import MOST_CACHED, CachedAnswers
-from pinnace.sdk.api.request_info import RequestInfo
 
 TRUST = Key("kube-system", "extension-apiserver-authentication")
 CACHE_SECONDS = 10.0
 """How long an answer of the cluster is cached: as long as in other aggregated servers."""
 
 _log = logging.getLogger(__name__)
-_MASTERS = "system:masters"
 _OPEN = frozenset(("/healthz", "/livez", "/readyz"))
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The user of a request, by the name that the cluster uses."""
+PROXY = User("")
+
+
+class _Question(NamedTuple):
+    """A question about access, as a key of the cached decisions."""
 
     name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-_AUTHENTICATED, _UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
-PROXY = Caller("")
-ANONYMOUS = Caller("system:anonymous", (_UNAUTHENTICATED,))
-
-
-def with_authenticated_group(caller: Caller) -> Caller:
-    """Return the caller in the group system:authenticated, which the server's headers may leave out."""
-    if caller.name == ANONYMOUS.name or not {_AUTHENTICATED, _UNAUTHENTICATED}.isdisjoint(caller.groups):
-        return caller
-    return replace(caller, groups=(*caller.groups, _AUTHENTICATED))
+    groups: tuple[str, ...]
+    uid: str
+    extra: tuple[tuple[str, tuple[str, ...]], ...]
+    action: Action
 
 
 @dataclass(frozen=True)
@@ -86,7 +78,7 @@ class Trust:
             },
         )
 
-    def caller_of(self, certificate: x509.Certificate) -> Caller | None:
+    def caller_of(self, certificate: x509.Certificate) -> User | None:
         """Return the caller that a certificate names, PROXY for a front proxy, None if no trusted CA has signed it."""
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         name = str(names[0].value) if names else ""
@@ -94,10 +86,10 @@ class Trust:
             return PROXY
         if name and _is_signed(certificate, self.clients):
             organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-            return with_authenticated_group(Caller(name, tuple(str(one.value) for one in organizations)))
+            return authenticated(User(name, tuple(str(organization.value) for organization in organizations)))
         return None
 
-    def caller_in_headers(self, headers: Sequence[tuple[str, str]]) -> Caller | None:
+    def caller_in_headers(self, headers: Sequence[tuple[str, str]]) -> User | None:
         """Return the caller that a front proxy names in its headers."""
 
         def values_of(what: str) -> list[str]:
@@ -107,13 +99,14 @@ class Trust:
         users, extra = values_of("user"), dict[str, tuple[str, ...]]()
         if not users:
             return None
-        for prefix in (one.lower() for one in self.headers.get("extra", ())):
+        for prefix in (name.lower() for name in self.headers.get("extra", ())):
             for name, value in headers:
                 if name.lower().startswith(prefix):
                     key = unquote(name.lower().removeprefix(prefix))
                     extra[key] = (*extra.get(key, ()), value)
         uid = next(iter(values_of("uid")), "")
-        return with_authenticated_group(Caller(users[0], tuple(values_of("group")), uid, tuple(extra.items())))
+        user = User(users[0], tuple(values_of("group")), uid, extra)
+        return user if user.name == ANONYMOUS.name else authenticated(user)
 
 
 class Callers:
@@ -123,18 +116,18 @@ class Callers:
         self._client = client
         self._tls = tls
         self._trust = Trust()
-        self._by_certificate: dict[bytes, Caller | None] = {}
-        self._tokens: CachedAnswers[Caller | None] = CachedAnswers(client.clock, CACHE_SECONDS)
-        self._decisions: CachedAnswers[tuple[bool, str]] = CachedAnswers(client.clock, CACHE_SECONDS)
+        self._by_certificate: dict[bytes, User | None] = {}
+        self._tokens: CachedAnswers[User | None] = CachedAnswers(client.clock, CACHE_SECONDS)
+        self._decisions: CachedAnswers[Decision] = CachedAnswers(client.clock, CACHE_SECONDS)
         tls.verify_mode = ssl.CERT_OPTIONAL
 
     async def begin(self) -> None:
         """Load the trusted CAs."""
-        found = await self._client.get_or_none("v1/ConfigMap", TRUST.name, namespace=TRUST.namespace)
-        if found is None:
+        config_map = await self._client.get_or_none("v1/ConfigMap", TRUST.name, namespace=TRUST.namespace)
+        if config_map is None:
             _log.warning("the ConfigMap %s is missing: users behind the cluster's API server are unknown", TRUST)
             return
-        self._load_trust(found)
+        self._load_trust(config_map)
 
     async def follow(self) -> None:
         """Keep the trusted CAs up to date, until cancelled."""
@@ -161,23 +154,24 @@ class Callers:
 
     # Authentication.
 
-    async def identify(self, certificate: bytes | None, headers: Sequence[tuple[str, str]]) -> Caller:
-        """Return the caller of a request. Raise Unauthorized if its token is not valid."""
+    async def identify(self, certificate: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> User:
+        """Return the user of a request. Raise Unauthorized if its token is not valid."""
+        texts = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in headers]
         if certificate is not None:
-            caller = self._caller_of(certificate)
-            if caller is PROXY:
-                caller = self._trust.caller_in_headers(headers)
-            if caller is not None:
-                return caller
-        authorization = next((value for name, value in headers if name.lower() == "authorization"), "")
+            user = self._caller_of(certificate)
+            if user is PROXY:
+                user = self._trust.caller_in_headers(texts)
+            if user is not None:
+                return user
+        authorization = next((value for name, value in texts if name.lower() == "authorization"), "")
         if authorization[:7].lower() != "bearer ":
             return ANONYMOUS
-        found = await self._tokens.get(authorization[7:].strip(), self._review_token)
-        if found is None:
+        caller = await self._tokens.get(authorization[7:].strip(), self._review_token)
+        if caller is None:
             raise errors.Unauthorized
-        return found
+        return caller
 
-    def _caller_of(self, certificate: bytes) -> Caller | None:
+    def _caller_of(self, certificate: bytes) -> User | None:
         """Cached, since the same few certificates come with every request, and checking a signature is slow."""
         if certificate not in self._by_certificate:
             if len(self._by_certificate) >= MOST_CACHED:
@@ -185,44 +179,44 @@ class Callers:
             self._by_certificate[certificate] = self._trust.caller_of(x509.load_der_x509_certificate(certificate))
         return self._by_certificate[certificate]
 
-    async def _review_token(self, token: str) -> Caller | None:
+    async def _review_token(self, token: str) -> User | None:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         status = (await self._client.create(review)).get("status") or {}
         if not status.get("authenticated"):
             return None
         user = status.get("user") or {}
-        extra = tuple((key, tuple(values)) for key, values in (user.get("extra") or {}).items())
+        extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
         name, groups = user.get("username", ""), tuple(user.get("groups") or ())
-        return with_authenticated_group(Caller(name, groups, user.get("uid", ""), extra))
+        return authenticated(User(name, groups, user.get("uid", ""), extra))
 
     # Authorization.
 
-    async def authorize(self, caller: Caller, asked: RequestInfo) -> None:
-        """Raise Forbidden if the cluster denies the request."""
-        if _MASTERS in caller.groups or asked.path.rstrip("/") in _OPEN:
-            return
-        is_allowed, why = await self._decisions.get((caller, asked), self._review_access)
-        if is_allowed:
-            return
-        if asked.path:
-            message = f'User "{caller.name}" cannot {asked.verb} path "{asked.path}"'
-            raise errors.Forbidden(f"{message}: {why}" if why else message)
-        resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-        message = f'User "{caller.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}'
-        message = f"{message}: {why}" if why else message
-        raise errors.Forbidden(message, group=asked.group, plural=asked.resource, name=asked.name)
+    async def decide(self, user: User, action: Action) -> Decision:
+        """Return the cluster's decision on an action."""
+        if MASTERS in user.groups or action.path.rstrip("/") in _OPEN:
+            return ALLOWED
+        question = _Question(user.name, user.groups, user.uid, tuple(sorted(user.extra.items())), action)
+        return await self._decisions.get(question, self._review_access)
 
-    async def _review_access(self, question: tuple[Caller, RequestInfo]) -> tuple[bool, str]:
-        caller, asked = question
-        spec: Object = {"user": caller.name, "groups": list(caller.groups), **asked.attributes()}
-        if caller.uid:
-            spec["uid"] = caller.uid
-        if caller.extra:
-            spec["extra"] = {key: list(values) for key, values in caller.extra}
+    async def _review_access(self, question: _Question) -> Decision:
+        spec: Object = {"user": question.name, "groups": list(question.groups), **_attributes(question.action)}
+        if question.uid:
+            spec["uid"] = question.uid
+        if question.extra:
+            spec["extra"] = {key: list(values) for key, values in question.extra}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         status = (await self._client.create(review)).get("status") or {}
-        return bool(status.get("allowed")) and not status.get("denied"), status.get("reason") or ""
+        is_allowed = bool(status.get("allowed")) and not status.get("denied")
+        return Decision("allow" if is_allowed else "deny", status.get("reason") or "")
+
+
+def _attributes(action: Action) -> Object:
+    """Return the attributes of a SubjectAccessReview."""
+    if action.path:
+        return {"nonResourceAttributes": {"path": action.path, "verb": action.verb}}
+    names = ("verb", "group", "version", "resource", "namespace", "name", "subresource")
+    values = {name: getattr(action, name) for name in names}
+    return {"resourceAttributes": {name: value for name, value in values.items() if value}}
 
 
 def _certificates(pem: str) -> tuple[x509.Certificate, ...]:

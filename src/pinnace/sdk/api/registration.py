@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -11,9 +12,8 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.model.version_order import version_rank
+from pinnace.model.resources import version_rank
 from pinnace.reconcile.conditions import condition, is_true
-from pinnace.sdk.api.addresses import is_served
 from pinnace.sdk.resources.custom_resource import AnyResource
 from pinnace.sdk.resources.readiness import NotEstablished, NotReadyInTime, wait_until_ready
 
@@ -36,19 +36,19 @@ def versions_of(kinds: Sequence[type[AnyResource]]) -> list[GroupVersion]:
 
 def api_services(versions: Sequence[GroupVersion], service: Object, ca: str = "") -> list[Object]:
     """Return an APIService for each group and version, with priorities that put v1 before v1beta1."""
-    found: dict[str, Object] = {}
+    services: dict[str, Object] = {}
     for group, version in sorted(versions, key=lambda place: version_rank(place[1])):
         name = f"{version}.{group}"
         spec: Object = {
             "group": group,
             "version": version,
             "groupPriorityMinimum": GROUP_PRIORITY,
-            "versionPriority": HIGHEST_VERSION_PRIORITY - len(found),
+            "versionPriority": HIGHEST_VERSION_PRIORITY - len(services),
             "service": service,
         }
         if ca:
             spec["caBundle"] = ca
-        found.setdefault(
+        services.setdefault(
             name,
             {
                 "apiVersion": "apiregistration.k8s.io/v1",
@@ -57,7 +57,7 @@ def api_services(versions: Sequence[GroupVersion], service: Object, ca: str = ""
                 "spec": spec,
             },
         )
-    return list(found.values())
+    return list(services.values())
 
 
 class ApiRegistration:
@@ -195,8 +195,7 @@ async def check_free(client: Client, versions: Sequence[GroupVersion], name: str
 async def service_of(client: Client, group: str, version: str) -> Object:
     """Return the Service that an APIService leads to; empty if there is none."""
     present = await client.get_or_none(API_SERVICE, f"{version}.{group}")
-    found: Object = ((present or {}).get("spec") or {}).get("service") or {}
-    return found
+    return ((present or {}).get("spec") or {}).get("service") or {}
 
 
 async def _wait_until_available(client: Client, name: str) -> None:
@@ -205,3 +204,17 @@ async def _wait_until_available(client: Client, name: str) -> None:
     except NotReadyInTime as late:
         message = (condition(late.last, "Available") or {}).get("message") or "the server has not tried"
         raise NotEstablished(f"the server cannot reach the API {name} here: {message}") from None
+
+
+_SECONDS = 1.0
+
+
+async def is_served(host: str, port: int) -> bool:
+    """Return whether a process accepts connections at an address."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError:  # TimeoutError is one of them.
+        return False
+    writer.close()
+    return True

@@ -15,18 +15,21 @@ import orjson
 
 from pinnace.model import errors
 from pinnace.model.objects import Key, key_of
-from pinnace.model.tracing import client_span
+from pinnace.process.outbound import OutboundClient, OutboundFailed, OutboundTimeout
+from pinnace.process.tracing import client_span
 from pinnace.sdk.api.backends import Served
-from pinnace.sdk.api.rest_errors import describe_request, translate_error
 from pinnace.sdk.handlers.calls import call
 
 if TYPE_CHECKING:
     import ssl
 
-    import aiohttp
+
+from pinnace.sdk.api.backends import Overtaken
 
 METHODS = ("POST", "PUT", "DELETE")
 _GONE = (404, 410)
+_LARGEST_ANSWER = 64 << 20
+"""A page of a list may be large, but must not fill the memory of an operator."""
 
 Headers = Mapping[str, str] | Callable[[], Any]
 
@@ -105,7 +108,7 @@ class RestCollection:
         self._headers: Headers = headers if headers is not None else {}
         self._timeout = timeout
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._outbound = OutboundClient(largest=_LARGEST_ANSWER, seconds=timeout)
         self._pages: dict[str, _Answer] = {}
         # An API has the verbs for which its backend has a method.
         self.create = self._create if "POST" in methods else None
@@ -123,27 +126,27 @@ class RestCollection:
         _last_read.set(_Read(self, key, answer.tag))
         if answer.status in _GONE:
             return None
-        found = self._object(_decode(answer, url), url)
+        obj = self._object(_decode(answer, url), url)
         # A service without namespaces returns the same row for each: the row's own namespace decides.
-        return found if _key(found) == key else None
+        return obj if _key(obj) == key else None
 
     async def list(self, namespace: str) -> Iterable[Served]:
-        found = [self._object(row, url) for url, row in await self._all_rows()]
-        return [obj for obj in found if namespace in ("", _key(obj).namespace)]
+        objects = [self._object(row, url) for url, row in await self._all_rows()]
+        return [obj for obj in objects if namespace in ("", _key(obj).namespace)]
 
     async def _all_rows(self) -> Iterable[tuple[str, Any]]:
         """Return every row, with the URL of its page. Unchanged pages are not sent again."""
-        url, found = self._url.geturl(), []
+        url, rows = self._url.geturl(), []
         pages: dict[str, _Answer] = {}
         while url:
             answer = await self._page(url, self._pages.get(url), is_first=not pages)
             page = _decode(answer, url)
-            found += [(url, row) for row in self._rows_of(page, url)]
+            rows += [(url, row) for row in self._rows_of(page, url)]
             pages[url] = answer
             link = page.get(self._next) if self._next else answer.next
             url = self._next_url(url, link, pages)
         self._pages = {url: answer for url, answer in pages.items() if answer.tag}
-        return found
+        return rows
 
     async def _page(self, url: str, known: _Answer | None, *, is_first: bool) -> _Answer:
         # The last of several pages is always sent: it may have a new successor without another change.
@@ -177,10 +180,10 @@ class RestCollection:
         if not is_ours:
             # The headers, and the secrets in them, must not be sent to another server.
             raise errors.InternalError(f"{describe_request('GET', url)} leads to another server, {parts.hostname}")
-        found: str = parts._replace(netloc=self._url.netloc).geturl()
-        if found in pages:
+        following: str = parts._replace(netloc=self._url.netloc).geturl()
+        if following in pages:
             raise errors.InternalError(f"{describe_request('GET', url)} leads back to a page that was read already")
-        return found
+        return following
 
     # Writing. The answers are not used: the stored object is read again, with its ETag.
 
@@ -211,9 +214,7 @@ class RestCollection:
 
     async def aclose(self) -> None:
         """Close the connections. The next request opens new ones."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._outbound.close()
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: Any = None
@@ -222,8 +223,7 @@ class RestCollection:
 
         Raise Overtaken for a lost race, and an ApiError for everything else.
         """
-        import aiohttp  # noqa: PLC0415 - slow to import, and most users of the SDK do not need it
-        from yarl import URL  # noqa: PLC0415 - as above
+        from yarl import URL  # noqa: PLC0415 - slow to import, and most users of the SDK do not need it.
 
         own = self._headers if isinstance(self._headers, Mapping) else await call(self._headers)
         sent = {"Accept": "application/json", **own, **(headers or {})}
@@ -231,27 +231,17 @@ class RestCollection:
         if body is not None:
             content = orjson.dumps(body)
             sent["Content-Type"] = "application/json"
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._timeout))
         try:
             with client_span(f"REST {method}", **{"url.full": url.partition("?")[0]}) as trace:
-                async with self._session.request(
-                    method,
-                    URL(url, encoded=True),
-                    headers={**sent, **trace},
-                    data=content,
-                    ssl=self._tls if self._tls is not None else True,
-                    allow_redirects=False,  # The headers must not be sent to another server.
-                ) as response:
-                    read = await response.read()
-                    received = response.headers
-                    link = response.links["next"]["url"] if "next" in response.links else ""
-                    answer = _Answer(response.status, read, received.get("ETag", ""), str(link))
-        except TimeoutError:
+                response = await self._outbound.request(
+                    method, URL(url, encoded=True), headers={**sent, **trace}, body=content, tls=self._tls
+                )
+        except OutboundTimeout:
             raise errors.Timeout(f"{describe_request(method, url)} took longer than {self._timeout:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError for a Link that cannot be parsed.
-            why = str(error) or type(error).__name__
-            raise errors.Unavailable(f"{describe_request(method, url)} failed: {why}") from None
+        except (OutboundFailed, ValueError) as error:
+            raise errors.Unavailable(f"{describe_request(method, url)} failed: {error}") from None
+        received = response.headers
+        answer = _Answer(response.status, response.body, received.get("ETag", ""), response.next_link)
         if answer.status < 300 or answer.status in (304, *_GONE):
             return answer
         raise translate_error(method, url, answer.status, answer.body, received)
@@ -266,24 +256,23 @@ class RestCollection:
 
     def _object(self, row: Any, url: str) -> Served:
         try:
-            found = self._to_object(row)
-            _key(found)
+            obj = self._to_object(row)
+            _key(obj)
         except errors.ApiError:
             raise
         except Exception as error:  # The function and the row are the author's: they may raise anything.
             why = f"{type(error).__name__}: {error}"
             request = describe_request("GET", url)
             raise errors.InternalError(f"a row of {request} cannot be made an object: {why}") from error
-        return found
+        return obj
 
 
 def _server(url: SplitResult) -> tuple[str, str | None, int]:
     return url.scheme, url.hostname, url.port or (443 if url.scheme == "https" else 80)
 
 
-def _key(found: Served) -> Key:
-    key: Key = key_of(found) if isinstance(found, dict) else found.key
-    return key
+def _key(obj: Served) -> Key:
+    return key_of(obj) if isinstance(obj, dict) else obj.key
 
 
 def _decode(answer: _Answer, url: str) -> Any:
@@ -291,3 +280,68 @@ def _decode(answer: _Answer, url: str) -> Any:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError as err:
         raise errors.InternalError(f"{describe_request('GET', url)} did not answer JSON: {err}") from None
+
+
+_LONGEST_MESSAGE = 500
+_MESSAGE_FIELDS = ("message", "detail", "title", "error")
+"""The fields of a JSON body that may hold the message; `detail` and `title` are those of RFC 9457."""
+
+
+def translate_error(method: str, url: str, status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
+    """Return the ApiError or Overtaken for an error of a service."""
+    about, message = f"{describe_request(method, url)} answered {status}", _message_of(body)
+    after = headers.get("Retry-After", "")
+    wait = int(after) if after.isascii() and after.isdigit() and len(after) < 6 else 0
+    is_write = method != "GET"
+    match status:
+        case 409 | 412 if is_write:
+            return Overtaken(message if status == 409 else "")
+        case 400 | 422 if is_write:
+            return errors.BadRequest(f"the service behind it refuses it: {message or status}")
+        case 403 if is_write:
+            return errors.Forbidden(message or f"the service behind it answered {status}")
+        case 413:
+            return errors.TooLarge(f"{about}: {message}" if message else about)
+        case 429:
+            return errors.TooManyRequests(about, retry_after=wait)
+        case 504:
+            return errors.Timeout(about, retry_after=wait)
+        case 405 | 501:
+            return errors.InternalError(f"{about}: say with methods= which it has")
+        case _ if status > 500:
+            return errors.Unavailable(about, retry_after=wait)
+        case 401 | 403:
+            return errors.InternalError(f"{about}: are its headers= right?")
+        case 301 | 302 | 303 | 307 | 308:
+            return errors.InternalError(f"{about}: it is at {_without_secrets(headers.get('Location', ''))}")
+        case _:
+            return errors.InternalError(about)
+
+
+def _message_of(body: bytes) -> str:
+    """Return the message in the body of an error, in one line; empty for an HTML page."""
+    text = body[: 8 * _LONGEST_MESSAGE].decode(errors="replace")
+    if text.lstrip().startswith("<"):
+        return ""
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        message = text
+    if isinstance(message, dict):
+        message = next((message[name] for name in _MESSAGE_FIELDS if isinstance(message.get(name), str)), text)
+    line = " ".join((message if isinstance(message, str) else text).split())
+    return "".join(char for char in line if char.isprintable())[:_LONGEST_MESSAGE]
+
+
+def describe_request(method: str, url: str) -> str:
+    """Return the method and URL of a request, without secrets."""
+    return f"{method} {_without_secrets(url)}"
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without user, password and query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a place that is none"
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -29,9 +29,11 @@ async def call_in_thread(threads: HandlerThreads, handler: Callable[..., Any], *
 def parameter_count(handler: Callable[..., Any]) -> int:
     """Return the number of positional arguments that a function takes."""
     parameters = inspect.signature(handler).parameters.values()
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return 100
-    return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
+    return sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -73,7 +73,11 @@ def check_watches(watches: Mapping[Any, Any] | None, decorator: str) -> None:
 
 def check_operations(operations: Iterable[str], decorator: str) -> None:
     """Raise ValueError for an operation that admission webhooks do not have."""
-    unknown = [operations] if isinstance(operations, str) else [one for one in operations if one not in OPERATIONS]
+    unknown = (
+        [operations]
+        if isinstance(operations, str)
+        else [operation for operation in operations if operation not in OPERATIONS]
+    )
     if unknown:
         raise ValueError(f"operator.{decorator}: operations={unknown[0]!r}: write a list of {', '.join(OPERATIONS)}")
 
@@ -142,25 +146,27 @@ def check_field(kind: KindLike, field: str) -> tuple[str, ...]:
 
 def wire_path(kind: Any, path: tuple[str, ...], field: str) -> tuple[str, ...]:
     """Return a path through the fields of a class, by their names in Python or on the wire."""
-    found: list[str] = []
+    steps: list[str] = []
     model: Any = kind
     for part in path:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            return (*found, *path[len(found) :])  # A dict or a list: its content has no fixed fields.
-        fields = {alias: one for name, one in model.model_fields.items() for alias in (name, wire_name(name, one))}
+            return (*steps, *path[len(steps) :])  # A dict or a list: its content has no fixed fields.
+        fields = {
+            alias: field for name, field in model.model_fields.items() for alias in (name, wire_name(name, field))
+        }
         if part not in fields:
             raise ValueError(
                 f"operator.on_field: {kind.__name__} has no field {field}: {model.__name__} has no "
                 f"{part}{nearest(part, fields)}"
             )
-        found.append(wire_name(part, fields[part]))
+        steps.append(wire_name(part, fields[part]))
         model = _model_of(fields[part].annotation)
-    return tuple(found)
+    return tuple(steps)
 
 
 def _model_of(annotation: Any) -> Any:
     """Return the class of a field that may be None."""
-    options = [one for one in get_args(annotation) if one is not type(None)]
+    options = [argument for argument in get_args(annotation) if argument is not type(None)]
     return options[0] if len(options) == 1 and not isinstance(annotation, type) else annotation
 
 
@@ -182,8 +188,8 @@ def check_conversions(conversions: Sequence[ConversionHandler], versions: Sequen
     """Raise NotStructural unless every version of a kind can be converted to every other, in one or more steps."""
     for start in versions:
         reached = [start]
-        for one in reached:
-            reached += [step.new for step in conversions if step.old is one and step.new not in reached]
+        for version in reached:
+            reached += [step.new for step in conversions if step.old is version and step.new not in reached]
         missing = next((version for version in versions if version not in reached), None)
         if missing is not None:
             raise NotStructural(

@@ -56,11 +56,11 @@ def built_in_kinds(group: str) -> list[str]:
 
 def check_known(kind: KindLike, decorator: str) -> None:
     """Raise ValueError for a kind that a built-in group does not have."""
-    found = kind_from(kind)
-    known = built_in_kinds(found.group)
-    if known and found.name not in known:
+    named = kind_from(kind)
+    known = built_in_kinds(named.group)
+    if known and named.name not in known:
         raise ValueError(
-            f"operator.{decorator}: {found.api_version} has no kind {found.name}{nearest(found.name, known)}"
+            f"operator.{decorator}: {named.api_version} has no kind {named.name}{nearest(named.name, known)}"
         )
 
 

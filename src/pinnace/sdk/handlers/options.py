@@ -7,10 +7,9 @@ from typing import TypedDict
 
 from pinnace.client.mapping import KindLike
 from pinnace.client.rates import Rate
-from pinnace.client.retries import Backoff
-from pinnace.reconcile.limits import ReconcileLimits
+from pinnace.process.backoff import Backoff
 from pinnace.reconcile.predicates import Predicate
-from pinnace.reconcile.queue import RETRIES
+from pinnace.reconcile.queue import RETRIES, ReconcileLimits
 from pinnace.sdk.resources.spelling import nearest
 
 

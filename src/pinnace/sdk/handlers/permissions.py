@@ -60,24 +60,28 @@ def missing_permission(denied: errors.Forbidden, declared: Sequence[Permission] 
 
     The rules include the verbs that are `declared` for these resources: otherwise the next verb would be denied next.
     """
-    found = _DENIED.search(denied.message)
+    match = _DENIED.search(denied.message)
     rules = denied.rules if isinstance(denied, ApplyForbidden) else ()
-    if found is not None:
-        rules = rules or (Permission(found["group"], found["resource"], (found["verb"],)),)
-        whose = f"a {'Role' if 'in the namespace' in found['where'] else 'ClusterRole'} of {found['user']}"
+    if match is not None:
+        rules = rules or (Permission(match["group"], match["resource"], (match["verb"],)),)
+        whose = f"a {'Role' if 'in the namespace' in match['where'] else 'ClusterRole'} of {match['user']}"
     elif rules and _CANNOT_OWN in denied.message:
         whose = "its role"
     else:
         return None
-    wanted = [rule_for(one.group, one.resource, one.verbs, declared) for one in rules]
+    wanted = [rule_for(rule.group, rule.resource, rule.verbs, declared) for rule in rules]
     what = "this rule" if len(wanted) == 1 else "these rules"
-    return MissingPermission(f"{denied.message}; add {what} to {whose}: {', '.join(str(one) for one in wanted)}")
+    return MissingPermission(f"{denied.message}; add {what} to {whose}: {', '.join(str(rule) for rule in wanted)}")
 
 
 def rule_for(group: str, resource: str, verbs: Iterable[str], declared: Iterable[Permission]) -> Permission:
     """Return a permission for these verbs and those declared for all objects of the resource, in the usual order."""
-    known = [one for one in declared if (one.group, one.resource, one.names) == (group, resource, ())]
-    wanted = dict.fromkeys([*verbs, *(verb for one in known for verb in one.verbs)])
+    known = [
+        permission
+        for permission in declared
+        if (permission.group, permission.resource, permission.names) == (group, resource, ())
+    ]
+    wanted = dict.fromkeys([*verbs, *(verb for permission in known for verb in permission.verbs)])
     ordered = [verb for verb in MAKE if verb in wanted] + [verb for verb in wanted if verb not in MAKE]
     return Permission(group, resource, tuple(ordered))
 
@@ -85,6 +89,6 @@ def rule_for(group: str, resource: str, verbs: Iterable[str], declared: Iterable
 def merge(permissions: Iterable[Permission]) -> list[Permission]:
     """Return one permission per resource with all of its verbs, sorted by group and resource."""
     verbs: dict[tuple[str, str], dict[str, None]] = {}
-    for one in permissions:
-        verbs.setdefault((one.group, one.resource), {}).update(dict.fromkeys(one.verbs))
+    for permission in permissions:
+        verbs.setdefault((permission.group, permission.resource), {}).update(dict.fromkeys(permission.verbs))
     return [Permission(group, resource, tuple(known)) for (group, resource), known in sorted(verbs.items())]

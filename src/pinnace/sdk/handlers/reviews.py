@@ -149,12 +149,12 @@ def find_steps(conversions: Sequence[ConversionHandler], obj: Object, wanted: st
         place, path = paths.popleft()
         if place == (wanted, obj["kind"]):
             return path
-        for one in conversions:
-            old, new = one.old.declared.kind, one.new.declared.kind
+        for conversion in conversions:
+            old, new = conversion.old.declared.kind, conversion.new.declared.kind
             arrival = (new.api_version, new.name)
             if (old.api_version, old.name) == place and arrival not in seen:
                 seen.add(arrival)
-                paths.append((arrival, [*path, one]))
+                paths.append((arrival, [*path, conversion]))
     raise LookupError(f"no function converts {obj['kind']} from {obj['apiVersion']} to {wanted}")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from pinnace.model.thread_stacks import Frame, stacks_of_threads
+from pinnace.process.thread_stacks import stacks_of_threads
 
 MAX_THREADS = 32
 
@@ -57,11 +57,15 @@ class HandlerThreads:
     def running(self) -> list[str]:
         """The functions that run now, each with the line at which it is."""
         stacks = stacks_of_threads()
-        found = []
+        handlers = []
         for number, name in list(self._running.items()):
             own = next((frame for frame in reversed(stacks.get(number, ())) if frame.function == name), None)
-            found.append(f"{name} at {own.file}:{own.line}: {_source_line(own)}" if own is not None else name)
-        return found
+            handlers.append(
+                f"{name} at {own.file}:{own.line}: {linecache.getline(own.file, own.line).strip()}"
+                if own is not None
+                else name
+            )
+        return handlers
 
     def close(self) -> None:
         """End the threads that have no work; the others end after their call."""
@@ -83,10 +87,6 @@ class HandlerThreads:
                 call.loop.call_soon_threadsafe(_finish, call.future, result, error)
             except RuntimeError:  # The loop is closed: the operator has stopped without waiting for this call.
                 return
-
-
-def _source_line(frame: Frame) -> str:
-    return linecache.getline(frame.file, frame.line).strip()
 
 
 def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

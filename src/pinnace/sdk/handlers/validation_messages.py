@@ -14,11 +14,11 @@ def validation_message(error: Exception) -> str:
     """Return the errors of an object, one after the other, as `spec.gitRepo: ...`; other errors as they are."""
     if not isinstance(error, ValidationError):
         return str(error)
-    found = [_one(detail) for detail in error.errors(include_url=False)]
-    return "; ".join(dict.fromkeys(found))
+    messages = [_message_of(detail) for detail in error.errors(include_url=False)]
+    return "; ".join(dict.fromkeys(messages))
 
 
-def _one(detail: ErrorDetails) -> str:
+def _message_of(detail: ErrorDetails) -> str:
     where = ""
     for part in detail["loc"]:
         where += f"[{part}]" if isinstance(part, int) else f".{part}"

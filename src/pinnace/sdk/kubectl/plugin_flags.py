@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import KubeconfigError
+from pinnace.client.kubeconfig import KubeconfigError, Overrides, find_access_with
 from pinnace.client.mapping import KindName
-from pinnace.client.overrides import Overrides, find_access_with
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 
@@ -99,5 +98,5 @@ async def _names(kind: KindName, overrides: Overrides) -> list[str]:
     async with connect(find_access_with(overrides)) as client:
         served = await client.kinds.find(kind)
         where = client.namespace if served.namespaced else ""
-        found = await client.list(kind, namespace=where, metadata_only=True)
-        return [obj["metadata"]["name"] for obj in found]
+        objects = await client.list(kind, namespace=where, metadata_only=True)
+        return [obj["metadata"]["name"] for obj in objects]

@@ -38,8 +38,7 @@ import typer.completion
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
-from pinnace.client.kubeconfig import KubeconfigError
-from pinnace.client.overrides import find_access_with
+from pinnace.client.kubeconfig import KubeconfigError, find_access_with
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.sdk.kubectl.plugin_flags import flag_parameters, overrides_of
@@ -114,16 +113,16 @@ class Plugin:
     def _with_flags(self, function: Callable[..., Any]) -> Callable[..., None]:
         hints = get_type_hints(function, include_extras=True)
         own = inspect.signature(function).parameters.values()
-        clients = [one.name for one in own if hints.get(one.name) is Client]
+        clients = [parameter.name for parameter in own if hints.get(parameter.name) is Client]
         flags = flag_parameters() if clients else []
-        taken = {flag.name for flag in flags} & {one.name for one in own}
+        taken = {flag.name for flag in flags} & {parameter.name for parameter in own}
         if taken:
             raise ValueError(
                 f"{function.__name__} has a parameter {min(taken)}, which is a flag of kubectl's: rename it"
             )
 
         def entered(**values: Any) -> None:
-            chosen = {one.name: values[one.name] for one in own if one.name not in clients}
+            chosen = {parameter.name: values[parameter.name] for parameter in own if parameter.name not in clients}
             given = _given.get()
             if given is not None:
                 given.work = _call(function, chosen | dict.fromkeys(clients, given.client))
@@ -134,11 +133,15 @@ class Plugin:
                 print(_format_error(error), file=sys.stderr)
                 raise typer.Exit(1) from None
 
-        kept = [one.replace(annotation=hints.get(one.name, str)) for one in own if one.name not in clients]
-        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
+        kept = [
+            parameter.replace(annotation=hints.get(parameter.name, str))
+            for parameter in own
+            if parameter.name not in clients
+        ]
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in kept]
         entered.__name__, entered.__doc__ = function.__name__, function.__doc__
         entered.__signature__ = inspect.Signature([*parameters, *flags])  # type: ignore[attr-defined]
-        entered.__annotations__ = {one.name: one.annotation for one in (*parameters, *flags)}
+        entered.__annotations__ = {parameter.name: parameter.annotation for parameter in (*parameters, *flags)}
         return entered
 
     async def _work(

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pinnace.client.mapping import kind_from
 from pinnace.model import errors, selectors
-from pinnace.model.clock import Clock
+from pinnace.model.authorization import Action
 from pinnace.model.objects import Object
 from pinnace.model.selectors import LabelSelector
-from pinnace.sdk.api.request_info import RequestInfo
+from pinnace.process.clock import Clock
 from pinnace.sdk.metrics.evaluation import MetricEvaluator, ObjectsQuestion
 from pinnace.sdk.metrics.functions import MetricFunction
 from pinnace.sdk.metrics.objects import ALL
@@ -40,40 +40,40 @@ class MetricsApi:
 
     def rows(self, group: str, version: str) -> list[Object]:
         """Return a row for each metric. Metrics with a prefix have none, since their names are not known."""
-        named = [one for one in self._functions if not one.pattern.endswith("*")]
+        named = [function for function in self._functions if not function.pattern.endswith("*")]
         if group == EXTERNAL:
-            return [external_row(one.pattern) for one in named if one.kind is None]
+            return [external_row(function.pattern) for function in named if function.kind is None]
         return [
-            custom_row(resource_of(one), one.pattern, is_namespaced=is_namespaced(one.kind))
-            for one in named
-            if one.kind is not None
+            custom_row(resource_of(function), function.pattern, is_namespaced=is_namespaced(function.kind))
+            for function in named
+            if function.kind is not None
         ]
 
-    async def answer(self, asked: RequestInfo, query: Mapping[str, str]) -> Object:
+    async def answer(self, action: Action, query: Mapping[str, str]) -> Object:
         """Return the values that a request asks for. Raise ApiError."""
-        if asked.verb not in ("get", "list"):
-            raise errors.MethodNotAllowed(asked.verb, group=asked.group, plural=asked.resource)
-        if asked.group == EXTERNAL:
-            return await self._external(asked, query)
-        return await self._custom(asked, query)
+        if action.verb not in ("get", "list"):
+            raise errors.MethodNotAllowed(action.verb, group=action.group, plural=action.resource)
+        if action.group == EXTERNAL:
+            return await self._external(action, query)
+        return await self._custom(action, query)
 
     async def close(self) -> None:
         await self._evaluator.close()
 
-    async def _external(self, asked: RequestInfo, query: Mapping[str, str]) -> Object:
-        if not asked.namespace or asked.name:
+    async def _external(self, action: Action, query: Mapping[str, str]) -> Object:
+        if not action.namespace or action.name:
             raise errors.NoSuchPath
-        function = find_function(self._functions, "", asked.resource)
+        function = find_function(self._functions, "", action.resource)
         if function is None:
-            raise MetricNotFound(asked.resource, EXTERNAL)
-        wanted = MetricQuery(asked.resource, asked.namespace, _selector(query, "labelSelector"))
+            raise MetricNotFound(action.resource, EXTERNAL)
+        wanted = MetricQuery(action.resource, action.namespace, _selector(query, "labelSelector"))
         samples = await self._evaluator.of_external(function, wanted)
-        return external_values(asked.resource, samples, self._clock.now())
+        return external_values(action.resource, samples, self._clock.now())
 
-    async def _custom(self, asked: RequestInfo, query: Mapping[str, str]) -> Object:
-        resource, namespace, name, metric = asked.resource, asked.namespace, asked.name, asked.subresource
+    async def _custom(self, action: Action, query: Mapping[str, str]) -> Object:
+        resource, namespace, name, metric = action.resource, action.namespace, action.name, action.subresource
         if resource == NAMESPACE_METRICS and not metric:
-            resource, namespace, name, metric = "namespaces", "", asked.namespace, asked.name
+            resource, namespace, name, metric = "namespaces", "", action.namespace, action.name
         if not metric:
             raise errors.NoSuchPath
         function = find_function(self._functions, resource, metric)
@@ -81,18 +81,18 @@ class MetricsApi:
             raise MetricNotFound(metric, resource)
         wanted = MetricQuery(metric, namespace, _selector(query, "metricLabelSelector"))
         question = ObjectsQuestion(wanted, name, _selector(query, "labelSelector"))
-        found = await self._evaluator.of_objects(function, question)
-        if not found and name != ALL:
+        samples = await self._evaluator.of_objects(function, question)
+        if not samples and name != ALL:
             raise MetricNotFound(metric, resource, name, str(wanted.selector))
         kind = kind_from(function.kind)
-        return custom_values(asked.version, kind, metric, wanted.selector, found, self._clock.now())
+        return custom_values(action.version, kind, metric, wanted.selector, samples, self._clock.now())
 
 
 def served_versions(functions: Iterable[MetricFunction]) -> list[tuple[str, str]]:
     """Return the group versions that these functions need, the preferred version of each group first."""
-    kinds = [one.kind for one in functions]
-    found = [(CUSTOM, version) for version in CUSTOM_VERSIONS if any(kind is not None for kind in kinds)]
-    return [*found, *((EXTERNAL, version) for version in EXTERNAL_VERSIONS if None in kinds)]
+    kinds = [function.kind for function in functions]
+    versions = [(CUSTOM, version) for version in CUSTOM_VERSIONS if any(kind is not None for kind in kinds)]
+    return [*versions, *((EXTERNAL, version) for version in EXTERNAL_VERSIONS if None in kinds)]
 
 
 def resource_of(function: MetricFunction) -> str:
@@ -104,8 +104,8 @@ def resource_of(function: MetricFunction) -> str:
 
 def find_function(functions: Iterable[MetricFunction], resource: str, metric: str) -> MetricFunction | None:
     """Return the function for a metric: the one with this name, or else the one with the longest prefix."""
-    serving = [one for one in functions if resource_of(one) == resource and one.serves(metric)]
-    return max(serving, key=lambda one: (one.pattern == metric, len(one.pattern)), default=None)
+    serving = [function for function in functions if resource_of(function) == resource and function.serves(metric)]
+    return max(serving, key=lambda function: (function.pattern == metric, len(function.pattern)), default=None)
 
 
 def _selector(query: Mapping[str, str], parameter: str) -> LabelSelector:

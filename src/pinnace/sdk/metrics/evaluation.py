@@ -61,8 +61,8 @@ class MetricEvaluator:
         async def ask(question: ObjectsQuestion) -> list[DescribedSample]:
             return await self._measure(function, question)
 
-        found: list[DescribedSample] = await self._answer(function, question, ask)
-        return found
+        samples: list[DescribedSample] = await self._answer(function, question, ask)
+        return samples
 
     async def of_external(self, function: MetricFunction, query: MetricQuery) -> list[Sample]:
         """Return the samples of an external metric that the selector matches. Raise ApiError."""
@@ -71,8 +71,8 @@ class MetricEvaluator:
             result = await call_in_thread(self._threads, function.function, query)
             return _usable(function, samples_of(result), query)
 
-        found: list[Sample] = await self._answer(function, query, ask)
-        return found
+        samples: list[Sample] = await self._answer(function, query, ask)
+        return samples
 
     async def close(self) -> None:
         """Cancel the calls that are under way, and close the sources."""
@@ -106,28 +106,32 @@ class MetricEvaluator:
     async def _measure(self, function: MetricFunction, question: ObjectsQuestion) -> list[DescribedSample]:
         assert function.kind is not None, "an external metric has no objects"
         query = question.query
-        found = self._objects[kind_from(function.kind)].select(query.namespace, question.name, question.labels)
-        if not found:
+        snapshots = self._objects[kind_from(function.kind)].select(query.namespace, question.name, question.labels)
+        if not snapshots:
             return []
         if function.takes_all:
-            results = await self._call_once(function, found, query)
+            results = await self._call_once(function, snapshots, query)
         else:
-            results = await self._call_each(function, found, query)
+            results = await self._call_each(function, snapshots, query)
         values = []
-        for snapshot, result in zip(found, results, strict=True):
+        for snapshot, result in zip(snapshots, results, strict=True):
             sample = add_up(_usable(function, samples_of(result), query))
             if sample is not None:
                 values.append(DescribedSample(snapshot.key, sample))
         return values
 
-    async def _call_once(self, function: MetricFunction, found: Sequence[Snapshot], query: MetricQuery) -> list[Any]:
-        objects = [typed(function.kind, one.object) for one in found]
+    async def _call_once(
+        self, function: MetricFunction, snapshots: Sequence[Snapshot], query: MetricQuery
+    ) -> list[Any]:
+        objects = [typed(function.kind, snapshot.object) for snapshot in snapshots]
         results = await call_in_thread(self._threads, function.function, objects, query)
         if not isinstance(results, Mapping):
             raise BadValue(f"{type(results).__name__} is no dict: return the values of all objects by their names")
-        return [results.get(one.key.name) for one in found]
+        return [results.get(snapshot.key.name) for snapshot in snapshots]
 
-    async def _call_each(self, function: MetricFunction, found: Sequence[Snapshot], query: MetricQuery) -> list[Any]:
+    async def _call_each(
+        self, function: MetricFunction, snapshots: Sequence[Snapshot], query: MetricQuery
+    ) -> list[Any]:
         turns, failures = asyncio.Semaphore(_CONCURRENT), list[Exception]()
 
         async def call_one(snapshot: Snapshot) -> Any:
@@ -142,15 +146,15 @@ class MetricEvaluator:
                     return None
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call_one(snapshot)) for snapshot in found]
-        if len(failures) == len(found):
+            tasks = [group.create_task(call_one(snapshot)) for snapshot in snapshots]
+        if len(failures) == len(snapshots):
             raise failures[0]
         return [task.result() for task in tasks]
 
 
 def _usable(function: MetricFunction, samples: Sequence[Sample], query: MetricQuery) -> list[Sample]:
     """Return the samples that the selector matches. Log those without a valid value, and leave them out."""
-    found = []
+    usable = []
     for sample in samples:
         if not function.selects and not query.selector.matches(sample.labels):
             continue
@@ -159,8 +163,8 @@ def _usable(function: MetricFunction, samples: Sequence[Sample], query: MetricQu
         except BadValue as error:
             _log.warning("a sample of %s is left out: %s", query.name, error)
             continue
-        found.append(sample)
-    return found
+        usable.append(sample)
+    return usable
 
 
 def _name_of(function: MetricFunction) -> str:

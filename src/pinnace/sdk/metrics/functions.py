@@ -109,8 +109,8 @@ class CustomMetrics:
         where = f"metrics.{decorator}"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{where}: {name!r} cannot be a metric's name: write queue_depth, or kafka_* for a prefix")
-        same_kind = [one for one in self.functions if _kind(one.kind) == _kind(kind)]
-        if any(one.pattern == name for one in same_kind):
+        same_kind = [function for function in self.functions if _kind(function.kind) == _kind(kind)]
+        if any(function.pattern == name for function in same_kind):
             raise ValueError(f"{where}: another function returns {name} already; use one function")
         if options.get("cache", 0.0) < 0 or options.get("deadline", DEADLINE_SECONDS) <= 0:
             raise ValueError(f"{where}: cache is 0 or more seconds, and deadline more than 0")

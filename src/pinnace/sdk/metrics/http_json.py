@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.model.tracing import client_span
+from pinnace.process.outbound import OutboundClient, OutboundFailed, OutboundTimeout
+from pinnace.process.tracing import client_span
 from pinnace.sdk.metrics.samples import MetricQuery, Sample
-
-if TYPE_CHECKING:
-    import aiohttp
 
 LARGEST_ANSWER = 16 << 20
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
@@ -32,34 +29,22 @@ class HttpSource:
         self._headers = headers
         self._timeout = timeout
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outbound = OutboundClient(largest=LARGEST_ANSWER, seconds=timeout)
 
     async def fetch(self, url: str, **parameters: str) -> tuple[int, Any]:
         """Return the status and the JSON of an answer. Raise SourceFailed."""
-        import aiohttp  # noqa: PLC0415 - slow to load, and most operators need it never.
-
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._session.closed or self._loop is not loop:
-            self._session, self._loop = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()), loop
         headers = self._headers() if callable(self._headers) else self._headers
         place = url.partition("?")[0]
         try:
             with client_span("metrics source", **{"url.full": place}) as trace:
-                async with self._session.get(
-                    url,
-                    params=parameters or None,
-                    headers={**(headers or {}), **trace},
-                    ssl=self._tls if self._tls is not None else True,
-                    allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(total=self._timeout),
-                ) as answer:
-                    body = await answer.content.read(LARGEST_ANSWER)
-                    status = answer.status
-        except TimeoutError:
+                answer = await self._outbound.request(
+                    "GET", url, parameters=parameters, headers={**(headers or {}), **trace}, tls=self._tls
+                )
+        except OutboundTimeout:
             raise SourceFailed(f"{place} did not answer within {self._timeout:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except OutboundFailed as error:
             raise SourceFailed(f"{place} cannot be reached: {error}") from None
+        status, body = answer.status, answer.body
         try:
             return status, orjson.loads(body)
         except ValueError:
@@ -67,8 +52,7 @@ class HttpSource:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._outbound.close()
 
 
 class HttpJson(HttpSource):
@@ -109,10 +93,10 @@ class HttpJson(HttpSource):
         if "$ip" in self._url.template and not words["ip"]:
             return []  # The pod has no address yet.
         url = self._url.safe_substitute({name: quote(word, safe=":") for name, word in words.items()})
-        status, found = await self.fetch(url)
+        status, document = await self.fetch(url)
         if status != 200:
             raise SourceFailed(f"{url} answered {status}")
-        rows = find_value(found, self._rows) if self._rows is not None else [found]
+        rows = find_value(document, self._rows) if self._rows is not None else [document]
         if not isinstance(rows, list):
             raise SourceFailed(f"{url}: {self._rows} is no list")
         samples = []
@@ -124,13 +108,13 @@ class HttpJson(HttpSource):
         return samples
 
 
-def find_value(found: Any, path: str) -> Any:
+def find_value(value: Any, path: str) -> Any:
     """Return the value at a path such as queue.depth or queues.0.depth; None if there is none."""
     for part in path.split(".") if path else ():
-        if isinstance(found, dict):
-            found = found.get(part)
-        elif isinstance(found, list) and part.isdigit() and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
         else:
             return None
-    return found
+    return value

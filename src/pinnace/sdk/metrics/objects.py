@@ -21,29 +21,29 @@ class MeasuredObjects:
 
     def __init__(self, manager: Manager, kind: KindLike, namespaces: Sequence[str]) -> None:
         within = namespaces if namespaces and is_namespaced(kind) else ("",)
-        self._caches: list[Cache] = [manager.cache(kind_from(kind), namespace=one) for one in within]
+        self._caches: list[Cache] = [manager.cache(kind_from(kind), namespace=namespace) for namespace in within]
         for cache in self._caches:
             cache.add_encoded_index(_BY_LABEL, _labels_of)
 
     def select(self, namespace: str, name: str, labels: LabelSelector) -> list[Snapshot]:
         """Return the object with this name, or for * all that the selector matches, sorted by key."""
-        found = [one for cache in self._caches for one in self._select(cache, namespace, name, labels)]
-        return sorted(found, key=lambda one: one.key)
+        selected = [snapshot for cache in self._caches for snapshot in self._select(cache, namespace, name, labels)]
+        return sorted(selected, key=lambda snapshot: snapshot.key)
 
     def _select(self, cache: Cache, namespace: str, name: str, labels: LabelSelector) -> Iterable[Snapshot]:
         if name != ALL:
-            one = cache.snapshot(Key(namespace, name))
-            return [one] if one is not None else []
+            named = cache.snapshot(Key(namespace, name))
+            return [named] if named is not None else []
         exact = labels.equalities()
         if not exact:
             snapshots: Iterable[Snapshot] = cache.snapshots(namespace=namespace)
         else:
             keys = cache.keys_by_all(_BY_LABEL, (f"{key}={value}" for key, value in exact.items()))
             known = (cache.snapshot(key) for key in keys if namespace in ("", key.namespace))
-            snapshots = [one for one in known if one is not None]
+            snapshots = [snapshot for snapshot in known if snapshot is not None]
         if len(exact) == len(labels.requirements):
             return snapshots
-        return [one for one in snapshots if labels.matches(one.metadata.get("labels") or {})]
+        return [snapshot for snapshot in snapshots if labels.matches(snapshot.metadata.get("labels") or {})]
 
 
 def _labels_of(snapshot: Snapshot) -> list[str]:

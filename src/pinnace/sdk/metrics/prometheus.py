@@ -34,18 +34,20 @@ class Prometheus(HttpSource):
 
     async def ask(self, promql: str) -> list[tuple[dict[str, str], float, str]]:
         """Return the labels, the time and the value of each series. Raise SourceFailed."""
-        status, found = await self.fetch(self._url, query=promql)
-        if not isinstance(found, dict) or found.get("status") != "success":
-            why = found.get("error") if isinstance(found, dict) else found
+        status, answer = await self.fetch(self._url, query=promql)
+        if not isinstance(answer, dict) or answer.get("status") != "success":
+            why = answer.get("error") if isinstance(answer, dict) else answer
             raise SourceFailed(f"{self._url} answered {status}: {why}")
-        data = found.get("data") or {}
+        data = answer.get("data") or {}
         try:
             if data["resultType"] == "scalar":
                 at, value = data["result"]
                 return [({}, float(at), value)]
             if data["resultType"] != "vector":
                 raise SourceFailed(f"{promql} has a {data['resultType']} as its result; write one value per series")
-            return [(dict(one["metric"]), float(one["value"][0]), one["value"][1]) for one in data["result"]]
+            return [
+                (dict(series["metric"]), float(series["value"][0]), series["value"][1]) for series in data["result"]
+            ]
         except (KeyError, TypeError, ValueError, IndexError):
             raise SourceFailed(f"{self._url} answered something that is no result of a query: {data}") from None
 
@@ -73,37 +75,37 @@ class PrometheusQuery:
         if len(arguments) == 1:
             return [sample for _, sample in await self._samples(query, ())]
         objects: Sequence[Object] = arguments[0]
-        names = [one["metadata"]["name"] for one in objects]
-        found: dict[str, list[Sample]] = {}
+        names = [obj["metadata"]["name"] for obj in objects]
+        by_object: dict[str, list[Sample]] = {}
         for name, sample in await self._samples(query, names):
-            found.setdefault(name, []).append(sample)
-        return found
+            by_object.setdefault(name, []).append(sample)
+        return by_object
 
     async def _samples(self, query: MetricQuery, names: Sequence[str]) -> list[tuple[str, Sample]]:
         joined = "|".join(re.escape(name) for name in names)
         matchers = [f'namespace="{_text(query.namespace)}"', f'{self._label}=~"{_text(joined)}"'] if names else []
         matchers += matchers_of(query.selector)
         words = {"matchers": ",".join(matchers), "namespace": _text(query.namespace), "names": _text(joined)}
-        found = []
+        samples = []
         for labels, at, value in await self._server.ask(self._promql.safe_substitute(words)):
             sample = Sample(float(value), labels, datetime.fromtimestamp(at, UTC), self._window)
-            found.append((labels.get(self._label, ""), sample))
-        return found
+            samples.append((labels.get(self._label, ""), sample))
+        return samples
 
 
 def matchers_of(selector: LabelSelector) -> list[str]:
     """Return a label selector as matchers of PromQL. `gt` and `lt` have none and are left out."""
-    found = []
+    matchers = []
     for key, operator, values in selector.requirements:
         name = re.sub(r"[^a-zA-Z0-9_]", "_", key)
         if operator in _OPERATORS:
-            found.append(f'{name}{_OPERATORS[operator]}"{_text(values[0])}"')
+            matchers.append(f'{name}{_OPERATORS[operator]}"{_text(values[0])}"')
         elif operator in ("in", "notin"):
             joined = "|".join(re.escape(value) for value in sorted(values))
-            found.append(f'{name}{"=~" if operator == "in" else "!~"}"{_text(joined)}"')
+            matchers.append(f'{name}{"=~" if operator == "in" else "!~"}"{_text(joined)}"')
         elif operator in ("exists", "!"):
-            found.append(f'{name}{"!=" if operator == "exists" else "="}""')
-    return found
+            matchers.append(f'{name}{"!=" if operator == "exists" else "="}""')
+    return matchers
 
 
 def _text(value: str) -> str:

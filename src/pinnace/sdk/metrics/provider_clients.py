@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import Identity, NoCredentials
+from pinnace.client.exchange import Retries
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
-from pinnace.client.retries import Retries
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
@@ -101,8 +101,8 @@ class ProviderClients:
     async def _host_of(self, service: Object) -> str:
         """Return the host of a Service: its external name, or its name in the cluster's DNS."""
         namespace, name = service["namespace"], service["name"]
-        found = await self._client.get_or_none("v1/Service", name, namespace=namespace)
-        if found is None:
+        present = await self._client.get_or_none("v1/Service", name, namespace=namespace)
+        if present is None:
             raise errors.Unavailable(f"service/{name} in {namespace!r} is not present")
-        spec = found.get("spec") or {}
+        spec = present.get("spec") or {}
         return str(spec["externalName"]) if spec.get("type") == "ExternalName" else f"{name}.{namespace}.svc"

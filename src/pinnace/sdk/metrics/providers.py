@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pinnace.model import errors
-from pinnace.model.clock import Clock
+from pinnace.model.authorization import Action
 from pinnace.model.objects import Kind, Object
+from pinnace.process.clock import Clock
 from pinnace.reconcile.conditions import condition, set_condition
-from pinnace.sdk.api.request_info import RequestInfo
 from pinnace.sdk.metrics.api import resource_of
 from pinnace.sdk.metrics.functions import MetricFunction
 from pinnace.sdk.metrics.wire import (
@@ -36,7 +36,10 @@ CHECK_EVERY = 30.0
 """Seconds between two checks of a provider, unless it changes or a request to it fails."""
 PROVIDER_SECONDS = 15.0
 """The longest time that a provider may take for a request."""
-VERSIONS = (*((CUSTOM, version) for version in CUSTOM_VERSIONS), *((EXTERNAL, one) for one in EXTERNAL_VERSIONS))
+VERSIONS = (
+    *((CUSTOM, version) for version in CUSTOM_VERSIONS),
+    *((EXTERNAL, version) for version in EXTERNAL_VERSIONS),
+)
 """The group versions of a multiplexer, the preferred version of each group first."""
 _ANY = "*"
 
@@ -109,19 +112,19 @@ class Claim(NamedTuple):
 
 def claims_of(spec: Mapping[str, Sequence[str]]) -> list[Claim]:
     """Return the claims in the spec of a MetricsProvider. Texts that name no metric are left out."""
-    found = []
+    claims = []
     for text in spec.get("custom") or ():
         resource, slash, metric = text.partition("/")
         if slash and resource and metric:
-            found.append(Claim(resource, metric))
-    return list(dict.fromkeys([*found, *(Claim("", text) for text in spec.get("external") or () if text)]))
+            claims.append(Claim(resource, metric))
+    return list(dict.fromkeys([*claims, *(Claim("", text) for text in spec.get("external") or () if text)]))
 
 
 def claims_by_functions(functions: Iterable[MetricFunction]) -> tuple[list[str], list[str]]:
     """Return the claims of an operator, for `custom` and `external`."""
-    claims = [Claim(resource_of(one), one.pattern) for one in functions]
-    custom = [str(one) for one in claims if one.resource]
-    return custom, [str(one) for one in claims if not one.resource]
+    claims = [Claim(resource_of(function), function.pattern) for function in functions]
+    custom = [str(claim) for claim in claims if claim.resource]
+    return custom, [str(claim) for claim in claims if not claim.resource]
 
 
 @dataclass(slots=True)
@@ -168,13 +171,13 @@ class ProviderTable:
             if claim.resource
         ]
 
-    def route(self, asked: RequestInfo) -> str:
+    def route(self, action: Action) -> str:
         """Return the provider for a request. Raise NoSuchPath if it names no metric, and MetricNotFound."""
-        resource, metric = asked.resource, asked.subresource
-        if asked.group == EXTERNAL:
-            resource, metric = "", asked.resource
+        resource, metric = action.resource, action.subresource
+        if action.group == EXTERNAL:
+            resource, metric = "", action.resource
         elif resource == NAMESPACE_METRICS and not metric:
-            resource, metric = "namespaces", asked.name
+            resource, metric = "namespaces", action.name
         if not metric:
             raise errors.NoSuchPath
         provider = self.find(resource, metric)
@@ -215,7 +218,7 @@ def checked_groups(spec: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def set_provider_conditions(
-    provider: Object, table: ProviderTable, found: ProviderCheck, clock: Clock
+    provider: Object, table: ProviderTable, check: ProviderCheck, clock: Clock
 ) -> tuple[bool, str]:
     """Set the conditions of a provider; return whether they have changed, and the message of a new conflict."""
     conflicts = table.conflicts(provider["metadata"]["name"])
@@ -224,7 +227,7 @@ def set_provider_conditions(
     was = condition(provider, CONFLICTED) or {}
     is_new = bool(conflicts) and (was.get("status"), was.get("message")) != ("True", message)
     changed = [
-        set_condition(provider, AVAILABLE, found.is_available, reason=found.reason, message=found.message, clock=clock),
+        set_condition(provider, AVAILABLE, check.is_available, reason=check.reason, message=check.message, clock=clock),
         set_condition(provider, CONFLICTED, bool(conflicts), reason=reason, message=message, clock=clock),
     ]
     return any(changed), message if is_new else ""

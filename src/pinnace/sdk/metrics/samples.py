@@ -62,7 +62,7 @@ def samples_of(result: Any) -> list[Sample]:
     if isinstance(result, int | float | Decimal | str):
         return [Sample(result)]
     if isinstance(result, Iterable) and not isinstance(result, Mapping | bytes):
-        return [sample for one in result for sample in samples_of(one)]
+        return [sample for value in result for sample in samples_of(value)]
     raise BadValue(f"{result!r} is no value: return a number, a quantity such as '250m', a Sample, or None")
 
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pinnace.model import errors
-from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.model.selectors import LabelSelector
+from pinnace.process.clock import to_rfc3339
 from pinnace.sdk.metrics.samples import Sample, quantity_of
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
@@ -52,11 +52,11 @@ def external_row(metric: str) -> Object:
 
 
 def custom_values(
-    version: str, kind: Kind, metric: str, selector: LabelSelector, found: Iterable[DescribedSample], now: datetime
+    version: str, kind: Kind, metric: str, selector: LabelSelector, samples: Iterable[DescribedSample], now: datetime
 ) -> Object:
     """Return a MetricValueList. Raise BadValue."""
     items = []
-    for key, sample in found:
+    for key, sample in samples:
         about: Object = {"kind": kind.name, "name": key.name, "apiVersion": f"{kind.group}/{kind.version}"}
         if key.namespace:
             about["namespace"] = key.namespace
@@ -73,20 +73,21 @@ def custom_values(
     return {"kind": "MetricValueList", "apiVersion": f"{CUSTOM}/{version}", "metadata": {}, "items": items}
 
 
-def external_values(metric: str, found: Iterable[Sample], now: datetime) -> Object:
+def external_values(metric: str, samples: Iterable[Sample], now: datetime) -> Object:
     """Return an ExternalMetricValueList. Raise BadValue."""
     items = [
-        {"metricName": metric, "metricLabels": dict(one.labels), **_measurement(one, now, "window")} for one in found
+        {"metricName": metric, "metricLabels": dict(sample.labels), **_measurement(sample, now, "window")}
+        for sample in samples
     ]
     head = {"kind": "ExternalMetricValueList", "apiVersion": f"{EXTERNAL}/v1beta1", "metadata": {}}
     return {**head, "items": items}
 
 
 def _measurement(sample: Sample, now: datetime, window: str) -> Object:
-    found: Object = {"timestamp": to_rfc3339(sample.at or now), "value": str(quantity_of(sample.value))}
+    fields: Object = {"timestamp": to_rfc3339(sample.at or now), "value": str(quantity_of(sample.value))}
     if sample.window is not None:
-        found[window] = int(sample.window)
-    return found
+        fields[window] = int(sample.window)
+    return fields
 
 
 def _selector_object(selector: LabelSelector) -> Object:
@@ -97,5 +98,5 @@ def _selector_object(selector: LabelSelector) -> Object:
         else:
             known = _EXPRESSIONS.get(operator, operator)
             expressions.append({"key": key, "operator": known} | ({"values": list(values)} if values else {}))
-    found: Object = {"matchLabels": labels} if labels else {}
-    return {**found, "matchExpressions": expressions} if expressions else found
+    fields: Object = {"matchLabels": labels} if labels else {}
+    return {**fields, "matchExpressions": expressions} if expressions else fields

@@ -63,7 +63,7 @@ def _project(wanted: Any, present: Any) -> Any:
     if isinstance(wanted, dict) and isinstance(present, dict):
         return {name: _project(value, present.get(name)) for name, value in wanted.items()}
     if isinstance(wanted, list) and isinstance(present, list) and len(wanted) == len(present):
-        return [_project(one, other) for one, other in zip(wanted, present, strict=True)]
+        return [_project(inner, other) for inner, other in zip(wanted, present, strict=True)]
     return present
 
 
@@ -102,8 +102,8 @@ def _item_matches(name: str, fields: Object, wanted: list[Any], present: list[An
         return identity in wanted and identity in present
     if form != "k" or not isinstance(identity, dict):
         return False
-    one, other = _find(wanted, identity), _find(present, identity)
-    return one is not None and other is not None and _matches(fields, one, other)
+    first, other = _find(wanted, identity), _find(present, identity)
+    return first is not None and other is not None and _matches(fields, first, other)
 
 
 def _find(items: list[Any], identity: Object) -> Object | None:

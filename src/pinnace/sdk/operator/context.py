@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeVar, cast, overload
@@ -19,13 +18,12 @@ from pinnace.reconcile.events import EventType
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.handlers.permissions import APPLY, OWN, ApplyForbidden, Permission
-from pinnace.sdk.operator.caches import Caches
-from pinnace.sdk.operator.runtime import OperatorRuntime
+from pinnace.sdk.operator.logs import Log
+from pinnace.sdk.operator.runtime import Caches, OperatorRuntime
 from pinnace.sdk.operator.shared_resources import Shared
 from pinnace.sdk.resources.custom_resource import CustomResource
 from pinnace.sdk.resources.models import Condition
 
-Log = logging.LoggerAdapter[logging.Logger]
 Answer = TypeVar("Answer")
 Trigger = Literal["created", "changed", "deleted", "resumed", "related", "requeued", "resync"]
 
@@ -38,6 +36,7 @@ class Context:
         self.client: Client = manager.client
         """For everything that the other methods do not do. The next `get` sees writes made through it."""
         self.log = log
+        """Logs about the object: `ctx.log.info("reconciled", ready=2)`."""
         self.trigger: Trigger = trigger
         """The reason for the call: the object was `created` or `changed`, is being `deleted`, or existed when the
         operator started (`resumed`); an owned or watched object changed (`related`); the handler or a source asked for
@@ -102,8 +101,14 @@ class Context:
         return typed(obj, answer)
 
     async def delete(self, kind: KindLike, name: str, *, namespace: str | None = None) -> None:
-        """Delete an object and its dependents. An object that does not exist is no error."""
+        """Delete an object and its dependents. An object that does not exist is no error.
+
+        No request is sent for an object of a watched kind that is not in the cache.
+        """
         where = self.key.namespace if namespace is None else namespace
+        informer = self._informer(kind_from(kind), where)
+        if informer is not None and Key(where if informer.namespaced else "", name) not in informer.cache:
+            return
         try:
             await self.client.delete(kind_from(kind), name, namespace=where, propagation="Background")
         except errors.NotFound:
@@ -121,10 +126,10 @@ class Context:
         informer = self._informer(kind_from(kind), where)
         if informer is not None:
             key = Key(where if informer.namespaced else "", name)
-            found = informer.cache.get(key)
+            obj = informer.cache.get(key)
         else:
-            found = await self.client.get_or_none(kind_from(kind), name, namespace=where)
-        return found if found is None else typed(kind, found)
+            obj = await self.client.get_or_none(kind_from(kind), name, namespace=where)
+        return obj if obj is None else typed(kind, obj)
 
     @overload
     def indexed(self, kind: type[Resource], index: str, value: str) -> list[Resource]: ...
@@ -144,10 +149,10 @@ class Context:
         informer = self._informer(kind_from(kind), where)
         if informer is not None:
             chosen = label_selector(labels) if labels else None
-            found = informer.cache.list(namespace=where if informer.namespaced else "", labels=chosen)
+            objects = informer.cache.list(namespace=where if informer.namespaced else "", labels=chosen)
         else:
-            found = await self.client.list(kind_from(kind), namespace=where, labels=labels)
-        return typed_list(kind, found)
+            objects = await self.client.list(kind_from(kind), namespace=where, labels=labels)
+        return typed_list(kind, objects)
 
     # Reporting
 
@@ -218,16 +223,16 @@ class Context:
         for informer in self._manager.informers:
             scope = informer.scope
             if scope.kind == kind and not scope.metadata_only and informer.is_synced and informer.error is None:
-                found = informer.cache.get(key)
-                if found is not None:
-                    return found
+                obj = informer.cache.get(key)
+                if obj is not None:
+                    return obj
         return None
 
     def _informer(self, kind: Kind, namespace: str) -> Informer | None:
         """Return the informer that holds every object of a kind, or of a namespace, if there is one up to date."""
         for informer in self._manager.informers:
             scope = informer.scope
-            if scope.kind != kind or scope.labels or scope.fields or scope.metadata_only:
+            if scope.kind != kind or scope.labels or scope.fields or scope.metadata_only or scope.is_sharded:
                 continue
             if scope.namespace in ("", namespace) and informer.is_synced and informer.error is None:
                 return informer

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
-from pinnace.model.objects import Key, Kind, Object
+from pinnace.client.snapshots import Snapshot
+from pinnace.client.typed import typed
+from pinnace.model.objects import Key, Kind, Object, key_of
 from pinnace.reconcile.controller import Controller, Reconcile
+from pinnace.reconcile.informer import Informer
+from pinnace.reconcile.metrics import FUNCTION_ERRORS
 from pinnace.reconcile.predicates import Predicate
-from pinnace.sdk.handlers.calls import parameter_count
-from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler, ReconcileHandler, ToKeys
+from pinnace.sdk.handlers.calls import call_in_thread, parameter_count
+from pinnace.sdk.handlers.handlers import ChangeHandler, CleanupHandler, ObjectHandler, ReconcileHandler, ToKeys
 from pinnace.sdk.handlers.options import CallOptions, Select
-from pinnace.sdk.operator.caches import Caches
-from pinnace.sdk.operator.change_reports import report_controller
 from pinnace.sdk.operator.daemons import DaemonTasks
 from pinnace.sdk.operator.field_changes import FieldReconciler
 from pinnace.sdk.operator.finalizing import KindFinalizer
 from pinnace.sdk.operator.object_calls import ObjectReconciler, ObjectWork
-from pinnace.sdk.operator.runtime import OperatorRuntime
+from pinnace.sdk.operator.runtime import Caches, ObjectCaches, OperatorRuntime
 from pinnace.sdk.operator.sources import sources_of
+
+_log = logging.getLogger(__name__)
 
 
 def add_controllers(runtime: OperatorRuntime) -> list[Controller]:
@@ -37,7 +42,7 @@ class _Assembly:
         self._declarations = runtime.declarations
         self._manager = runtime.manager
         self._names = _Names(runtime.declarations.name)
-        self._cleanups = {kind_from(one.kind): one for one in self._effective_cleanups()}
+        self._cleanups = {kind_from(cleanup.kind): cleanup for cleanup in self._effective_cleanups()}
         self._finalizers: dict[Kind, KindFinalizer] = {}
         self._daemons: dict[Kind, list[DaemonTasks]] = {}
         self._controllers: list[Controller] = []
@@ -70,7 +75,14 @@ class _Assembly:
         """Return the on_delete handlers. One without a selector has that of the first reconcile of its kind."""
         for cleanup in self._declarations.cleanups:
             options = cleanup.options
-            first = next((one for one in self._declarations.reconciles if _same(one.kind, cleanup.kind)), None)
+            first = next(
+                (
+                    reconcile
+                    for reconcile in self._declarations.reconciles
+                    if kind_from(reconcile.kind) == kind_from(cleanup.kind)
+                ),
+                None,
+            )
             if first is not None and not options.labels and not options.fields:
                 options = replace(options, labels=first.options.labels, fields=first.options.fields)
             yield replace(cleanup, options=options)
@@ -85,7 +97,7 @@ class _Assembly:
             else:
                 cleanup = None
             reconciler = self._reconciler(handler, cleanup=cleanup)
-            when = handler.options.when
+            when = self._tolerant(handler.options.when)
             if when is not None and cleanup is not None:
                 when = partial(_or_deletion, when)
             controller = Controller(
@@ -110,20 +122,45 @@ class _Assembly:
             controller.for_(kind, when=when, **selection)
         for namespace in self._declarations.namespaces or ("",):
             for owned in handler.owns:
-                controller.owns(kind_from(owned.kind), when=owned.when, **_selection(owned, namespace))
+                controller.owns(kind_from(owned.kind), when=self._tolerant(owned.when), **_selection(owned, namespace))
             for watched, to_keys in handler.watches:
                 mapper = self._mapper(to_keys)
-                controller.watches(kind_from(watched.kind), mapper, when=watched.when, **_selection(watched, namespace))
+                when = self._tolerant(watched.when)
+                controller.watches(kind_from(watched.kind), mapper, when=when, **_selection(watched, namespace))
 
     def _mapper(self, to_keys: ToKeys) -> Any:
-        if parameter_count(to_keys) < 2:
-            return to_keys
-        caches = Caches(self._manager, self._declarations.namespaces)
+        caches = (Caches(self._manager, self._declarations.namespaces),) if parameter_count(to_keys) >= 2 else ()
 
         def find_keys(obj: Object) -> Iterable[Key]:
-            return to_keys(obj, caches)
+            try:
+                return _checked(to_keys(obj, *caches))
+            except Exception:
+                self._report(to_keys, obj)
+                return ()
 
         return find_keys
+
+    def _tolerant(self, when: Predicate | None) -> Predicate | None:
+        """Return a predicate that reports the failure of another, and lets the change through then."""
+        if when is None:
+            return None
+        predicate = when
+
+        def is_wanted(old: Object | None, new: Object | None) -> bool:
+            try:
+                return predicate(old, new)
+            except Exception:
+                self._report(predicate, new or old or {})
+                return True
+
+        return is_wanted
+
+    def _report(self, function: Any, obj: Object) -> None:
+        """Log and count a function of the author that failed for an object."""
+        name = getattr(function, "__qualname__", repr(function))
+        about = f"{obj.get('kind', 'object')} {key_of(obj)}" if obj else "no object"
+        _log.exception("%s: the function %s failed for %s", self._declarations.name, name, about)
+        self._manager.metrics.count(FUNCTION_ERRORS, (("function", name),))
 
     def _add_daemon(self, daemon: Any) -> None:
         work = ObjectWork(kind=daemon.kind, handler=daemon, finalizer=self._finalizer(daemon.kind))
@@ -152,7 +189,7 @@ class _Assembly:
             exclusion=self._runtime.exclusion(handler.kind) if is_exclusive else None,
         )
         for selection in self._runtime.selections(options):
-            controller.for_(kind_from(handler.kind), when=when or options.when, **selection)
+            controller.for_(kind_from(handler.kind), when=self._tolerant(when or options.when), **selection)
         if isinstance(reconcile, ObjectReconciler):
             reconcile.controller = controller
         self._controllers.append(self._manager.add(controller))
@@ -174,21 +211,31 @@ class _Assembly:
         return ObjectReconciler(self._runtime, work)
 
     def _finalizer(self, kind: KindLike) -> KindFinalizer:
-        found = kind_from(kind)
-        if found not in self._finalizers:
-            self._finalizers[found] = KindFinalizer(self._runtime, found, self._cleanups.get(found))
-        return self._finalizers[found]
+        key = kind_from(kind)
+        if key not in self._finalizers:
+            self._finalizers[key] = KindFinalizer(self._runtime, key, self._cleanups.get(key))
+        return self._finalizers[key]
 
     def _kinds(self) -> list[Kind]:
         declarations = self._declarations
         handlers: list[ObjectHandler] = [*declarations.reconciles, *declarations.timers, *declarations.cleanups]
         handlers += [*declarations.fields, *declarations.daemons]
-        return list(dict.fromkeys(kind_from(one.kind) for one in handlers))
+        return list(dict.fromkeys(kind_from(handler.kind) for handler in handlers))
+
+
+def _checked(keys: Any) -> list[Key]:
+    """Return the keys that a function has returned. Raise TypeError for anything else."""
+    if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | Key):
+        found = list(keys)
+        if all(isinstance(key, tuple) and len(key) == 2 for key in found):
+            return [Key(*key) for key in found]
+        keys = found
+    raise TypeError(f"it returned {keys!r}: return a list of Key(namespace, name)")
 
 
 async def _stop_all(daemons: list[DaemonTasks], key: Key) -> None:
-    for one in daemons:
-        await one.stop(key)
+    for daemon in daemons:
+        await daemon.stop(key)
 
 
 def _selection(select: Select, namespace: str) -> Any:
@@ -202,10 +249,6 @@ def _selection(select: Select, namespace: str) -> Any:
 
 def _selector(options: CallOptions) -> tuple[str, str]:
     return (options.labels, options.fields)
-
-
-def _same(one: KindLike, other: KindLike) -> bool:
-    return kind_from(one) == kind_from(other)
 
 
 def _is_first(when: Predicate | None) -> Predicate:
@@ -239,3 +282,43 @@ class _Names:
             number += 1
         self._taken.add(unique)
         return unique
+
+
+def report_controller(name: str, runtime: OperatorRuntime, change: ChangeHandler) -> Controller:
+    """Return a controller that reports every change, in order for each object, and repeats a report that fails."""
+    informers = ObjectCaches(runtime, change.kind, change.options).informers
+    reported: dict[Key, Snapshot] = {}
+
+    def remember_from(informer: Informer) -> None:
+        def remember(old: Snapshot | None, new: Snapshot | None) -> None:
+            if new is not None and informer.is_initial(new):
+                reported[new.key] = new  # It existed before the operator started: that is no change.
+            elif new is None and old is not None and informer.has_left(old):
+                reported.pop(old.key, None)  # Another process reports its changes now.
+
+        informer.on_change(remember)
+
+    async def report(key: Key) -> None:
+        snapshots = (informer.cache.snapshot(key) for informer in informers)
+        old, new = reported.get(key), next((snapshot for snapshot in snapshots if snapshot is not None), None)
+        if (old and old.version) == (new and new.version):
+            return
+        await call_in_thread(runtime.threads, change.handler, _to_type(change, old), _to_type(change, new))
+        if new is None:
+            reported.pop(key, None)
+        else:
+            reported[key] = new
+
+    for informer in informers:
+        remember_from(informer)
+    options = change.options
+    controller = Controller(name, report, workers=1, limits=options.limits, exclusion=runtime.exclusion(change.kind))
+    for selection in runtime.selections(options):
+        controller.for_(kind_from(change.kind), when=options.when, **selection)
+    return controller
+
+
+def _to_type(change: ChangeHandler, snapshot: Snapshot | None) -> Any:
+    if snapshot is None:
+        return None
+    return typed(change.kind, snapshot.object)

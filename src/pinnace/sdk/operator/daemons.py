@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from pinnace.model.objects import Key, Object
+from pinnace.process.tasks import contain
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.failures import Permanent, Retry
 from pinnace.reconcile.finalizers import is_being_deleted
@@ -22,6 +23,7 @@ class DaemonTasks:
 
     def __init__(self, runtime: OperatorRuntime, handler: DaemonHandler, work: ObjectWork) -> None:
         self._handler = handler
+        self._manager = runtime.manager
         self._caches = ObjectCaches(runtime, handler.kind, handler.options)
         self._finalizer = work.finalizer
         self.calls = ObjectReconciler(runtime, work)
@@ -74,11 +76,22 @@ class DaemonTasks:
                 del self._tasks[key]
 
     async def _run(self, key: Key, obj: Object) -> None:
+        shards = self._manager.shards
+        if shards is None:
+            await self._call(key, obj)
+            return
+        with shards.working(obj["metadata"]["uid"]) as is_ours:
+            if is_ours:
+                await self._call(key, obj)
+            else:
+                self._tasks.pop(key, None)
+
+    async def _call(self, key: Key, obj: Object) -> None:
         options = self._handler.options
         fields = {"object": str(key), "handler": self._handler.name}
         again = 0.0
         try:
-            again = await self.calls.call(self._handler, obj)
+            again = await contain(self.calls.call, self._handler, obj)
         except Retry as retry:
             again = retry.after or options.backoff.delay(1)
             _log.info("%s waits at %s, again in %.3f s: %s", self._handler.name, key, again, retry.reason, extra=fields)

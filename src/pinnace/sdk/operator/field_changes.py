@@ -76,9 +76,9 @@ def annotation_of(operator: str, handler: FieldHandler) -> str:
 
 def value_at(obj: Object, path: tuple[str, ...]) -> Any:
     """Return the value of a field; None if it is missing."""
-    found: Any = obj
+    value: Any = obj
     for name in path:
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             return None
-        found = found.get(name)
-    return found
+        value = value.get(name)
+    return value

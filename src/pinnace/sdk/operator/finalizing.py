@@ -27,6 +27,7 @@ class KindFinalizer:
     def __init__(self, runtime: OperatorRuntime, kind: Kind, cleanup: CleanupHandler | None) -> None:
         self.name = finalizer_name(runtime.declarations.name, kind)
         self._kind = kind
+        self._runtime = runtime
         self._manager = runtime.manager
         self._client = runtime.manager.client
         self._namespaces = runtime.declarations.namespaces or ("",)
@@ -52,7 +53,9 @@ class KindFinalizer:
         if not self._is_selective:
             return  # It is not in the cache because it is gone.
         obj = await self._client.get_or_none(self._kind, key.name, namespace=key.namespace)
-        if obj is not None and has_finalizer(obj, self.name) and not self.covers(key):
+        if obj is None or not self._runtime.is_ours(obj):
+            return
+        if has_finalizer(obj, self.name) and not self.covers(key):
             await self.release(obj)
             _log.info(
                 "took back the finalizer %s of %s %s: it no longer matches",
@@ -90,12 +93,14 @@ class KindFinalizer:
             for informer in self._manager.informers:
                 if informer.scope.kind == self._kind and not informer.scope.metadata_only:
                     for snapshot in informer.cache.snapshots():
-                        if mark in snapshot.body and has_finalizer(obj := snapshot.object, self.name):
-                            yield obj
+                        is_marked = mark in snapshot.body and has_finalizer(snapshot.object, self.name)
+                        if is_marked and self._runtime.is_ours(snapshot.object):
+                            yield snapshot.object
         elif self._is_selective:
             for namespace in self._namespaces:
                 async for page in self._client.pages(self._kind, namespace=namespace, metadata_only=True):
                     for obj in page.items:
-                        if has_finalizer(obj, self.name) and not self.covers(key_of(obj)):
+                        is_ours = self._runtime.is_ours(obj)
+                        if is_ours and has_finalizer(obj, self.name) and not self.covers(key_of(obj)):
                             # A list of metadata names another kind.
                             yield {**obj, "apiVersion": self._kind.api_version, "kind": self._kind.name}

@@ -12,8 +12,16 @@ import orjson
 LogFormat = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
+_OPTIONS = ("exc_info", "stack_info", "extra")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "object", "handler"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "object",
+    "handler",
+    "fields",
+    "fields_text",
+}
 
 
 class HandledObject(NamedTuple):
@@ -27,8 +35,34 @@ HANDLED: ContextVar[HandledObject | None] = ContextVar("the handled object", def
 """Set while a handler runs: every record that it logs, through any logger, has the object and the handler."""
 
 
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """`ctx.log`: a logger whose methods take fields: `ctx.log.info("reconciled", ready=2)`.
+
+    In text they follow the message, as ready=2; in JSON they are fields of the line. Each record names the object.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if not self.isEnabledFor(level):
+            return
+        given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
+        depth = kwargs.pop("stacklevel", 1) + 1
+        text = "".join(f" {name}={_in_text(value)}" for name, value in kwargs.items())
+        about = dict(self.extra or {})
+        given["extra"] = {**about, **(given.get("extra") or {}), "fields": kwargs, "fields_text": text}
+        suffix = text.replace("%", "%%") if args else text
+        self.logger.log(level, f"{about.get('object')}: {msg}{suffix}", *args, stacklevel=depth, **given)
+
+
+def _in_text(value: object) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not set(text) & set(' "=') else orjson.dumps(text).decode()
+
+
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line: time, level, logger, message, object, handler, and fields given by `extra`."""
+    """Formats a record as one line: time, level, logger, message, object, handler, and the fields of the call.
+
+    A field with one of these names, such as `logger`, gets a _ at the end.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         handled = HANDLED.get()
@@ -36,13 +70,15 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": record.getMessage().removesuffix(getattr(record, "fields_text", "")),
         }
         for name in ("object", "handler"):
             value = getattr(record, name, "") or (getattr(handled, name) if handled is not None else "")
             if value:
                 line[name] = value
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        for name, value in getattr(record, "fields", {}).items():
+            line[f"{name}_" if name in line else name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()

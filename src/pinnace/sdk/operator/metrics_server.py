@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from pinnace.process.tasks import contain
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator.sources import Hook, HookRequest
 
@@ -34,6 +35,9 @@ async def metrics_listening(
         return web.Response(text=manager.metrics.text(), content_type="text/plain")
 
     async def healthy(request: web.Request) -> web.Response:
+        failed = [controller.name for controller in manager.failed_controllers]
+        if failed:
+            return web.Response(status=500, text=f"these controllers have ended: {', '.join(failed)}")
         return web.Response(text="ok")
 
     async def ready(request: web.Request) -> web.Response:
@@ -77,7 +81,7 @@ def _page(manager: Manager, hook: Hook) -> Callable[[web.Request], Awaitable[web
         headers = {name.lower(): value for name, value in request.headers.items()}
         given = HookRequest(headers=headers, query=dict(request.query), body=await request.read())
         try:
-            count = await hook(given)
+            count = await contain(hook, given)
         except ValueError as error:  # The author's function refuses the request: a bad signature, a bad body.
             return web.Response(status=400, text=str(error))
         except Exception as error:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object, key_of
+from pinnace.process.clock import AlarmClock
 from pinnace.reconcile.controller import STILL_WAITING, Controller, Result
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.failures import Permanent, Retry, handler_of, set_handler
@@ -22,9 +23,8 @@ from pinnace.sdk.handlers.permissions import missing_permission
 from pinnace.sdk.handlers.validation_messages import validation_message
 from pinnace.sdk.operator.context import Context, Trigger
 from pinnace.sdk.operator.finalizing import KindFinalizer
-from pinnace.sdk.operator.logs import HANDLED, HandledObject
+from pinnace.sdk.operator.logs import HANDLED, HandledObject, Log
 from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime
-from pinnace.sdk.operator.status_loops import StatusLoops
 from pinnace.sdk.operator.statuses import StatusChange, clear_waiting, set_waiting
 from pinnace.sdk.resources.custom_resource import CustomResource
 
@@ -33,15 +33,6 @@ Stop = Callable[[Key], Any]
 
 _TRIGGERS: dict[str, Trigger] = {"added": "created", "modified": "changed"}
 _ORDER: tuple[Trigger, ...] = ("created", "resumed", "changed", "related", "resync")
-
-
-class _ObjectLog(logging.LoggerAdapter[logging.Logger]):
-    """Adds the object's key and the handler's name to each record, and the key to the text of the message."""
-
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        extra = dict(self.extra or {})
-        kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
-        return f"{extra.get('object')}: {msg}", kwargs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +126,7 @@ class ObjectReconciler:
         status = StatusChange(self._manager.client, self._declarations.name, obj, instance)
         untouched = _without_status(instance)
         key = key_of(obj)
-        log = _ObjectLog(logging.getLogger(self._declarations.name), {"object": str(key), "handler": handler.name})
+        log = Log(logging.getLogger(self._declarations.name), {"object": str(key), "handler": handler.name})
         ctx = Context(self._runtime, obj, instance, log=log, trigger=self._trigger(key, obj))
         token = HANDLED.set(HandledObject(str(key), handler.name))
         try:
@@ -184,15 +175,15 @@ class ObjectReconciler:
         if is_being_deleted(obj):
             return "deleted"
         reasons = self.controller.reasons(key) if self.controller is not None else ()
-        found: set[Trigger] = set()
+        triggers: set[Trigger] = set()
         for reason in reasons:
             if reason.kind is None:
-                found.add("resync" if reason.what == "resync" else "requeued")
+                triggers.add("resync" if reason.what == "resync" else "requeued")
             elif reason.key == key and reason.kind == kind_from(self._work.kind):
-                found.add("resumed" if reason.is_initial else _TRIGGERS.get(reason.what, "changed"))
+                triggers.add("resumed" if reason.is_initial else _TRIGGERS.get(reason.what, "changed"))
             else:
-                found.add("related")
-        return next((one for one in _ORDER if one in found), "requeued")
+                triggers.add("related")
+        return next((trigger for trigger in _ORDER if trigger in triggers), "requeued")
 
     def _typed(self, obj: Object) -> Any:
         try:
@@ -222,3 +213,56 @@ def _check_untouched(handler: ObjectHandler, key: Key, before: Any, after: Any) 
         f"{handler.name} has changed {changed} of {key}, but only the status is stored: "
         f"write it with ctx.client.update or ctx.client.patch, or in @operator.mutate before it is stored"
     )
+
+
+CALLS = 25
+SECONDS = 25.0
+"""Report so many calls in a row within this time, once. Observations of the world change more slowly."""
+
+
+@dataclass(slots=True)
+class _Streak:
+    version: str
+    """The version of the object that the last call wrote."""
+    since: float
+    calls: int = 1
+    is_reported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLoops:
+    """Counts the calls in a row that began with the version which the call before had written, and wrote another."""
+
+    clock: AlarmClock
+    _streaks: dict[Key, _Streak] = field(default_factory=dict)
+
+    def note(self, key: Key, obj: Object, version: str, changes: Object, log: logging.LoggerAdapter[Any]) -> None:
+        """Note a call for `obj` that wrote `version`, or nothing if that is empty."""
+        streak = self._streaks.get(key)
+        if not version:
+            self._streaks.pop(key, None)
+        elif streak is None or streak.version != obj["metadata"]["resourceVersion"]:
+            self._streaks[key] = _Streak(version, self.clock.monotonic())
+        else:
+            streak.version = version
+            streak.calls += 1
+            if streak.calls >= CALLS and not streak.is_reported:
+                self._report(streak, changes, log)
+
+    def forget(self, key: Key) -> None:
+        """Forget an object that is gone."""
+        self._streaks.pop(key, None)
+
+    def _report(self, streak: _Streak, changes: Object, log: logging.LoggerAdapter[Any]) -> None:
+        now = self.clock.monotonic()
+        if now - streak.since > SECONDS:
+            streak.calls, streak.since = 1, now
+            return
+        streak.is_reported = True
+        log.warning(
+            "every call changes the status (%s), and each change is the reason for the next call: %d calls in %.1f s. "
+            "Store values that stay the same while nothing happens: no counters, no current time",
+            ", ".join(sorted(changes)),
+            streak.calls,
+            now - streak.since,
+        )

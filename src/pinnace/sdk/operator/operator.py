@@ -13,6 +13,8 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.shards import check_count
+from pinnace.sdk.declarations import Declarations, is_same_family
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.checks import (
     check_async,
@@ -43,7 +45,6 @@ from pinnace.sdk.handlers.handlers import (
 from pinnace.sdk.handlers.options import HandlerOptions, Select, read_options
 from pinnace.sdk.handlers.permissions import READ, Permission
 from pinnace.sdk.metrics.functions import CustomMetrics
-from pinnace.sdk.operator.declarations import Declarations, is_same_family
 from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.runner import RunOptions, RunParameters, running
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
@@ -61,16 +62,28 @@ class Operator(Extension):
     """
 
     def __init__(
-        self, name: str, *, kinds: Sequence[type[AnyResource]] = (), namespace: str | Sequence[str] = ""
+        self,
+        name: str,
+        *,
+        kinds: Sequence[type[AnyResource]] = (),
+        namespace: str | Sequence[str] = "",
+        shards: int = 0,
     ) -> None:
         """`kinds` are installed beside those that handlers name. `namespace` limits what the operator watches.
 
         Several namespaces are a list. Then each of them has its own watches, and the operator needs a Role in each.
+        `shards` divides the objects into so many parts, which all processes of the operator share by Leases: each
+        object is handled by one process at a time.
         """
         check_operator_name(name)
+        if shards:
+            check_count(name, shards)
         namespaces = (namespace,) if isinstance(namespace, str) else tuple(dict.fromkeys(namespace))
         self.declarations = Declarations(
-            name=name, namespaces=tuple(one for one in namespaces if one), extra_kinds=list(kinds)
+            name=name,
+            namespaces=tuple(namespace for namespace in namespaces if namespace),
+            shards=shards,
+            extra_kinds=list(kinds),
         )
 
     @property
@@ -117,8 +130,8 @@ class Operator(Extension):
                 kind=kind,
                 handler=handler,
                 options=called,
-                owns=tuple(_select(one) for one in owns),
-                watches=tuple((_select(one), to_keys) for one, to_keys in (watches or {}).items()),
+                owns=tuple(_select(owned) for owned in owns),
+                watches=tuple((_select(watched), to_keys) for watched, to_keys in (watches or {}).items()),
                 resync=resync,
             )
             self.declarations.reconciles.append(declared)
@@ -188,7 +201,7 @@ class Operator(Extension):
 
         It is cancelled when the object is deleted or no longer matches the selector. If it returns, it is over; if it
         fails, it is started again. It sees the object as it was at the start: read it again with `ctx.get`, and wait
-        with `ctx.sleep`. DaemonTasks do not take turns with the object's other handlers.
+        with `ctx.sleep`. A daemon runs beside the object's other handlers and does not wait for them.
         """
         check_kind(kind, "daemon")
         called = read_options("daemon", options)
@@ -231,6 +244,11 @@ class Operator(Extension):
 
         def declare(function: Function) -> Function:
             check_source(function, path)
+            if path and self.declarations.shards:
+                raise ValueError(
+                    f"{self.name} has shards: a request to {path} reaches one process, and not always that which has "
+                    "the object. Write an async generator, which every process runs"
+                )
             self.declarations.sources.append(ExternalSource(kind=kind, function=function, path=path))
             return function
 

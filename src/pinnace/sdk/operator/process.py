@@ -12,7 +12,8 @@ from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.model.process_signals import stop_signals
+from pinnace.process.event_loop import stop_signals
+from pinnace.process.tasks import Interrupted, StopRequested
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.operator.why_answers import answer_why
 
@@ -22,34 +23,36 @@ _STOPPING = b"stopping: calls that have begun finish; Ctrl-C again interrupts th
 
 def serve(operator: Extension, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
     """Run until SIGINT or SIGTERM, then finish the calls that have begun. Takes the options of `Operator.run`."""
-    asyncio.run(_serve(operator, kubeconfig, context, options))
 
+    async def work(client: Client) -> None:
+        async with operator.running(client, **options) as manager, answer_why(manager):
+            await asyncio.get_running_loop().create_future()
 
-async def _serve(operator: Extension, kubeconfig: Path | None, context: str, options: dict[str, Any]) -> None:
-    async with connect(kubeconfig=kubeconfig, context=context, field_manager=operator.name) as client:
-        await run_until_signal(_work(operator, client, options))
+    async def run() -> None:
+        async with connect(kubeconfig=kubeconfig, context=context, field_manager=operator.name) as client:
+            await run_until_signal(work(client))
 
-
-async def _work(operator: Extension, client: Client, options: dict[str, Any]) -> None:
-    async with operator.running(client, **options) as manager, answer_why(manager):
-        await asyncio.get_running_loop().create_future()
+    asyncio.run(run())
 
 
 async def run_until_signal(work: Any) -> None:
     """Await `work` until it is done. A signal to stop cancels it.
 
-    The second signal raises KeyboardInterrupt wherever the process is, and the third ends the process: handlers that
-    never return cannot keep it alive.
+    Raise Interrupted if the work ends as cancelled without a signal. The second signal raises StopRequested, a
+    KeyboardInterrupt, wherever the process is, and the third ends the process: handlers that never return cannot keep
+    it alive.
     """
     task = asyncio.ensure_future(work)
-    receive = _SignalCount(asyncio.get_running_loop(), task).receive
+    signals = _SignalCount(asyncio.get_running_loop(), task)
     for number in stop_signals():
-        signal.signal(number, receive)
+        signal.signal(number, signals.receive)
     try:
         await task
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         if not task.cancelled():
             raise
+        if not signals.is_received:
+            raise Interrupted("the work of this process was cancelled, although no signal has stopped it") from error
 
 
 class _SignalCount:
@@ -63,12 +66,16 @@ class _SignalCount:
         self._task = task
         self._count = 0
 
+    @property
+    def is_received(self) -> bool:
+        return self._count > 0
+
     def receive(self, number: int, _frame: FrameType | None) -> None:
         self._count += 1
         if self._count > 2:
             os._exit(_SIGNALLED + number)
         if self._count == 2:
-            raise KeyboardInterrupt
+            raise StopRequested
         if number == signal.SIGINT:
             os.write(sys.stderr.fileno(), _STOPPING)
         self._loop.call_soon_threadsafe(self._task.cancel)

@@ -16,26 +16,33 @@ from pinnace.client.rates import Rate
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.process.tasks import contain
 from pinnace.reconcile.deadlines import StopDeadline
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.metrics import Metrics
+from pinnace.reconcile.shards import Shards
 from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.api.registration import ApiRegistration, check_free, versions_of
+from pinnace.sdk.declarations import Declarations
 from pinnace.sdk.handlers.permissions import READ, rule_for
 from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
+from pinnace.sdk.installation.installation import ServiceName, install_definitions, install_webhooks
+from pinnace.sdk.installation.webhook_restore import find_previous_webhooks, restore_webhooks
 from pinnace.sdk.operator.controllers import add_controllers
-from pinnace.sdk.operator.declarations import Declarations
-from pinnace.sdk.operator.installation import ServiceName, install_definitions, install_webhooks
-from pinnace.sdk.operator.loop_watch import loop_watched
 from pinnace.sdk.operator.runtime import OperatorRuntime
 from pinnace.sdk.operator.shared_resources import open_shared
 from pinnace.sdk.operator.sources import Hook, hooks_of
-from pinnace.sdk.operator.webhook_restore import find_previous_webhooks, restore_webhooks
 
 if TYPE_CHECKING:
-    from pinnace.sdk.operator.metric_registration import MetricRegistration
+    from pinnace.sdk.installation.metric_registration import MetricRegistration
     from pinnace.sdk.operator.webhook_server import WebhookServer
+
+
+import threading
+import time
+
+from pinnace.process.thread_stacks import stack_of_thread
 
 _log = logging.getLogger(__name__)
 _REVIEW = "authorization.k8s.io/v1"
@@ -47,9 +54,9 @@ class RunParameters(TypedDict, total=False):
     install: bool
     """Apply the CRDs and webhook configurations to the cluster first."""
     leader_election: bool
-    """Work only while this process holds the Lease with the operator's name."""
+    """Work only while this process holds the Lease with the operator's name. Shards have Leases of their own."""
     lease: Terms
-    """The durations of that Lease."""
+    """The durations of these Leases."""
     webhook_host: str
     """The address of the webhooks, which the API server must reach."""
     webhook_port: int
@@ -108,8 +115,7 @@ async def running(declarations: Declarations, client: Client, options: RunOption
     if options.rate is not None:
         client = client.limited(options.rate)
     async with AsyncExitStack() as stack:
-        leader = LeaderElection(client, declarations.name, terms=options.lease) if options.leader_election else None
-        manager = Manager(client, name=declarations.name, leader=leader)
+        manager = _manager(declarations, client, options)
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
         registrations = await _registrations(declarations, client)
@@ -130,9 +136,18 @@ async def running(declarations: Declarations, client: Client, options: RunOption
         controllers = add_controllers(runtime)
         await _serve_metrics(stack, manager, options, hooks_of(runtime, controllers))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [group.create_task(work()) for work in background]
+        tasks = [group.create_task(contain(work)) for work in background]
         stack.callback(lambda: [task.cancel() for task in tasks])
         yield await stack.enter_async_context(manager.running())
+
+
+def _manager(declarations: Declarations, client: Client, options: RunOptions) -> Manager:
+    """Return the manager of this process, which works on its shards, while it leads, or always."""
+    name = declarations.name
+    if declarations.shards:
+        return Manager(client, name=name, shards=Shards(client, name, declarations.shards, terms=options.lease))
+    leader = LeaderElection(client, name, terms=options.lease) if options.leader_election else None
+    return Manager(client, name=name, leader=leader)
 
 
 async def _serve_metrics(
@@ -176,7 +191,7 @@ async def _serve_webhooks(
 async def _registrations(declarations: Declarations, client: Client) -> Registrations:
     versions, metrics = versions_of(declarations.served_kinds), None
     if declarations.metrics.functions:
-        from pinnace.sdk.operator.metric_registration import MetricRegistration  # noqa: PLC0415 - few need it
+        from pinnace.sdk.installation.metric_registration import MetricRegistration  # noqa: PLC0415 - few need it
 
         metrics = MetricRegistration(client, declarations.metrics, declarations.name)
         versions += await metrics.own_versions()
@@ -274,3 +289,58 @@ async def _is_allowed(client: Client, attributes: dict[str, str]) -> bool:
     review: Object = {"apiVersion": _REVIEW, "kind": "SelfSubjectAccessReview"}
     review["spec"] = {"resourceAttributes": attributes}
     return bool((await client.create(review))["status"]["allowed"])
+
+
+LIMIT_SECONDS = 1.0
+
+
+class _Heartbeat:
+    """The time at which the loop last ran, which a thread compares with the current time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._name = name
+        self._thread = threading.get_ident()
+        self._beat = time.monotonic()
+        self._stopped = threading.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._tick()
+        threading.Thread(target=self._watch, name=f"{self._name}-loop-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        self._beat = time.monotonic()
+        self._timer = self._loop.call_later(LIMIT_SECONDS / 4, self._tick)
+
+    def _watch(self) -> None:
+        reported = 0.0
+        while not self._stopped.wait(LIMIT_SECONDS / 2):
+            beat = self._beat
+            late = time.monotonic() - beat - LIMIT_SECONDS / 4
+            if late > LIMIT_SECONDS and beat != reported:
+                reported = beat
+                stack = "\n".join(f"  {frame}" for frame in stack_of_thread(self._thread))
+                _log.error(
+                    "%s has blocked its event loop for %.1f s: no lease is renewed and no probe is answered meanwhile. "
+                    "Write `def` instead of `async def` for a handler that blocks. It is here:\n%s",
+                    self._name,
+                    late,
+                    stack,
+                )
+
+
+@asynccontextmanager
+async def loop_watched(name: str) -> AsyncIterator[None]:
+    """Log the stack of the event loop's thread whenever it is blocked for more than a second within the block."""
+    heartbeat = _Heartbeat(asyncio.get_running_loop(), name)
+    heartbeat.start()
+    try:
+        yield
+    finally:
+        heartbeat.stop()

@@ -27,11 +27,11 @@ class Shared:
 
     def __getitem__(self, of: type[Value]) -> Value:
         """Return the value of this type. Raise LookupError if there is none, or more than one."""
-        found = [value for value in self._values if isinstance(value, of)]
-        if len(found) == 1:
-            return found[0]
+        values = [value for value in self._values if isinstance(value, of)]
+        if len(values) == 1:
+            return values[0]
         known = ", ".join(type(value).__name__ for value in self._values) or "nothing"
-        number = "no @operator.startup function returns" if not found else "several @operator.startup functions return"
+        number = "no @operator.startup function returns" if not values else "several @operator.startup functions return"
         raise LookupError(f"{number} a {of.__name__}; they return {known}")
 
     def __setitem__(self, of: type[Value], value: Value) -> NoReturn:

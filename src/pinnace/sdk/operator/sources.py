@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.client.mapping import kind_from
-from pinnace.client.retries import Backoff
 from pinnace.model.objects import Key
+from pinnace.process.backoff import Backoff
+from pinnace.process.tasks import contain
 from pinnace.reconcile.controller import Controller
 from pinnace.sdk.handlers.calls import call_in_thread
 from pinnace.sdk.handlers.handlers import ExternalSource
@@ -43,25 +44,30 @@ class SourceReader:
         self._source = source
         self._controllers = controllers
         self.name = str(getattr(source.function, "__name__", "source"))
+        self._failures = 0
+        """The failures since its last key."""
 
     async def run(self) -> None:
         """Read the async generator until it ends; after an error it is started again, with growing delays."""
-        clock, failures = self._runtime.manager.client.clock, 0
+        clock = self._runtime.manager.client.clock
         while True:
             try:
-                events = self._source.function(*self._arguments(self._runtime.shared))
-                async with aclosing(events):
-                    async for key in events:
-                        self._enqueue([key])
-                        failures = 0
+                await contain(self._read)
             except Exception:
-                failures += 1
-                delay = _BACKOFF.delay(failures)
+                self._failures += 1
+                delay = _BACKOFF.delay(self._failures)
                 _log.exception("the source %s failed, again in %.1f s", self.name, delay)
                 await clock.sleep(delay)
             else:
                 _log.info("the source %s has ended", self.name)
                 return
+
+    async def _read(self) -> None:
+        events = self._source.function(*self._arguments(self._runtime.shared))
+        async with aclosing(events):
+            async for key in events:
+                self._enqueue([key])
+                self._failures = 0
 
     async def receive(self, request: HookRequest) -> int:
         """Call the function of a webhook, and reconcile the objects that it names."""
@@ -83,14 +89,18 @@ class SourceReader:
 
 def sources_of(runtime: OperatorRuntime, controllers: list[Controller]) -> list[SourceReader]:
     """Return the sources of an operator that are async generators; each is a part of its manager."""
-    return [_source(runtime, one, controllers) for one in runtime.declarations.sources if not one.path]
+    return [_source(runtime, source, controllers) for source in runtime.declarations.sources if not source.path]
 
 
 def hooks_of(runtime: OperatorRuntime, controllers: list[Controller]) -> dict[str, Hook]:
     """Return the webhooks of an operator's sources, by their path."""
-    return {one.path: _source(runtime, one, controllers).receive for one in runtime.declarations.sources if one.path}
+    return {
+        source.path: _source(runtime, source, controllers).receive
+        for source in runtime.declarations.sources
+        if source.path
+    }
 
 
 def _source(runtime: OperatorRuntime, source: ExternalSource, controllers: list[Controller]) -> SourceReader:
-    concerned = [one for one in controllers if one.kind == kind_from(source.kind)]
+    concerned = [controller for controller in controllers if controller.kind == kind_from(source.kind)]
     return SourceReader(runtime, source, concerned)

@@ -8,8 +8,8 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.client.typed import wire_of
 from pinnace.model import errors
-from pinnace.model.clock import Clock
 from pinnace.model.objects import Object, kind_of
+from pinnace.process.clock import Clock
 from pinnace.reconcile.conditions import set_condition
 from pinnace.sdk.resources.custom_resource import CustomResource
 from pinnace.sdk.resources.models import Condition, Model
@@ -54,13 +54,13 @@ class StatusChange:
             except errors.NotFound:
                 return ""  # The object was removed while the handler worked.
             except errors.Conflict as conflict:
-                found = await self._read()
-                if found is None or found["metadata"]["uid"] != self._obj["metadata"]["uid"]:
+                stored = await self._read()
+                if stored is None or stored["metadata"]["uid"] != self._obj["metadata"]["uid"]:
                     return ""
-                rebased = rebase(changes, self._before, status_of(found))
+                rebased = rebase(changes, self._before, status_of(stored))
                 if attempt == _ATTEMPTS or rebased is None:
                     raise conflict
-                latest, changes = found, rebased
+                latest, changes = stored, rebased
         return ""
 
     async def _patch(self, patch: Object) -> str:
@@ -94,8 +94,7 @@ def read_assigned_status(obj: Any) -> Object:
     status = None if isinstance(obj, dict) else obj.status
     if not isinstance(status, Model):
         return status_of(obj)
-    assigned: Object = status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
-    return assigned
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
 def status_changes(stored: Object, before: Object, after: Object, assigned: Object) -> Object:
@@ -160,20 +159,26 @@ def set_waiting(instance: Any, obj: Object, reason: str, clock: Clock) -> None:
     known = _conditions(instance)
     if known is None:
         return
-    about = {"metadata": obj["metadata"], "status": {"conditions": [one.to_wire() for one in known]}}
+    about = {"metadata": obj["metadata"], "status": {"conditions": [condition.to_wire() for condition in known]}}
     set_condition(about, _WAITING, True, reason=_WAITING_REASON, message=reason, clock=clock)
-    instance.status.conditions = [Condition(**one) for one in about["status"]["conditions"]]
+    instance.status.conditions = [Condition(**condition) for condition in about["status"]["conditions"]]
 
 
 def clear_waiting(instance: Any) -> None:
     """Remove that condition after a success."""
     known = _conditions(instance)
-    if known and any(one.type == _WAITING and one.reason == _WAITING_REASON for one in known):
-        instance.status.conditions = [one for one in known if (one.type, one.reason) != (_WAITING, _WAITING_REASON)]
+    if known and any(condition.type == _WAITING and condition.reason == _WAITING_REASON for condition in known):
+        instance.status.conditions = [
+            condition for condition in known if (condition.type, condition.reason) != (_WAITING, _WAITING_REASON)
+        ]
 
 
 def _conditions(instance: Any) -> list[Condition] | None:
     if not isinstance(instance, CustomResource) or not isinstance(instance.status, Model):
         return None
-    found = getattr(instance.status, "conditions", None)
-    return found if isinstance(found, list) and all(isinstance(one, Condition) for one in found) else None
+    conditions = getattr(instance.status, "conditions", None)
+    return (
+        conditions
+        if isinstance(conditions, list) and all(isinstance(condition, Condition) for condition in conditions)
+        else None
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import ssl
@@ -21,16 +22,16 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
-from pinnace.model.tracing import continued_trace, span
+from pinnace.process.tasks import Tasks, contain
+from pinnace.process.tracing import continued_trace, span
 from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
 from pinnace.sdk.api.computed import ComputedApi
+from pinnace.sdk.declarations import Declarations
 from pinnace.sdk.handlers.handlers import LocalAdmission
 from pinnace.sdk.handlers.reviews import review_admission, review_conversion
-from pinnace.sdk.operator.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
-from pinnace.sdk.operator.declarations import Declarations
-from pinnace.sdk.operator.installation import ServiceName, service_reference
-from pinnace.sdk.operator.shared_certificates import shared_certificate
+from pinnace.sdk.installation.installation import ServiceName, service_reference
+from pinnace.sdk.operator.certificates import RENEW_BEFORE, ServerCertificate, new_certificate, shared_certificate
+from pinnace.serving.limits import Limits
 
 LARGEST_BODY = 16 * 1024 * 1024
 """An admission review holds the old object too, and a conversion review a whole list."""
@@ -123,14 +124,15 @@ async def webhooks_listening(
     Without a Service the server is reached at its own address, with a certificate made for this run. Behind a Service
     all replicas share one certificate. `computed` is an API without objects, such as that of metrics.
     """
-    served, apis = application(declarations, metrics), declarations.apis
+    connections = IdleConnections()
+    served, apis = application(declarations, metrics, connections), declarations.apis
     webhooks = WebhookServer(client, at.host, at.service, extra_names=at.extra_names)
     async with AsyncExitStack() as stack:
         if declarations.serves_apis:
             from pinnace.sdk.api.server import ApiServer  # noqa: PLC0415 - it loads the definitions of Kubernetes' own kinds
 
             admission = LocalAdmission(declarations.local_admission)
-            api_server = ApiServer(apis, admission, client, webhooks.tls, title=declarations.name, computed=computed)
+            api_server = ApiServer(apis, admission, client, webhooks.tls, computed=computed)
             await api_server.begin(served)
             tasks = await stack.enter_async_context(Tasks(expected=()))
             tasks.start(api_server.follow())
@@ -140,13 +142,16 @@ async def webhooks_listening(
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
+        assert runner.server is not None, "setup has made it"
+        watching = await stack.enter_async_context(Tasks(expected=()))
+        watching.start(connections.close_idle(runner.server))
         await webhooks.listen(runner, at.port)
         yield webhooks
 
 
-def application(declarations: Declarations, metrics: Metrics) -> web.Application:
+def application(declarations: Declarations, metrics: Metrics, connections: IdleConnections) -> web.Application:
     """Return an application with a page for each admission handler, and one for all conversions."""
-    app = web.Application(client_max_size=LARGEST_BODY)
+    app = web.Application(client_max_size=LARGEST_BODY, middlewares=[connections.middleware])
     for handler in declarations.admission:
         app.router.add_post(handler.path, _page(partial(review_admission, handler), metrics))
     if declarations.conversions:
@@ -172,7 +177,7 @@ def _page(review: Review, metrics: Metrics) -> Page:
             return web.Response(status=400, text=f"not a review: {error}")
         try:
             with continued_trace(request.headers), span(f"webhook {request.path}"):
-                answer = await review(body)
+                answer = await contain(review, body)
         except Exception as error:
             # The server applies the failure policy; the traceback is for the operator's author.
             _log.exception("%s failed", request.path)
@@ -190,3 +195,43 @@ def use_certificate(context: ssl.SSLContext, certificate: ServerCertificate) -> 
         chain.write_bytes(certificate.certificate)
         key.write_bytes(certificate.key)
         context.load_cert_chain(chain, key)
+
+
+_LIMITS = Limits()
+_CHECKS = 4
+"""How often a connection is looked at before it is closed."""
+
+
+class IdleConnections:
+    """Knows which connections have a request under way. Others hold a socket and memory: they are closed in time."""
+
+    def __init__(self, limits: Limits = _LIMITS) -> None:
+        self._seconds = limits.idle_time
+        self._busy: dict[object, int] = {}
+
+    @web.middleware
+    async def middleware(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Note that the connection of a request is in use while it is answered."""
+        connection = request.protocol
+        self._busy[connection] = self._busy.get(connection, 0) + 1
+        try:
+            return await handler(request)
+        finally:
+            self._busy[connection] -= 1
+            if not self._busy[connection]:
+                del self._busy[connection]
+
+    async def close_idle(self, server: web.Server) -> None:
+        """Close connections without a request for as long as the limit says, until cancelled."""
+        idle: dict[object, int] = {}
+        while True:
+            await asyncio.sleep(self._seconds / _CHECKS)
+            present = [connection for connection in server.connections if connection not in self._busy]
+            idle = {connection: idle.get(connection, 0) + 1 for connection in present}
+            for connection in present:
+                if idle[connection] > _CHECKS:
+                    connection.force_close()
+                    if connection.transport is not None:
+                        connection.transport.abort()

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -82,10 +81,10 @@ def _socket_path(name: str) -> Path | None:
     place = socket_directory()
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = place.stat()
+        attributes = place.stat()
     except OSError:
         return None
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if attributes.st_uid != os.getuid() or attributes.st_mode & 0o077:
         return None
     path = place / f"{name[:40]}-{os.getpid()}.sock"
     path.unlink(missing_ok=True)
@@ -136,7 +135,7 @@ def _runs(controller: Controller, key: Key | None) -> Iterator[Run]:
 
 
 def _run(run: Run) -> Object:
-    fields: dict[str, Any] = {
+    return {
         "namespace": run.key.namespace,
         "name": run.key.name,
         "began": run.began.isoformat(),
@@ -147,7 +146,6 @@ def _run(run: Run) -> Object:
         "again": run.again,
         "reasons": [_reason(reason) for reason in run.reasons],
     }
-    return fields
 
 
 def _reason(reason: Reason) -> Object:

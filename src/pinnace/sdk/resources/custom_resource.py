@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import ConfigDict, Field, create_model
 
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.typed_objects import CustomResourceDefinition
 from pinnace.sdk.resources.models import RAW, RULES, Model, Rule, wire_name
 from pinnace.sdk.resources.schemas import KEEP_UNKNOWN, NotStructural, Schema, schema_of
 from pinnace.sdk.resources.spelling import nearest
@@ -349,9 +350,9 @@ def _raise_if_invalid(resource: type[AnyResource]) -> None:
     declared = resource.declared
     definition = _definition(declared, [{**version_of(resource), "storage": True}], None)
     default_definition(definition)
-    found = validate_definition(definition, None)
+    errs = validate_definition(cast("CustomResourceDefinition", definition), None)
     # Groups of Kubernetes' own projects need an approval, which the owner of an external kind has.
-    err = next((one for one in found if not (declared.external and one.field.startswith("metadata."))), None)
+    err = next((err for err in errs if not (declared.external and err.field.startswith("metadata."))), None)
     if err is not None:
         raise NotStructural(_place(err.field, declared.kind.name), err.message)
 
@@ -385,7 +386,9 @@ def _root_schema(resource: type[AnyResource]) -> Schema:
         elif "default" not in properties["spec"]:
             # With the defaults of all fields: the server checks the rules on this default before it fills in fields.
             fields = properties["spec"].get("properties") or {}
-            properties["spec"]["default"] = {name: one["default"] for name, one in fields.items() if "default" in one}
+            properties["spec"]["default"] = {
+                name: field["default"] for name, field in fields.items() if "default" in field
+            }
     if declared.status is not None:
         properties["status"] = schema_of(declared.status, at=f"{name}.status")
         required = properties["status"].get("required")
@@ -450,14 +453,14 @@ def _columns(declared: ResourceDeclaration, schema: Schema) -> list[Object]:
 
 def _type_at(schema: Schema, column: Column) -> str:
     """Return the column type of the field at a plain path. Paths that filter or index give a string."""
-    found: Any = schema
+    field: Any = schema
     if re.fullmatch(r"(\.[A-Za-z0-9_]+)+", column.path):
         for name in column.path[1:].split("."):
-            found = (found.get("properties") or {}).get(name) or {}
-        if not found and not column.path.startswith(".metadata."):
+            field = (field.get("properties") or {}).get(name) or {}
+        if not field and not column.path.startswith(".metadata."):
             raise NotStructural(f"the column {column.name}", f"there is no field {column.path}")
-    kind = found.get("type", "string")
-    if found.get("format") == "date-time" or column.path.endswith("Timestamp"):
+    kind = field.get("type", "string")
+    if field.get("format") == "date-time" or column.path.endswith("Timestamp"):
         return "date"
     return kind if kind in ("integer", "number", "boolean") else "string"
 
@@ -466,18 +469,18 @@ def _check_scale(declared: ResourceDeclaration, schema: Schema) -> None:
     """Raise NotStructural if the replicas of a kind that can be scaled are not in its schema."""
     assert declared.scale is not None
     for path in (declared.scale.spec, declared.scale.status, declared.scale.selector):
-        found: Any = schema
+        field: Any = schema
         for part in path.split(".")[1:] if path else ():
-            fields = found.get("properties") or {}
+            fields = field.get("properties") or {}
             if part not in fields:
-                if found.get(KEEP_UNKNOWN):
+                if field.get(KEEP_UNKNOWN):
                     break
                 raise NotStructural(
                     f"{declared.kind.name}: scale",
                     f"there is no field {path}{nearest(part, fields)}; add it, or write "
                     'scale=Scale(spec=".spec.replicas", status=".status.replicas") with the right paths',
                 )
-            found = fields[part]
+            field = fields[part]
 
 
 def _scale(scale: Scale) -> Object:

@@ -115,8 +115,7 @@ class Model(BaseModel):
 
     def to_wire(self) -> Object:
         """Return plain JSON for the server. Fields that are None are left out."""
-        wire: Object = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return wire
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def wire_name(name: str, field: FieldInfo) -> str:

@@ -11,12 +11,12 @@ _PLURALS = {"Endpoints": "endpoints"}
 _RBAC = "rbac.authorization.k8s.io"
 CLUSTER_WIDE = frozenset(
     [
-        *(("", one) for one in ("namespaces", "nodes", "persistentvolumes")),
-        *((_RBAC, one) for one in ("clusterroles", "clusterrolebindings")),
-        *(("storage.k8s.io", one) for one in ("storageclasses", "csidrivers", "csinodes", "volumeattachments")),
+        *(("", plural) for plural in ("namespaces", "nodes", "persistentvolumes")),
+        *((_RBAC, plural) for plural in ("clusterroles", "clusterrolebindings")),
+        *(("storage.k8s.io", plural) for plural in ("storageclasses", "csidrivers", "csinodes", "volumeattachments")),
         *(
-            ("admissionregistration.k8s.io", one)
-            for one in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+            ("admissionregistration.k8s.io", plural)
+            for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
         ),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         ("apiregistration.k8s.io", "apiservices"),
@@ -32,8 +32,7 @@ CLUSTER_WIDE = frozenset(
 def plural_like(kind: KindLike) -> str:
     """Return the plural of a kind: the one its class declares, or the one that Kubernetes' naming rule gives."""
     if is_resource_class(kind):
-        plural: str = cast(type[AnyResource], kind).declared.plural
-        return plural
+        return cast(type[AnyResource], kind).declared.plural
     name = kind_from(kind).name
     return _PLURALS.get(name) or plural_of(name.lower())
 
@@ -41,6 +40,5 @@ def plural_like(kind: KindLike) -> str:
 def is_namespaced(kind: KindLike) -> bool:
     """Return whether the objects of a kind are in namespaces, as far as that is known."""
     if is_resource_class(kind):
-        namespaced: bool = cast(type[AnyResource], kind).declared.namespaced
-        return namespaced
+        return cast(type[AnyResource], kind).declared.namespaced
     return (kind_from(kind).group, plural_like(kind)) not in CLUSTER_WIDE

@@ -173,10 +173,10 @@ class _Reader:
         if types == {"integer", "number"}:
             return {"type": "number"}
         if len(types) > 1:
-            found = " | ".join(sorted(kind or "Any" for kind in types))
+            names = " | ".join(sorted(kind or "Any" for kind in types))
             raise NotStructural(
                 at,
-                f"{found} is no type that a CRD can have; only int | str, None, or several of one type can be joined",
+                f"{names} is no type that a CRD can have; only int | str, None, or several of one type can be joined",
             )
         if types == {"object"}:
             return self._join_objects(options, at)
@@ -218,15 +218,15 @@ class _Reader:
         return choice
 
 
-def _same_field(one: Schema, other: Schema, at: str) -> Schema:
-    if "enum" in one and "enum" in other and one.get("type") == other.get("type"):
-        values = [*one["enum"], *(value for value in other["enum"] if value not in one["enum"])]
-        joined = {**one, "enum": values}
+def _same_field(first: Schema, other: Schema, at: str) -> Schema:
+    if "enum" in first and "enum" in other and first.get("type") == other.get("type"):
+        values = [*first["enum"], *(value for value in other["enum"] if value not in first["enum"])]
+        joined = {**first, "enum": values}
         joined.pop("default", None)  # Each class has its own default: none is valid for all.
         return joined
-    if {**one, "description": ""} != {**other, "description": ""}:
+    if {**first, "description": ""} != {**other, "description": ""}:
         raise NotStructural(at, "the joined classes mean different things by this field; give one of them another name")
-    return one
+    return first
 
 
 def _checks(option: Schema) -> Schema:

@@ -8,5 +8,5 @@ from difflib import get_close_matches
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" for the most similar name, or nothing."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node, ObjectMeta
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.extenders import wire
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.guard import check_range, score_array
-from pinnace.scheduler.framework.plugin import NormalizeScorePlugin
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.status import Code, PluginError
 from pinnace.scheduler.state.arrays import ALL, Slots, slots_of
@@ -56,8 +57,10 @@ class ExtenderServer:
         refused = {known[slot]: refusal for slot in slots.tolist() if (refusal := diagnosis.of(slot)) is not None}
         return wire.FilterResult(
             tuple(known[slot] for slot in slots.tolist() if known[slot] not in refused),
-            failed={name: one.message for name, one in refused.items() if one.code is Code.UNSCHEDULABLE},
-            unresolvable={name: one.message for name, one in refused.items() if one.code is not Code.UNSCHEDULABLE},
+            failed={name: refusal.message for name, refusal in refused.items() if refusal.code is Code.UNSCHEDULABLE},
+            unresolvable={
+                name: refusal.message for name, refusal in refused.items() if refusal.code is not Code.UNSCHEDULABLE
+            },
         )
 
     def prioritize(self, pod: Object, names: list[str], nodes: list[Object] | None) -> dict[str, int]:
@@ -72,8 +75,8 @@ class ExtenderServer:
         weights = 0
         for weighted in self._profile.score:
             scores = score_array(weighted.plugin, cycle, ALL)[slots]
-            if isinstance(weighted.plugin, NormalizeScorePlugin) and len(slots):
-                scores = weighted.plugin.normalize(cycle, scores, slots)
+            if weighted.normalizer is not None and len(slots):
+                scores = weighted.normalizer.normalize(cycle, scores, slots)
             check_range(weighted.plugin.name, scores)
             weights += weighted.weight
             for slot, score in zip(slots.tolist(), scores.tolist(), strict=True):
@@ -90,16 +93,16 @@ class ExtenderServer:
                 )
             state = ClusterState()
             for node in nodes:
-                state.put_node(node)
-        record: Pod = state.pod(pod)
-        record.source = pod
+                state.put_node(cast("Node", node))
+        record: Pod = state.pod(cast("PodObject", pod))
+        record.source = cast("PodObject", pod)
         wanted = set(names)
         slots = slots_of(ALL, state.size)
         chosen = [slot for slot in slots.tolist() if state.nodes.names[slot] in wanted and state.nodes.present[slot]]
         return Cycle(record, state, Random(0)), slots[chosen]
 
     async def _filter(self, pod: Object, names: list[str], nodes: list[Object] | None) -> Any:
-        return wire.filter_body(self.filter(pod, names, nodes), nodes)
+        return wire.filter_body(self.filter(pod, names, nodes), cast("list[Node] | None", nodes))
 
     async def _prioritize(self, pod: Object, names: list[str], nodes: list[Object] | None) -> Any:
         return wire.priorities_body(self.prioritize(pod, names, nodes))
@@ -121,7 +124,7 @@ class ExtenderServer:
 
     async def _bind(self, request: web.Request) -> web.Response:
         fields = wire.fold(json.loads(await request.read()))
-        metadata: Mapping[str, Any] = {
+        metadata: ObjectMeta = {
             "name": fields.get("podname", ""),
             "namespace": fields.get("podnamespace", ""),
             "uid": fields.get("poduid", ""),

@@ -11,7 +11,7 @@ import numpy as np
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
 from pinnace.scheduler.framework.one_node import NodeView
-from pinnace.scheduler.framework.plugin import Depends, Filters, Nomination, Wait
+from pinnace.scheduler.framework.plugin import Filters, Nomination, Plugin, Wait
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import OnlyNodes, PluginError, Refusal, unresolvable, unschedulable
 from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, slots_of
@@ -21,7 +21,7 @@ from pinnace.sdk.scheduling.nodes import NodeArrays
 Function = Callable[..., Any]
 
 
-class _Moment:
+class _Moment(Plugin):
     """A function that takes part in one moment, under its own name."""
 
     def __init__(self, name: str, function: Function) -> None:
@@ -55,8 +55,6 @@ class PreFilterFunction(_Moment):
 class OneNodeFilterFunction(_Moment):
     """Called once for each node that other filters have left."""
 
-    depends = Depends.CLUSTER
-
     def __init__(self, name: str, function: Function, reason: str) -> None:
         super().__init__(name, function)
         self._reason = reason
@@ -88,8 +86,6 @@ class OneNodeFilterFunction(_Moment):
 
 class ArrayFilterFunction(_Moment):
     """Called once for all nodes."""
-
-    depends = Depends.CLUSTER
 
     def __init__(self, name: str, function: Function, reason: str) -> None:
         super().__init__(name, function)
@@ -123,8 +119,6 @@ class PreScoreFunction(_Moment):
 class OneNodeScoreFunction(_Moment):
     """Called once for each node that fits."""
 
-    depends = Depends.CLUSTER
-
     def score(self, cycle: Cycle, at: At) -> Integers:
         present = cycle.state.nodes.present
         return np.array(
@@ -138,8 +132,6 @@ class OneNodeScoreFunction(_Moment):
 
 class ArrayScoreFunction(_Moment):
     """Called once for all nodes."""
-
-    depends = Depends.CLUSTER
 
     def score(self, cycle: Cycle, at: At) -> Integers:
         nodes = NodeArrays(cycle.state, at)

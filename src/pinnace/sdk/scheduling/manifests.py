@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.declarations import Declarations
-from pinnace.sdk.operator.manifests import DeploymentOptions, binding_of, roles, workload
+from pinnace.sdk.declarations import Declarations
+from pinnace.sdk.installation.manifests import DeploymentOptions, binding_of, roles, workload
 
 _ROLES = ("system:kube-scheduler", "system:volume-scheduler")
 """Kubernetes' own roles of schedulers: to watch what they read, bind pods and write events."""

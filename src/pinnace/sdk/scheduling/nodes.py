@@ -44,8 +44,7 @@ class NodeArrays:
         """Return the values of a label."""
         column = self._state.nodes.labels.column(key)
         values = np.array([*column.values, default], dtype=np.object_)
-        found: Texts = values[column.codes(self._state.size)[self.slots]]
-        return found
+        return values[column.codes(self._state.size)[self.slots]]
 
     def has_label(self, key: str, *values: str) -> Mask:
         """Return which nodes have a label; with values, which have one of them."""
@@ -56,8 +55,7 @@ class NodeArrays:
         """Return the values of a label as numbers; the default for nodes without it or with another text."""
         column = self._state.nodes.labels.column(key)
         numbers = np.array([*(_number(value, default) for value in column.values), default], dtype=np.float64)
-        found: npt.NDArray[np.float64] = numbers[column.codes(self._state.size)[self.slots]]
-        return found
+        return numbers[column.codes(self._state.size)[self.slots]]
 
     # Resources: thousandths of a cpu, bytes, and whole units of all others
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
+from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.configuration import ProfileConfiguration, SchedulerConfiguration, build_profile
 from pinnace.scheduler.framework.plugin import Handle, Plugin
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.framework.registry import PluginRegistry
 from pinnace.scheduler.plugins.defaults import DEFAULT_PLUGINS, default_registry
+from pinnace.scheduler.scheduler import Scheduler as SchedulerLoop
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.checks import check_operator_name
 from pinnace.sdk.scheduling import functions
-from pinnace.sdk.scheduling.signatures import TAKES_NODES, check_function, name_of, taken_by
 from pinnace.sdk.scheduling.trial import Trial, attempt, cluster_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,7 +83,8 @@ class Scheduler(Extension):
 
         def declare(function: Function) -> Function:
             takes = taken_by(function, "filter")
-            why = reason or _first_line(function) or f"node(s) were refused by {name_of(function)}"
+            docstring = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+            why = reason or docstring or f"node(s) were refused by {name_of(function)}"
             make = functions.ArrayFilterFunction if takes == TAKES_NODES else functions.OneNodeFilterFunction
             self._add(make(name_of(function), function, why))
             return function
@@ -231,10 +235,29 @@ class Scheduler(Extension):
     @asynccontextmanager
     async def running(self, client: Client, **options: Any) -> AsyncIterator[Manager]:
         """Schedule pods within a block, which begins when its caches are full. Takes the options of `run`."""
-        from pinnace.sdk.scheduling.runner import SchedulerOptions, running  # noqa: PLC0415 - aiohttp takes long to import
+        chosen = SchedulerOptions.of(options)
+        async with AsyncExitStack() as stack:
+            is_extender = chosen.extender_port is not None
+            leader = LeaderElection(client, self.name) if chosen.leader_election and not is_extender else None
+            manager = Manager(client, name=self.name, leader=leader)
+            loop = SchedulerLoop(manager, client, configuration=self.configuration(), registry=self.registry())
+            if is_extender:
+                from pinnace.sdk.scheduling.extender_server import (  # noqa: PLC0415 - aiohttp takes long to import
+                    ExtenderServer,
+                    extender_listening,
+                )
 
-        async with running(self, client, SchedulerOptions.of(options)) as manager:
-            yield manager
+                server = ExtenderServer(self.own_profile(), loop.state)
+                await stack.enter_async_context(
+                    extender_listening(server, chosen.extender_port or 0, host=chosen.extender_host)
+                )
+            else:
+                manager.add(loop.controller)
+            if chosen.metrics_port is not None:
+                from pinnace.sdk.operator.metrics_server import metrics_listening  # noqa: PLC0415 - as above
+
+                await stack.enter_async_context(metrics_listening(manager, chosen.metrics_port))
+            yield await stack.enter_async_context(manager.running())
 
     async def run(self, client: Client, **options: Any) -> None:
         """Schedule pods until cancelled. `leader_election` works only while this replica holds the lease;
@@ -251,5 +274,77 @@ class Scheduler(Extension):
         serve(self, kubeconfig=kubeconfig, context=context, **options)
 
 
-def _first_line(function: Callable[..., Any]) -> str:
-    return (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """How a scheduler runs: the options of `Scheduler.run`."""
+
+    leader_election: bool = False
+    metrics_port: int | None = None
+    extender_port: int | None = None
+    extender_host: str = "127.0.0.1"
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> SchedulerOptions:
+        """Return its own of the options that operators and schedulers share."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
+
+
+TAKES_NODE = "node"
+TAKES_NODES = "nodes"
+
+SIGNATURES = {
+    "pre_enqueue": "def {name}(pod: Pod) -> str | None",
+    "queue_sort": "def {name}(pod: Pod) -> Any",
+    "pre_filter": "def {name}(pod: Pod) -> str | Collection[str] | None",
+    "filter": "def {name}(pod: Pod, node: NodeView) -> str | None or def {name}(pod: Pod, nodes: NodeArrays) -> Array",
+    "post_filter": "def {name}(pod: Pod, reasons: Mapping[str, str]) -> Nomination | str | None",
+    "pre_score": "def {name}(pod: Pod, nodes: NodeArrays) -> None",
+    "score": "def {name}(pod: Pod, node: NodeView) -> float or def {name}(pod: Pod, nodes: NodeArrays) -> Array",
+    "reserve": "def {name}(pod: Pod, node: str) -> str | None",
+    "unreserve": "def {name}(pod: Pod, node: str) -> None",
+    "permit": "def {name}(pod: Pod, node: str) -> str | Wait | None",
+    "pre_bind": "async def {name}(pod: Pod, node: str) -> str | None",
+    "bind": "async def {name}(pod: Pod, node: str) -> bool",
+    "post_bind": "def {name}(pod: Pod, node: str) -> None",
+}
+"""The moments that a scheduler's functions can take part in, and how each is called."""
+
+_ONE = ("pre_enqueue", "queue_sort", "pre_filter")
+_MAY_AWAIT = ("pre_bind", "bind")
+
+
+def check_function(function: Callable[..., Any], moment: str) -> None:
+    """Raise TypeError, with the right signature, unless a function can be called at a moment."""
+    if not callable(function):
+        raise TypeError(f"@scheduler.{moment} stands above a function, not {function!r}")
+    expected = SIGNATURES[moment].format(name=name_of(function))
+    wanted = 1 if moment in _ONE else 2
+    try:
+        inspect.signature(function).bind(*[None] * wanted)
+    except TypeError:
+        written = f"{name_of(function)}{inspect.signature(function)}"
+        raise TypeError(f"@scheduler.{moment} cannot call {written}: write {expected}") from None
+    if inspect.iscoroutinefunction(function) and moment not in _MAY_AWAIT:
+        raise TypeError(f"@scheduler.{moment} cannot wait for {name_of(function)}: write {expected}")
+
+
+def taken_by(function: Callable[..., Any], moment: str) -> str:
+    """Return TAKES_NODE or TAKES_NODES, from the annotation or the name of the second parameter. Raise TypeError."""
+    check_function(function, moment)
+    second = list(inspect.signature(function).parameters.values())[1]
+    annotation = second.annotation if isinstance(second.annotation, str) else getattr(second.annotation, "__name__", "")
+    match annotation.rpartition(".")[2]:
+        case "NodeArrays":
+            return TAKES_NODES
+        case "NodeView":
+            return TAKES_NODE
+    if second.name in (TAKES_NODE, TAKES_NODES):
+        return second.name
+    raise TypeError(
+        f"@scheduler.{moment}: {name_of(function)} does not tell whether {second.name} is one node or all of them: "
+        f"write {SIGNATURES[moment].format(name=name_of(function))}"
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))

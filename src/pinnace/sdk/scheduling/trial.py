@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import cast, get_args
 
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Node
+from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.scheduler.decision import SchedulingDecision, decide
 from pinnace.scheduler.framework.profile import Profile
 from pinnace.scheduler.state.cluster import ClusterState
@@ -39,8 +41,8 @@ class Trial:
 
 def attempt(profile: Profile, pod: Object, cluster: ClusterState) -> Trial:
     """Decide about one pod, and describe the decision."""
-    record = cluster.pod(_complete_pod(pod, profile.name))
-    record.source = pod
+    record = cluster.pod(cast("PodObject", _complete_pod(pod, profile.name)))
+    record.source = cast("PodObject", pod)
     return describe(decide(record, cluster, profile, has_details=True))
 
 
@@ -48,7 +50,7 @@ def cluster_of(nodes: Iterable[Object], pods: Iterable[Object], objects: Iterabl
     """Return the state of a cluster that is given as objects. A node without allocatable resources has ample ones."""
     state = ClusterState()
     for node in nodes:
-        state.put_node(_complete_node(node))
+        state.put_node(cast("Node", _complete_node(node)))
     for obj in objects:
         if obj["kind"] not in _LOOKUPS:
             raise ValueError(
@@ -59,7 +61,7 @@ def cluster_of(nodes: Iterable[Object], pods: Iterable[Object], objects: Iterabl
         name = (pod.get("spec") or {}).get("nodeName")
         if not name:
             raise ValueError(f"pods: {pod['metadata']['name']} has no spec.nodeName; give the pods that run on nodes")
-        state.add_pod(state.pod(_complete_pod(pod, "")), name)
+        state.add_pod(state.pod(cast("PodObject", _complete_pod(pod, ""))), name)
     return state
 
 
@@ -74,7 +76,7 @@ def describe(decision: SchedulingDecision) -> Trial:
         for name, value in zip(fits, values.tolist(), strict=True):
             scores[name][plugin] = value
     assert decision.diagnosis is not None
-    refused = {name: f"{one.plugin}: {one.message}" for name, one in decision.diagnosis.by_node()}
+    refused = {name: f"{refusal.plugin}: {refusal.message}" for name, refusal in decision.diagnosis.by_node()}
     nomination = decision.nomination
     return Trial(
         node=decision.node,

@@ -11,13 +11,12 @@ from uuid import uuid4
 import orjson
 
 from pinnace.admission.chain import PATCH_NOTE
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
 from pinnace.kinds.golang import field_numbers
 from pinnace.model import errors
-from pinnace.model.clock import Clock, to_rfc3339_micro
-from pinnace.model.objects import Kind
-from pinnace.schema.golang import protobuf
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
+from pinnace.process.clock import Clock, to_rfc3339_micro
+from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.server.audit.policy import (
     PANIC,
     REQUEST_RECEIVED,
@@ -27,9 +26,9 @@ from pinnace.server.audit.policy import (
     AuditLevel,
     AuditPolicy,
 )
-from pinnace.server.http.audit_context import AuditNotes
-from pinnace.server.http.messages import (
+from pinnace.serving.messages import (
     Answer,
+    AuditNotes,
     Request,
     Response,
     ResponseStream,
@@ -37,11 +36,9 @@ from pinnace.server.http.messages import (
     Takeover,
     header_block,
 )
-from pinnace.server.request.body import PROTOBUF, YAML, media_type_of
-from pinnace.server.request.call import requested_action
-from pinnace.server.request.yaml_body import read_yaml
-
-Answering = Callable[[Request, User], Awaitable[Answer]]
+from pinnace.serving.request.body import PROTOBUF, YAML, media_type_of
+from pinnace.serving.request.call import requested_action
+from pinnace.serving.request.yaml_body import read_yaml
 
 _UNKNOWN = User("")
 _AUDIT_ID = re.compile(rb"(?i)^audit-id: [^\r]*\r\n", re.MULTILINE)
@@ -81,28 +78,23 @@ class Auditor:
         for backend in self._backends:
             backend.write(line)
 
-    async def record(self, request: Request, user: User, answering: Answering) -> Answer:
-        """Return the answer of `answering`, with the id of its audit event in a header."""
+    def begin(self, request: Request, user: User) -> AuditRecord:
+        """Write the event of a request that has arrived, and return the record to complete."""
         action = requested_action(request)
         decision = self._policy.decide(user, action)
-        record = _Record(self.write, self._clock, decision, request, user, action)
+        record = AuditRecord(self.write, self._clock, decision, request, user, action)
         record.write(REQUEST_RECEIVED)
-        try:
-            answer = await answering(request, user)
-        except Exception as error:
-            record.panic(error)
-            raise
-        return record.finish(answer)
+        return record
 
     def record_unauthenticated(self, request: Request, answer: Response) -> Response:
         """Return the 401 response of a client that could not be authenticated, and write its event."""
         action = requested_action(request)
         decision = self._policy.decide(_UNKNOWN, action)
-        record = _Record(self.write, self._clock, decision, request, _UNKNOWN, action)
+        record = AuditRecord(self.write, self._clock, decision, request, _UNKNOWN, action)
         return record.fail_authentication(answer)
 
 
-class _Record:
+class AuditRecord:
     """The event of one request, completed stage by stage."""
 
     def __init__(
@@ -203,9 +195,9 @@ class _Record:
         return Response(answer.status, _with_id(answer.headers, self._id), answer.body)
 
     def _until_closed(
-        self, start: Callable[[ResponseStream], Awaitable[None] | None]
-    ) -> Callable[[ResponseStream], Awaitable[None] | None]:
-        def start_audited(stream: ResponseStream) -> Awaitable[None] | None:
+        self, start: Callable[[ResponseStream], NowOrLater[None]]
+    ) -> Callable[[ResponseStream], NowOrLater[None]]:
+        def start_audited(stream: ResponseStream) -> NowOrLater[None]:
             stream.on_close(lambda: self.write(RESPONSE_COMPLETE))
             return start(stream)
 
@@ -333,10 +325,7 @@ def _parse(body: bytes, content_type: str) -> Any:
     media_type = media_type_of(content_type)
     try:
         if media_type == PROTOBUF:
-            envelope = protobuf.read_envelope(body)
-            message = field_numbers.message_of(Kind.parse(envelope.api_version, envelope.kind))
-            head = {"kind": envelope.kind, "apiVersion": envelope.api_version}
-            return None if message is None else head | field_numbers.reader().read(message, envelope.raw)
+            return field_numbers.decode_answer(body)
         if media_type == YAML or media_type.endswith("+yaml"):
             return read_yaml(body).value
         return orjson.loads(body)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pinnace.model.clock import Clock, SystemClock
-from pinnace.model.tasks import Tasks
+from pinnace.process.clock import Clock, SystemClock
+from pinnace.process.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

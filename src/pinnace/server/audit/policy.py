@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from pinnace.auth.authorization.authorizers import Action
-from pinnace.auth.users import User
+from pinnace.model.authorization import Action
+from pinnace.model.users import User
 
 log = logging.getLogger(__name__)
 
@@ -93,14 +93,16 @@ class AuditRule:
         if self.namespaces or self.resources:
             if not action.resource or (self.namespaces and action.namespace not in self.namespaces):
                 return False
-            return not self.resources or any(one.covers(action) for one in self.resources)
+            return not self.resources or any(resource.covers(action) for resource in self.resources)
         if self.paths:
             return not action.resource and any(_is_path(action.path, path) for path in self.paths)
         return True
 
     def names(self, action: Action) -> bool:
         """Whether the rule names this resource itself, not only a wildcard."""
-        return any(one.group == action.group and _combine(action) in one.resources for one in self.resources)
+        return any(
+            resource.group == action.group and _combine(action) in resource.resources for resource in self.resources
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def _rule(manifest: Any, where: str, *, omitted: frozenset[str], omits: bool) ->
         raise AuditPolicyError(f"{where}.level: expected one of {', '.join(_LEVELS)}, found {level!r}")
     paths = _texts(manifest, "nonResourceURLs", where)
     resources = tuple(
-        _resources(one, f"{where}.resources[{i}]") for i, one in enumerate(manifest.get("resources") or ())
+        _resources(resource, f"{where}.resources[{i}]") for i, resource in enumerate(manifest.get("resources") or ())
     )
     namespaces = frozenset(_texts(manifest, "namespaces", where))
     if paths and (resources or namespaces):
@@ -238,7 +240,7 @@ def _texts(manifest: dict[str, Any], name: str, where: str) -> tuple[str, ...]:
     found = manifest.get(name)
     if found is None:
         return ()
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise AuditPolicyError(f"{where}.{name}: expected a list of strings")
     return tuple(found)
 

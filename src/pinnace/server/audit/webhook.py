@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from pinnace.model.clock import Alarm, AlarmClock
-from pinnace.model.tasks import Tasks
+from pinnace.auth.remote import RemoteError
+from pinnace.process.clock import Alarm, AlarmClock
+from pinnace.process.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -18,20 +19,8 @@ _AT_ONCE = 4
 _ATTEMPTS = 5
 _FACTOR, _JITTER = 1.5, 0.2
 _CLOSING_SECONDS = 5.0
-
-
-class DeliveryError(Exception):
-    """The webhook did not accept the events."""
-
-    def __init__(self, why: str, *, is_final: bool = False) -> None:
-        """`is_final`: another attempt would fail too."""
-        super().__init__(why)
-        self.is_final = is_final
-
-
-class EventReceiver(Protocol):
-    async def send(self, document: bytes) -> None:
-        """Send a document. Raise DeliveryError."""
+_TRY_AGAIN = frozenset((0, 429, 500, 502, 503, 504))
+"""The statuses after which another attempt may succeed; 0 stands for no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +38,11 @@ class BatchOptions:
 class AuditWebhook:
     """Collects events and sends them. Events that fail several attempts are dropped and logged."""
 
-    def __init__(self, receiver: EventReceiver, clock: AlarmClock, batching: BatchOptions | None = None) -> None:
-        self._receiver = receiver
+    def __init__(
+        self, send: Callable[[bytes], Awaitable[None]], clock: AlarmClock, batching: BatchOptions | None = None
+    ) -> None:
+        """`send` takes a document. It raises RemoteError."""
+        self._send_document = send
         self._clock = clock
         self._batching = batching or BatchOptions()
         self._lines: list[bytes] = []
@@ -117,13 +109,13 @@ class AuditWebhook:
         for attempt in range(1, _ATTEMPTS + 1):
             is_last = attempt == _ATTEMPTS or self._closing.is_set()
             try:
-                await self._receiver.send(document)
+                await self._send_document(document)
                 return
             except asyncio.CancelledError:
                 self._lose(len(batch), "the server stops")
                 raise
-            except DeliveryError as error:
-                if error.is_final or is_last:
+            except RemoteError as error:
+                if is_last or error.status not in _TRY_AGAIN:
                     self._lose(len(batch), str(error))
                     return
                 log.warning("sending audit events failed, trying again: %s", error)

@@ -5,10 +5,11 @@ The formulas are those of kube-apiserver's work estimators with the size-based l
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pinnace.model import errors
-from pinnace.server.request.call import Call
+from pinnace.serving.cache.fanout import Fanout
+from pinnace.serving.request.call import Call
 
 BYTES_PER_SEAT = 100_000
 MOST_CACHED_BYTES = 1_000_000
@@ -29,20 +30,11 @@ class WorkEstimate(NamedTuple):
 
 
 ONE_SEAT = WorkEstimate(1)
-
-
-class StoredObjects(Protocol):
-    """The state of all resources."""
-
-    def size(self, prefix: str) -> tuple[int, int]:
-        """Return the number of objects of a resource, and their bytes."""
-
-    def watch_count(self, prefix: str, namespace: str) -> int:
-        """Return how many watches a change in a namespace may concern."""
+NO_SEAT = WorkEstimate(0)
 
 
 class WorkEstimator:
-    def __init__(self, objects: StoredObjects) -> None:
+    def __init__(self, objects: Fanout) -> None:
         self._objects = objects
 
     def estimate(self, call: Call, most: int) -> WorkEstimate:

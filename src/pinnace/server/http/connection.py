@@ -8,14 +8,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
-from pinnace.model.work_slices import SliceQueue
-from pinnace.server.http.header_cache import HeaderCache
-from pinnace.server.http.limits import Limits
-from pinnace.server.http.messages import (
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.process.fair_threads import FairThreads
+from pinnace.process.work_slices import SliceQueue
+from pinnace.server.http.memory_reserve import MemoryReserve
+from pinnace.server.http.request_parser import NEVER, HeaderCache, RequestParser
+from pinnace.server.http.response_queue import (
+    LARGE,
+    ChunkedStream,
+    LargeResponseQueue,
+    OutputQueue,
+    StatusLines,
+    WriteCoalescer,
+)
+from pinnace.serving.limits import Limits
+from pinnace.serving.messages import (
     Answer,
     Peer,
     Request,
@@ -26,10 +37,6 @@ from pinnace.server.http.messages import (
     failure,
     header_block,
 )
-from pinnace.server.http.request_parser import NEVER, RequestParser
-from pinnace.server.http.response_queue import LARGE, LargeResponseQueue, OutputQueue
-from pinnace.server.http.response_stream import ChunkedStream, WriteCoalescer
-from pinnace.server.http.status_lines import StatusLines
 
 BURST = 32
 """Pipelined requests answered before other connections get their turn."""
@@ -49,6 +56,7 @@ class ServerContext:
     limits: Limits
     connections: set[Connection]
     tasks: set[asyncio.Task[None]]
+    """The answers that take several turns of the loop; the server waits for them when it stops."""
     coalescer: WriteCoalescer
     large_responses: LargeResponseQueue
     status_lines: StatusLines
@@ -57,17 +65,14 @@ class ServerContext:
     """Starts the timer that checks the deadlines of all connections."""
     is_watched: bool = False
     """Whether the timer runs: it stops when there is no connection."""
+    memory_reserve: MemoryReserve | None = field(default_factory=MemoryReserve.of_process)
+    """None without a limit of memory."""
     slices: SliceQueue = field(default_factory=SliceQueue.of_loop)
+    long_work: FairThreads = field(default_factory=FairThreads.of_loop)
     is_draining: bool = False  # Each answer closes its connection.
     stopping: bool = False
     cut_off: int = 0
     """Connections that were closed because the client read nothing for `Limits.stall_time`."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine that removes itself from `tasks` at its end; the server waits for it when it stops."""
-        task: asyncio.Task[None] = self.loop.create_task(work)
-        self.tasks.add(task)
-        return task
 
 
 class Connection(asyncio.Protocol):
@@ -125,6 +130,8 @@ class Connection(asyncio.Protocol):
         self._queue.clear()
         if self._stream is not None:
             self._stream.abandon()
+        if self._task is not None and not self._task.done():
+            self._context.long_work.abandon(self._task)
         self._output.drop()
 
     def eof_received(self) -> bool:
@@ -228,37 +235,39 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def _answer(self, request: Request, keep: bool, chunks: bool) -> None:
+        reserve = self._context.memory_reserve
         try:
-            answer = self._context.handler(request)
+            answer = (reserve and reserve.refuse(request)) or self._context.handler(request)
         except Exception as error:
             answer = _failure_response(request, error)
         if type(answer) is Response:
-            parser = self._parser
-            deadline, parser.deadline = parser.deadline, self._context.loop.time() + self._limits.idle_time
-            self._respond(answer, method=request.method, keep=keep, chunks=chunks, may_wait=True)
-            # Otherwise the usual case: everything is written, or will be in this turn, and nothing waits.
-            if not keep or self._queue or self._output.is_waiting or self._context.is_draining:
-                parser.deadline = deadline
-                self._advance_soon()
-        else:
-            self._busy = True
-            is_small_write = request.method != "GET" and len(request.body) < LARGE
-            if is_small_write:
-                self._context.slices.begin_write()
-            self._task = self._context.spawn(self._answer_later(request, answer, keep, chunks, is_small_write))
+            self._answer_at_once(answer, request.method, keep, chunks)
+            return
+        self._busy = True
+        is_small_write = request.method != "GET" and len(request.body) < LARGE
+        if is_small_write:
+            self._context.slices.begin_write()
+        task = self._context.loop.create_task(self._answer_later(request, answer, keep, chunks, is_small_write))
+        self._task = task
+        self._context.tasks.add(task)
+
+    def _answer_at_once(self, answer: Response, method: str, keep: bool, chunks: bool) -> None:
+        parser = self._parser
+        deadline, parser.deadline = parser.deadline, self._context.loop.time() + self._limits.idle_time
+        self._respond(answer, method=method, keep=keep, chunks=chunks, may_wait=True)
+        # Otherwise the usual case: everything is written, or will be in this turn, and nothing waits.
+        if not keep or self._queue or self._output.is_waiting or self._context.is_draining:
+            parser.deadline = deadline
+            self._advance_soon()
 
     async def _answer_later(
-        self, request: Request, pending: Answer | Awaitable[Answer], keep: bool, chunks: bool, is_small_write: bool
+        self, request: Request, pending: NowOrLater[Answer], keep: bool, chunks: bool, is_small_write: bool
     ) -> None:
         """Answer a request that takes several turns of the loop. A small write is not delayed by long work."""
         task = self._task
         try:
             try:
                 answer = pending if isinstance(pending, _ANSWERS) else await pending
-                if not isinstance(answer, _ANSWERS):
-                    raise TypeError(
-                        f"expected a Response, StreamingResponse or Takeover from the handler, found {answer!r}"
-                    )
             except Exception as error:
                 answer = _failure_response(request, error)
             finally:
@@ -266,13 +275,13 @@ class Connection(asyncio.Protocol):
                     self._context.slices.end_write()
             if self._closing:
                 return
-            if isinstance(answer, Takeover):
+            if isinstance(answer, Response):
+                self._respond(answer, method=request.method, keep=keep, chunks=chunks)
+            elif isinstance(answer, Takeover):
                 await self._hand_over(answer)
                 return
-            if isinstance(answer, StreamingResponse):
-                await self._send_stream(answer, request, keep, chunks)
             else:
-                self._respond(answer, method=request.method, keep=keep, chunks=chunks)
+                await self._send_stream(answer, request, keep, chunks)
             self._busy = False
             self._task = None
             self._advance()
@@ -280,17 +289,14 @@ class Connection(asyncio.Protocol):
             self._context.tasks.discard(cast("asyncio.Task[None]", task))
 
     def _respond(self, answer: Response, *, method: str, keep: bool, chunks: bool, may_wait: bool = False) -> None:
-        body, status = answer.body, answer.status
-        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
         try:
             head = self._head(answer, keep=keep, chunks=chunks)
         except ValueError as error:
             log.error("a response could not be written", exc_info=error)
             answer = failure(500, "InternalError", "Internal Server Error: the answer had an invalid header")
-            body, status = answer.body, answer.status
-            size = len(body)
             head = self._head(answer, keep=keep, chunks=chunks)
-        if status == 204 or status == 304:
+        body, size = answer.body, answer.size
+        if answer.status == 204 or answer.status == 304:
             self._output.write(head + b"\r\n")
             return
         head = b"%bContent-Length: %d\r\n\r\n" % (head, size)
@@ -303,7 +309,7 @@ class Connection(asyncio.Protocol):
                 self._output.write_all([head, body])
         elif may_wait and len(body) == 2 and len(body[0]) < LARGE <= len(body[1]):  # A list: head and items.
             if self._output.hold(head + body[0], body[1]):
-                self._context.large_responses.hold(self)
+                self._context.large_responses.hold(self.release)
         else:
             self._output.write_all([head, *body])
 
@@ -329,7 +335,7 @@ class Connection(asyncio.Protocol):
         self._output.write(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunks else b"\r\n"))
         if request.method == "HEAD":
             return
-        stream = self._stream = ChunkedStream(self, self._context.coalescer, chunks=chunks)
+        stream = self._stream = ChunkedStream(self._output, self._context.coalescer, chunks=chunks)
         ended: asyncio.Future[None] = self._context.loop.create_future()
         stream.on_close(lambda: _resolve(ended))
         if self._context.stopping:
@@ -343,7 +349,7 @@ class Connection(asyncio.Protocol):
             stream.finish()
         except Exception as error:
             # The status is sent already: only an aborted body can still signal the failure.
-            log.error("%s %s failed while streaming", request.method, request.target, exc_info=error)
+            log.error("%s %s failed while streaming", request.method, request.short_target, exc_info=error)
             self.abort()
         finally:
             self._stream = None
@@ -372,22 +378,6 @@ class Connection(asyncio.Protocol):
     def _send_continue(self) -> None:
         self._parser.owes_continue = False
         self._output.write(CONTINUE)
-
-    @property
-    def buffered(self) -> int:
-        """Bytes that are written and not yet sent."""
-        return self._output.buffered
-
-    async def drain(self) -> None:
-        """Return when everything is sent, or the connection is lost."""
-        await self._output.drain()
-
-    def write_chunks(self, chunks: list[bytes]) -> None:
-        """Write chunks of a streaming response."""
-        if len(chunks) == 1 and len(chunks[0]) < LARGE:  # One event, as most are.
-            self._output.write(chunks[0])
-            return
-        self._output.write_all(cast("list[bytes | memoryview]", chunks))
 
     # Ending.
 
@@ -485,5 +475,5 @@ async def _run_until(ended: asyncio.Future[None], work: Awaitable[None]) -> None
 
 
 def _failure_response(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.target, exc_info=error)
-    return failure(500, "InternalError", f'Internal Server Error: "{request.target}": the server\'s log says why')
+    log.error("%s %s failed", request.method, request.short_target, exc_info=error)
+    return failure(500, "InternalError", f'Internal Server Error: "{request.short_target}": the server\'s log says why')

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from email.utils import formatdate
+from typing import Protocol, cast
 
-from pinnace.server.http.tls import RECORD
+from pinnace.server.http.tls_transport import RECORD
+from pinnace.serving.messages import status_line, unframe
 
 SLICE = 512 * 1024
 """The most that is written at once: about a millisecond of work."""
@@ -17,13 +21,6 @@ JOINED = 128 * 1024
 """The most bytes of small pieces that are joined: a client that does not read holds them alone."""
 TURN = 2 * SLICE
 """The most that is written, to one client or to all, before the loop handles other events."""
-
-
-class HeldResponse(Protocol):
-    """A connection with a response that is held back."""
-
-    def release(self) -> int:
-        """Send it, and return its size."""
 
 
 class LargeResponseQueue:
@@ -37,18 +34,19 @@ class LargeResponseQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: deque[HeldResponse] = deque()
+        self._held: deque[Callable[[], int]] = deque()
 
-    def hold(self, connection: HeldResponse) -> None:
+    def hold(self, release: Callable[[], int]) -> None:
+        """Call `release` later: it sends a response, and returns its size."""
         if not self._held:
             self._loop.call_soon(self._release)
-        self._held.append(connection)
+        self._held.append(release)
 
     def _release(self) -> None:
         given = 0
         try:
             while self._held and given < TURN:
-                given += self._held.popleft().release()
+                given += self._held.popleft()()
         finally:  # Also if one of them failed.
             if self._held:
                 self._loop.call_soon(self._release)
@@ -106,6 +104,13 @@ class OutputQueue:
         self._pieces.extend(pieces)
         self._size += sum(map(len, pieces))
         self._pump()
+
+    def write_chunks(self, chunks: list[bytes]) -> None:
+        """Write chunks of a streaming response."""
+        if len(chunks) == 1 and len(chunks[0]) < LARGE:  # One event, as most are.
+            self.write(chunks[0])
+        else:
+            self.write_all(cast("list[bytes | memoryview]", chunks))
 
     def hold(self, small: bytes, large: bytes) -> bool:
         """Write both pieces when `release` is called. Return False if they follow pieces that wait already."""
@@ -197,3 +202,129 @@ class OutputQueue:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+log = logging.getLogger(__name__)
+
+
+class ChunkWriter(Protocol):
+    """The output of a stream's connection."""
+
+    @property
+    def buffered(self) -> int: ...
+    def write_chunks(self, chunks: list[bytes]) -> None: ...
+    async def drain(self) -> None: ...
+
+
+class WriteCoalescer:
+    """Flushes streams at the end of a turn of the loop, so that a burst of events is one write per client."""
+
+    __slots__ = ("_loop", "_pending")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pending: list[ChunkedStream] = []
+
+    def add(self, stream: ChunkedStream) -> None:
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        self._pending.append(stream)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        for stream in pending:
+            stream.flush()
+
+
+class ChunkedStream:
+    """The `ResponseStream` that writes chunks to a connection."""
+
+    __slots__ = ("_callbacks", "_chunks", "_closed", "_coalescer", "_pending", "_pending_size", "_writer")
+
+    def __init__(self, writer: ChunkWriter, coalescer: WriteCoalescer, *, chunks: bool) -> None:
+        self._writer = writer
+        self._coalescer = coalescer
+        self._chunks = chunks
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._closed = False
+        self._callbacks: list[Callable[[], object]] = []
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def buffered(self) -> int:
+        return 0 if self._closed else self._pending_size + self._writer.buffered
+
+    def write(self, chunk: bytes) -> None:
+        if self._closed or not chunk:
+            return
+        if not self._chunks:
+            chunk = unframe(chunk)
+        if not self._pending:
+            self._coalescer.add(self)
+        self._pending.append(chunk)
+        self._pending_size += len(chunk)
+
+    def flush(self) -> None:
+        """Write the chunks of this turn of the loop to the connection."""
+        if self._pending:
+            pending, self._pending, self._pending_size = self._pending, [], 0
+            self._writer.write_chunks(pending)
+
+    async def drain(self) -> None:
+        self.flush()
+        if not self._closed:
+            await self._writer.drain()
+
+    def on_close(self, callback: Callable[[], object]) -> None:
+        if self._closed:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def finish(self) -> None:
+        if self._closed:
+            return
+        self.flush()
+        if self._chunks:
+            self._writer.write_chunks([LAST_CHUNK])
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without the last chunk: nothing more can be written."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pending, self._pending_size = [], 0
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:
+                log.error("a stream's callback failed", exc_info=error)
+
+
+class StatusLines:
+    """The first two lines of responses, status and date, made once per second."""
+
+    __slots__ = ("_lines", "_until")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, bytes] = {}
+        self._until = 0.0
+
+    def of(self, status: int) -> bytes:
+        now = time.time()
+        if now >= self._until or now < self._until - 1:
+            self._until = float(int(now) + 1)
+            self._lines.clear()
+        lines = self._lines.get(status)
+        if lines is None:
+            date = formatdate(now, usegmt=True).encode()
+            lines = self._lines[status] = b"%bDate: %b\r\n" % (status_line(status), date)
+        return lines

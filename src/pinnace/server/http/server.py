@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable
 
+from OpenSSL import SSL
 from OpenSSL.SSL import Context
 
 from pinnace.server.http.connection import Connection, ServerContext
-from pinnace.server.http.header_cache import HeaderCache
-from pinnace.server.http.limits import Limits
-from pinnace.server.http.listener import Listener, listening_sockets
-from pinnace.server.http.messages import (
+from pinnace.server.http.request_parser import HeaderCache
+from pinnace.server.http.reset_connections import Resets
+from pinnace.server.http.response_queue import LargeResponseQueue, StatusLines, WriteCoalescer
+from pinnace.server.http.tls_transport import ReadBuffer, TlsConnection, TlsTransport, tls_context
+from pinnace.serving.limits import Limits
+from pinnace.serving.messages import (
     JSON_HEADERS,
     Answer,
     Headers,
@@ -26,10 +32,6 @@ from pinnace.server.http.messages import (
     header_block,
     reader_and_writer,
 )
-from pinnace.server.http.response_queue import LargeResponseQueue
-from pinnace.server.http.response_stream import WriteCoalescer
-from pinnace.server.http.status_lines import StatusLines
-from pinnace.server.http.tls import tls_context
 
 __all__ = [
     "JSON_HEADERS",
@@ -90,11 +92,31 @@ class HttpServer:
         self, host: str, port: int, tls: Context | None, handler: RequestHandler, *, shares_port: bool = False
     ) -> None:
         """Listen, without TLS if `tls` is None. Connections are accepted when this returns."""
-        loop, limits = asyncio.get_running_loop(), self._limits
-        context = ServerContext(
+        if tls is not None:
+            self.serve(await listening_sockets(host, port, backlog=BACKLOG, shares_port=shares_port), tls, handler)
+            return
+        context = self._context = self._new_context(handler)
+        self._listener = await context.loop.create_server(
+            lambda: Connection(context), host, port, backlog=BACKLOG, reuse_address=True
+        )
+
+    def serve(self, sockets: list[socket.socket], tls: Context, handler: RequestHandler) -> None:
+        """Accept the connections of sockets that listen already, and close these at the end."""
+        context = self._context = self._new_context(handler)
+        self._listener = Listener(
+            sockets,
+            tls,
+            lambda: Connection(context),
+            handshake_time=self._limits.head_time,
+            closing_time=self._limits.stall_time,
+        )
+
+    def _new_context(self, handler: RequestHandler) -> ServerContext:
+        loop = asyncio.get_running_loop()
+        return ServerContext(
             loop,
             handler,
-            limits,
+            self._limits,
             set(),
             set(),
             WriteCoalescer(loop),
@@ -103,19 +125,6 @@ class HttpServer:
             HeaderCache(),
             self._watch_limits,
         )
-        self._context = context
-        if tls is None:
-            self._listener = await loop.create_server(
-                lambda: Connection(context), host, port, backlog=BACKLOG, reuse_address=True
-            )
-        else:
-            self._listener = Listener(
-                await listening_sockets(host, port, backlog=BACKLOG, shares_port=shares_port),
-                tls,
-                lambda: Connection(context),
-                handshake_time=limits.head_time,
-                closing_time=limits.stall_time,
-            )
 
     async def drain(self, seconds: float) -> None:
         """Serve on for a while, but close each connection after its next answer, so that clients go elsewhere.
@@ -160,3 +169,111 @@ class HttpServer:
         limits = self._limits
         shortest = min(limits.head_time, limits.body_time, limits.idle_time, limits.stall_time, limits.linger_time)
         self._timer = self._context.loop.call_later(max(0.01, min(1.0, shortest / 4)), self._watch_limits)
+
+
+BURST = 16
+"""Connections accepted in one turn of the loop."""
+PAUSE = 1.0
+"""Seconds until the next attempt when no file descriptor or no memory is left."""
+
+log = logging.getLogger(__name__)
+
+
+async def listening_sockets(host: str, port: int, *, backlog: int, shares_port: bool = False) -> list[socket.socket]:
+    """Return a listening socket for each address of the host. Raise OSError.
+
+    With `shares_port` other processes may listen on the same port: the system gives each connection to one of them.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in found:
+            listening = socket.create_server(
+                (str(address[0]), port), family=family, backlog=backlog, reuse_port=shares_port
+            )
+            listening.setblocking(False)
+            sockets.append(listening)
+            port = port or listening.getsockname()[1]
+    except OSError:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
+
+
+class Listener:
+    """Accepts connections on some sockets and makes a `TlsTransport` of each."""
+
+    def __init__(
+        self,
+        sockets: Iterable[socket.socket],
+        context: SSL.Context,
+        make_protocol: Callable[[], asyncio.Protocol],
+        *,
+        handshake_time: float,
+        closing_time: float,
+    ) -> None:
+        self.sockets = list(sockets)
+        self._loop = asyncio.get_running_loop()
+        self._context = context
+        self._make_protocol = make_protocol
+        self._handshake_time = handshake_time
+        self._closing_time = closing_time
+        self._read_buffer = ReadBuffer()
+        self._resets = Resets(self._loop)
+        self._arriving: set[TlsTransport] = set()
+        self._is_short = False
+        for listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def close(self) -> None:
+        """Stop accepting, and abort connections whose handshake has not finished."""
+        sockets, self.sockets = self.sockets, []
+        for listening in sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        for transport in list(self._arriving):
+            transport.abort()
+        self._resets.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(BURST):
+            try:
+                accepted, _address = listening.accept()
+            except BlockingIOError:
+                if self._is_short:  # Only now: a single success between failures does not count.
+                    self._is_short = False
+                    log.warning("accepting connections again")
+                return
+            except (InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # No file descriptor or no memory is left: try again later.
+                if not self._is_short:
+                    log.error("cannot accept connections: %s; trying again every %g s", error, PAUSE)
+                self._is_short = True
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(PAUSE, self._accept_again, listening)
+                return
+            self._start_transport(accepted)
+
+    def _start_transport(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = TlsTransport(
+                accepted,
+                TlsConnection(self._context, accepted, self._read_buffer),
+                self._make_protocol(),
+                self._resets,
+                handshake_time=self._handshake_time,
+                closing_time=self._closing_time,
+                on_established=self._arriving.discard,
+            )
+        except OSError:  # The client has left already: some systems report that here.
+            accepted.close()
+        else:
+            self._arriving.add(transport)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening.fileno() != -1:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)

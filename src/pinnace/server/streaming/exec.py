@@ -12,16 +12,22 @@ from typing import Protocol
 import orjson
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.node_connections import CommandStreams, TerminalSize
 from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
-from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
-from pinnace.server.request.websocket_headers import is_websocket, protocols_of
+from pinnace.process.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.process.tasks import Tasks
 from pinnace.server.streaming.channels import Channels
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
-from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
-from pinnace.server.streaming.websocket import NORMAL, WebSocket
+from pinnace.server.streaming.websocket import (
+    NORMAL,
+    WebSocket,
+    is_websocket,
+    ping_regularly,
+    protocols_of,
+    spdy_upgrade,
+    websocket_upgrade,
+)
+from pinnace.serving.messages import Answer, Request, Takeover, reader_and_writer
 
 _V5, _V4, _V3, _V2, _V1 = (f"{version}channel.k8s.io" for version in ("v5.", "v4.", "v3.", "v2.", ""))
 _V4_BASE64, _V1_BASE64 = "v4.base64.channel.k8s.io", "base64.channel.k8s.io"
@@ -36,8 +42,6 @@ STREAM_SECONDS = 30.0
 """How long a client may take to open the streams that it has requested."""
 LINGER_SECONDS = 10.0
 """How long a client may take to close after the end. Closing earlier could discard data on its way."""
-PING_SECONDS = 30.0
-"""How often to ping, so that a vanished client is noticed while the command writes nothing."""
 _LARGEST_SIZES = 64 * 1024
 
 log = logging.getLogger(__name__)
@@ -98,7 +102,7 @@ async def _run(session: _Session, perform: Perform) -> None:
     async with Tasks() as tasks:
         reading = tasks.start(session.run())
         working = tasks.start(_perform_command(session, perform))
-        pinging = tasks.start(_ping_regularly(session))
+        pinging = tasks.start(ping_regularly(session.ping, session.drain))
         try:
             await asyncio.wait((reading, working, pinging), return_when=asyncio.FIRST_COMPLETED)
             if working.done() and not reading.done():
@@ -142,13 +146,6 @@ def _exit_status(code: int) -> Object:
 def _failure_status(why: str) -> Object:
     status = errors.InternalError(why).status
     return {name: status[name] for name in status if name not in ("kind", "apiVersion")}
-
-
-async def _ping_regularly(session: _Session) -> None:
-    while True:
-        await asyncio.sleep(PING_SECONDS)
-        session.ping()
-        await session.drain()
 
 
 def _encode_status(status: Object, protocol: str) -> bytes:

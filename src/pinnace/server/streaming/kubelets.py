@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -13,17 +12,16 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
-from pinnace.model.tracing import client_span
+from pinnace.process.byte_streams import ByteReader, Duplex, ProxyResponse, copy
+from pinnace.process.tasks import Tasks
+from pinnace.process.tracing import client_span
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
-from pinnace.server.streaming.tunnel import UpstreamExchange
+from pinnace.server.streaming.tunnel import UpstreamExchange, dial, join_host_port
 
 DEFAULT_PORT = 10250
 PREFERRED_ADDRESSES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")
-CONNECT_SECONDS = 30.0
 _PIECE = 64 * 1024
 _LARGEST_ERROR = 64 * 1024
 
@@ -48,7 +46,7 @@ class KubeletError(errors.ApiError):
 def kubelet_address(node: Object) -> tuple[str, int]:
     """Return the host and port of a node's kubelet from the node's status. Raise NoAddress."""
     status = node.get("status") or {}
-    addresses = [(one.get("type", ""), one.get("address", "")) for one in status.get("addresses") or ()]
+    addresses = [(entry.get("type", ""), entry.get("address", "")) for entry in status.get("addresses") or ()]
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or DEFAULT_PORT
     for kind in PREFERRED_ADDRESSES:
         for found, address in addresses:
@@ -65,16 +63,13 @@ class Kubelet:
         self.host = host
         self._port = port
         self._tls = tls
-
-    @property
-    def _where(self) -> str:
-        return f"[{self.host}]:{self._port}" if ":" in self.host else f"{self.host}:{self._port}"
+        self._where = join_host_port(host, port)
 
     async def reach(self) -> None:
         (await self._dial()).writer.close()
 
     async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
-        return await self._command("exec", pod, container, [("command", one) for one in command], streams)
+        return await self._command("exec", pod, container, [("command", word) for word in command], streams)
 
     async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
         return await self._command("attach", pod, container, [], streams)
@@ -132,7 +127,9 @@ class Kubelet:
         session = await self._upgrade(target, "v4.channel.k8s.io")
         try:
             error = await session.open({"streamType": "error"})
-            opened = {name: await session.open({"streamType": name}) for _, name, one in wanted if one is not None}
+            opened = {
+                name: await session.open({"streamType": name}) for _, name, stream in wanted if stream is not None
+            }
             return await _carry_command(error, opened, streams)
         finally:
             session.close()
@@ -175,16 +172,7 @@ class Kubelet:
         return client_span(f"kubelet {method}", **{"server.address": self._where, "url.path": target.partition("?")[0]})
 
     async def _dial(self) -> Duplex:
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                return Duplex(*await asyncio.open_connection(self.host, self._port, ssl=self._tls()))
-        except TimeoutError:
-            raise ConnectionError(f"dial tcp {self._where}: i/o timeout") from None
-        except ssl.SSLError as error:
-            raise ConnectionError(f"remote error: tls: {error.reason or error}") from None
-        except OSError as error:
-            why = os.strerror(error.errno).lower() if error.errno else str(error)
-            raise ConnectionError(f"dial tcp {self._where}: connect: {why}") from None
+        return await dial(self.host, self._port, self._tls())
 
 
 def _encode(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
@@ -245,7 +233,7 @@ async def _carry_command(error: SpdyStream, opened: dict[str, SpdyStream], strea
                 inputs.start(_resize(streams, opened["resize"]))
             for name, writer in (("stdout", streams.stdout), ("stderr", streams.stderr)):
                 if writer is not None:
-                    outputs.create_task(_copy(opened[name], writer))
+                    outputs.create_task(copy(opened[name], writer))
             status = outputs.create_task(_read_all(error))
     except ExceptionGroup as failures:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
         lost, others = failures.split(ConnectionError)
@@ -264,14 +252,8 @@ async def _resize(streams: CommandStreams, stream: SpdyStream) -> None:
 
 async def _carry(reader: ByteReader, stream: SpdyStream) -> None:
     with suppress(OSError):  # The command may end without reading all.
-        await _copy(reader, stream)
+        await copy(reader, stream)
         stream.write_eof()
-
-
-async def _copy(reader: ByteReader, writer: ByteWriter) -> None:
-    while data := await reader.read(_PIECE):
-        writer.write(data)
-        await writer.drain()
 
 
 async def _read_all(stream: SpdyStream) -> bytes:
@@ -288,7 +270,7 @@ def _exit_code(encoded: bytes) -> int:
             return 0
         if status.get("reason") == "NonZeroExitCode":
             causes = (status.get("details") or {}).get("causes") or ()
-            return int(next(one["message"] for one in causes if one.get("reason") == "ExitCode"))
+            return int(next(cause["message"] for cause in causes if cause.get("reason") == "ExitCode"))
     except (ValueError, TypeError, KeyError, StopIteration):
         raise errors.InternalError(f"error stream protocol error: {encoded[:200]!r}") from None
     raise KubeletError(status)

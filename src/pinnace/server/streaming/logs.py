@@ -5,29 +5,32 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
 
 from pinnace.model import errors, field_errors
-from pinnace.model.byte_streams import Duplex
 from pinnace.model.node_connections import ContainerLogOptions
-from pinnace.model.tasks import Tasks
+from pinnace.process.byte_streams import Duplex
+from pinnace.process.tasks import Tasks
 from pinnace.schema.golang.times import canonical_time
-from pinnace.server.http.messages import (
+from pinnace.server.streaming.relay import send_pieces
+from pinnace.server.streaming.websocket import (
+    GOING_AWAY,
+    NORMAL,
+    WebSocket,
+    is_websocket,
+    read_until_closed,
+    websocket_upgrade,
+)
+from pinnace.serving.messages import (
     Answer,
     Request,
     ResponseStream,
     StreamingResponse,
     Takeover,
-    frame,
     reader_and_writer,
 )
-from pinnace.server.request.call import Call
-from pinnace.server.request.websocket_headers import is_websocket
-from pinnace.server.streaming.upgrades import websocket_upgrade
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket
+from pinnace.serving.request.call import Call
 
 _BINARY, _BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
-_BUFFERED_AT_MOST = 256 * 1024
 LINGER_SECONDS = 10.0
 """How long a client may take to close after the end of the log."""
 
@@ -76,12 +79,7 @@ def serve_log(request: Request, pieces: AsyncIterator[bytes]) -> Answer:
 
     async def start(stream: ResponseStream) -> None:
         try:
-            async for piece in pieces:
-                stream.write(frame(piece))
-                if stream.buffered > _BUFFERED_AT_MOST:
-                    await stream.drain()
-                if stream.closed:
-                    return
+            await send_pieces(pieces, stream)
         finally:
             await _close(pieces)
 
@@ -93,7 +91,7 @@ async def _send_over_websocket(socket: WebSocket, pieces: AsyncIterator[bytes], 
     try:
         async with Tasks() as tasks:
             sending = tasks.start(_send(socket, pieces, is_base64=is_base64))
-            reading = tasks.start(_read_until_closed(socket))
+            reading = tasks.start(read_until_closed(socket))
             try:
                 await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
                 socket.close(NORMAL)
@@ -110,12 +108,6 @@ async def _send(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: b
     async for piece in pieces:
         socket.send(base64.b64encode(piece) if is_base64 else piece, is_text=is_base64)
         await socket.drain()
-
-
-async def _read_until_closed(socket: WebSocket) -> None:
-    with suppress(OSError):
-        while await socket.receive() is not None:
-            pass
 
 
 async def _close(pieces: AsyncIterator[bytes]) -> None:

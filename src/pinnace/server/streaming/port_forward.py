@@ -9,23 +9,29 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.node_connections import PodAddress
-from pinnace.model.tasks import Tasks
-from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
-from pinnace.server.request.websocket_headers import is_websocket, protocols_of
+from pinnace.process.byte_streams import ByteReader, ByteWriter, Duplex, copy
+from pinnace.process.tasks import Tasks
 from pinnace.server.streaming.channels import Channels
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
-from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, WebSocketError
+from pinnace.server.streaming.websocket import (
+    GOING_AWAY,
+    NORMAL,
+    WebSocket,
+    WebSocketError,
+    is_websocket,
+    ping_regularly,
+    protocols_of,
+    spdy_upgrade,
+    websocket_upgrade,
+)
+from pinnace.serving.messages import Answer, Request, Takeover, reader_and_writer
 
 _V1 = "portforward.k8s.io"
 _TUNNELLED = f"SPDY/3.1+{_V1}"
 _V4, _V4_BASE64 = "v4.channel.k8s.io", "v4.base64.channel.k8s.io"
-_PIECE = 64 * 1024
 PAIR_SECONDS = 30.0
 """How long a client may take to open the second stream of a connection."""
-PING_SECONDS = 30.0
 
 Connect = Callable[[int], Awaitable[Duplex]]
 """Connect to a port of the pod. Raise OSError or ApiError."""
@@ -39,7 +45,7 @@ def serve_ports(request: Request, pod: PodAddress, ports: Sequence[int], connect
     if not is_websocket(request):
         _, headers = spdy_upgrade(request, (_V1,), without=_V1)
         is_tunnelled = False
-    elif any(one.startswith("SPDY/3.1+") for one in protocols_of(request)):
+    elif any(protocol.startswith("SPDY/3.1+") for protocol in protocols_of(request)):
         _, headers = websocket_upgrade(request, (_TUNNELLED,))
         is_tunnelled = True
     else:
@@ -104,9 +110,7 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
         try:
             async with Tasks() as upwards:
                 upwards.start(_carry(client.reader, there.writer))
-                while data := await there.reader.read(_PIECE):
-                    client.writer.write(data)
-                    await client.writer.drain()
+                await copy(there.reader, client.writer)
         finally:
             there.writer.close()
     except (OSError, errors.ApiError) as error:
@@ -120,9 +124,7 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
 
 async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
     with suppress(OSError, NotImplementedError):  # The pod may close while the client still sends.
-        while data := await reader.read(_PIECE):
-            writer.write(data)
-            await writer.drain()
+        await copy(reader, writer)
         writer.write_eof()
 
 
@@ -138,18 +140,13 @@ class _SpdyForwarding:
 
     async def run(self) -> None:
         async with self._tasks as tasks:
-            ends = tasks.start(self._ping()), tasks.start(self._session.run())
+            pinging = tasks.start(ping_regularly(self._session.ping, self._session.drain))
+            ends = pinging, tasks.start(self._session.run())
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 self._session.close()
                 raise
-
-    async def _ping(self) -> None:
-        while True:
-            await asyncio.sleep(PING_SECONDS)
-            self._session.ping()
-            await self._session.drain()
 
     def _add_stream(self, stream: SpdyStream) -> None:
         kind, port = stream.headers.get("streamtype", ""), stream.headers.get("port", "")
@@ -204,19 +201,14 @@ class _ChannelForwarding:
         async with Tasks() as tasks:
             working = [tasks.start(self._forward(index, port)) for index, port in enumerate(self._ports)]
             everything = asyncio.gather(*working, return_exceptions=True)
-            ends = tasks.start(self._channels.run()), tasks.start(self._ping()), everything
+            pinging = tasks.start(ping_regularly(self._channels.ping, self._channels.drain))
+            ends = tasks.start(self._channels.run()), pinging, everything
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 self._channels.close(NORMAL)
             except asyncio.CancelledError:
                 self._channels.close(GOING_AWAY)
                 raise
-
-    async def _ping(self) -> None:
-        while True:
-            await asyncio.sleep(PING_SECONDS)
-            self._channels.ping()
-            await self._channels.drain()
 
     async def _forward(self, index: int, port: int) -> None:
         client = Duplex(self._channels.pipes[2 * index], self._channels.writer(2 * index))

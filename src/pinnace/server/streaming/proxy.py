@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import random
+import re
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -14,15 +14,13 @@ from urllib.parse import quote, urlsplit
 
 from pinnace.kinds.validation.addresses import is_address
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Object
-from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
-from pinnace.server.request.call import Call
-from pinnace.server.streaming.html_links import LARGEST_PAGE, rewrite_links
+from pinnace.process.byte_streams import Duplex, ProxyResponse
 from pinnace.server.streaming.relay import HOP_BY_HOP, forwarded_for, forwarded_headers, relay
 from pinnace.server.streaming.tunnel import UpstreamExchange
+from pinnace.serving.messages import Answer, Request, Response, StreamingResponse
+from pinnace.serving.request.call import Call
 
-CONNECT_SECONDS = 30.0
 _GATHERED_AT_MOST = 1 << 20
 _WRITTEN_HERE = frozenset((b"content-length", b"date"))
 
@@ -75,7 +73,7 @@ def redirect_to_slash(call: Call) -> Response | None:
 async def check_reachable(host: str) -> None:
     """Raise BadRequest for loopback and link-local addresses: they would bypass the cluster's access control."""
     try:
-        addresses = {host} if is_address(host) else {one[4][0] for one in await _resolve(host)}
+        addresses = {host} if is_address(host) else {info[4][0] for info in await _resolve(host)}
     except OSError as error:
         raise errors.BadRequest(f"lookup {host}: {error}") from None
     if not addresses or not all(_is_global(str(address)) for address in addresses):
@@ -101,7 +99,7 @@ def choose_endpoint(
         raise errors.Unavailable(f'no endpoints available for service "{service}"')
     random.shuffle(subsets)
     for subset in subsets:
-        ports = [one for one in subset.get("ports") or () if (one.get("name") or "") == port_name]
+        ports = [port for port in subset.get("ports") or () if (port.get("name") or "") == port_name]
         addresses = list(subset.get("addresses") or ())
         random.shuffle(addresses)
         for address in addresses if ports else ():
@@ -114,32 +112,19 @@ def choose_endpoint(
 
 def _addresses(pod: Object) -> list[str]:
     status = pod.get("status") or {}
-    return [one.get("ip", "") for one in status.get("podIPs") or ()] or [status.get("podIP", "")]
+    return [ip.get("ip", "") for ip in status.get("podIPs") or ()] or [status.get("podIP", "")]
 
 
 def port_of(target: ProxyTarget, pod: Object) -> int:
     """Return the port of the target, or else the pod's first. Raise BadRequest."""
     text = target.port
     if not text:
-        declared = (port for one in pod["spec"].get("containers") or () for port in one.get("ports") or ())
+        declared = (port for container in pod["spec"].get("containers") or () for port in container.get("ports") or ())
         first = next(declared, None)
         text = str(first["containerPort"]) if first is not None else "443" if target.scheme == "https" else "80"
     if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16):
         raise errors.BadRequest(f"expected a port from 1 to 65535, found {text!r}")
     return int(text)
-
-
-async def dial(host: str, port: int) -> Duplex:
-    """Connect to a host. Raise ConnectionError with Go's message."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            return Duplex(*await asyncio.open_connection(host, port))
-    except TimeoutError:
-        raise ConnectionError(f"dial tcp {address}: i/o timeout") from None
-    except OSError as error:
-        why = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise ConnectionError(f"dial tcp {address}: connect: {why}") from None
 
 
 async def pass_to_pod(call: Call, target: ProxyTarget, connection: Duplex, host: str) -> Answer:
@@ -246,3 +231,74 @@ def _link_through_proxy(prefix: str, host: str, front: str, location: str) -> st
     rest = (f"?{parts.query}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
     where = f"{parts.scheme}://{front}" if parts.netloc == front != "" else ""
     return f"{where}{quote(prefix, safe=_PLAIN)}{parts.path}{rest}"
+
+
+LARGEST_PAGE = 4 << 20
+"""Larger pages are not rewritten."""
+
+# Bounded, so that a page of open quotes costs no more than its length times this.
+_VALUE = rb"\"[^\"]{0,1024}\"|'[^']{0,1024}'"
+_TAG = re.compile(rb"<!--|<([A-Za-z][A-Za-z0-9]{0,20})((?:[^<>\"']|%b){0,2048})>" % _VALUE, re.DOTALL)
+_ATTRIBUTE = re.compile(rb"(\s)([A-Za-z]{1,20})(\s*=\s*)(%b|[^\s>\"']{1,1024})" % _VALUE)
+_LINKS: dict[bytes, frozenset[bytes]] = {
+    tag: frozenset(attributes.split())
+    for tag, attributes in {
+        b"a": b"href",
+        b"applet": b"codebase",
+        b"area": b"href",
+        b"audio": b"src",
+        b"base": b"href",
+        b"blockquote": b"cite",
+        b"body": b"background",
+        b"button": b"formaction",
+        b"command": b"icon",
+        b"del": b"cite",
+        b"embed": b"src",
+        b"form": b"action",
+        b"frame": b"longdesc src",
+        b"head": b"profile",
+        b"html": b"manifest",
+        b"iframe": b"longdesc src",
+        b"img": b"longdesc src usemap",
+        b"input": b"src usemap formaction",
+        b"ins": b"cite",
+        b"link": b"href",
+        b"object": b"classid codebase data usemap",
+        b"q": b"cite",
+        b"script": b"src",
+        b"source": b"src",
+        b"video": b"poster src",
+    }.items()
+}
+_OPAQUE = frozenset((b"script", b"style", b"textarea", b"title"))
+"""The content of these is text, even if it looks like tags."""
+
+
+def rewrite_links(page: bytes, link: Callable[[str], str]) -> bytes:
+    """Return the page with every link replaced by the result of `link`."""
+    parts: list[bytes] = []
+    at = 0
+    while (tag := _TAG.search(page, at)) is not None:
+        parts.append(page[at : tag.start()])
+        name = (tag[1] or b"").lower()
+        parts.append(_rewrite_tag(tag, _LINKS[name], link) if name in _LINKS else tag[0])
+        at = tag.end()
+        if name in _OPAQUE or not name:
+            end = page.find(b"</" + tag[1] if name else b"-->", at)
+            parts.append(page[at : end if end >= 0 else len(page)])
+            at = end if end >= 0 else len(page)
+    parts.append(page[at:])
+    return b"".join(parts)
+
+
+def _rewrite_tag(tag: re.Match[bytes], links: frozenset[bytes], link: Callable[[str], str]) -> bytes:
+    def replace(attribute: re.Match[bytes]) -> bytes:
+        space, name, equals, value = attribute.groups()
+        if name.lower() not in links:
+            return attribute[0]
+        quote = value[:1] if value[:1] in (b'"', b"'") else b""
+        text = value[1:-1] if quote else value
+        new = link(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return b"%b%b%b%b%b%b" % (space, name, equals, quote, new, quote)
+
+    return b"<%b%b>" % (tag[1], _ATTRIBUTE.sub(replace, tag[2]))

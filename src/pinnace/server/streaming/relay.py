@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
-from pinnace.model.byte_streams import ProxyResponse
-from pinnace.server.http.messages import Request, ResponseStream, frame
-from pinnace.server.request.websocket_headers import protocols_of
+from pinnace.process.byte_streams import ProxyResponse
+from pinnace.server.streaming.websocket import protocols_of
+from pinnace.serving.messages import Request, ResponseStream, frame
 
 HOP_BY_HOP = frozenset(
     (
@@ -27,7 +27,7 @@ HOP_BY_HOP = frozenset(
 _IDENTITY = (b"x-remote-", b"impersonate-")
 _PROTOCOLS = b"sec-websocket-protocol"
 _NOT_FORWARDED = frozenset((b"authorization", b"expect", _PROTOCOLS, b"x-forwarded-for"))
-_BUFFERED_AT_MOST = 1 << 20
+_BUFFERED_AT_MOST = 256 * 1024
 
 
 def forwarded_headers(request: Request) -> Iterator[tuple[bytes, bytes]]:
@@ -47,18 +47,23 @@ def forwarded_for(request: Request) -> str:
     return ", ".join(filter(None, (*before, request.peer.address)))
 
 
+async def send_pieces(pieces: AsyncIterator[bytes], stream: ResponseStream) -> None:
+    """Send pieces to the client, no faster than it reads, until either side leaves."""
+    async for piece in pieces:
+        stream.write(frame(piece))
+        if stream.buffered > _BUFFERED_AT_MOST:
+            await stream.drain()
+        if stream.closed:
+            return
+
+
 async def relay(answer: ProxyResponse, stream: ResponseStream) -> None:
     """Send the body to the client, no faster than it reads, until either side leaves; then close the answer.
 
     Raise OSError if the other server is lost. The body then has no proper end.
     """
     try:
-        async for piece in answer.chunks():
-            stream.write(frame(piece))
-            if stream.buffered > _BUFFERED_AT_MOST:
-                await stream.drain()
-            if stream.closed:
-                return
+        await send_pieces(answer.chunks(), stream)
     finally:
         answer.close()
     stream.finish()

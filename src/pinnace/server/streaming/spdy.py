@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from pinnace.model.byte_streams import Duplex
+from pinnace.process.byte_streams import Duplex
 from pinnace.server.streaming import spdy_frames as frames
-from pinnace.server.streaming.byte_pipe import BytePipe
+from pinnace.server.streaming.channels import BytePipe
 from pinnace.server.streaming.spdy_frames import SpdyError
 
 _PIECE = 64 * 1024

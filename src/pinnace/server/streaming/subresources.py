@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from urllib.parse import unquote
 
-from pinnace.admission.chain import AdmissionChain, Review
-from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
+from pinnace.admission.chain import AdmissionChain
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex
-from pinnace.model.node_connections import CommandStreams, NodeConnection, NodeConnections, PodAddress
+from pinnace.model.authorization import Action, Authorizer, Decision
+from pinnace.model.node_connections import NodeConnection, NodeConnections, PodAddress
 from pinnace.model.objects import Object
-from pinnace.server.cache.fanout import Fanout
-from pinnace.server.http.messages import Answer, Response
-from pinnace.server.request.call import Call
+from pinnace.model.write_review import Review
+from pinnace.process.byte_streams import Duplex
 from pinnace.server.streaming.exec import RequestedStreams, reports_status, serve_command
 from pinnace.server.streaming.logs import log_options, serve_log
 from pinnace.server.streaming.port_forward import serve_ports
@@ -22,7 +20,6 @@ from pinnace.server.streaming.proxy import (
     ProxyTarget,
     check_reachable,
     choose_endpoint,
-    dial,
     headers_for,
     parse_target,
     pass_back,
@@ -31,6 +28,10 @@ from pinnace.server.streaming.proxy import (
     port_of,
     redirect_to_slash,
 )
+from pinnace.server.streaming.tunnel import dial, join_host_port
+from pinnace.serving.cache.fanout import Fanout
+from pinnace.serving.messages import Answer, Response
+from pinnace.serving.request.call import Call
 
 _PODS = "/registry/core/pods/"
 _SERVICES = "/registry/core/services/"
@@ -117,16 +118,16 @@ class Streaming:
         if not reports_status(call.request):
             await _reach(node)
         if call.subresource == "attach":
-            return serve_command(call.request, wanted, partial(_attach, node, _address(pod), container))
+            return serve_command(call.request, wanted, partial(node.attach, _address(pod), container))
         command = options["command"]
         if not command:
             raise errors.BadRequest("you must specify at least one command for the container")
-        return serve_command(call.request, wanted, partial(_exec, node, _address(pod), container, list(command)))
+        return serve_command(call.request, wanted, partial(node.exec, _address(pod), container, list(command)))
 
     async def _ports(self, call: Call) -> Answer:
         options: Object = {}
         if listed := call.request.query.get("ports"):
-            options["ports"] = [_number(one) for text in listed for one in text.split(",")]
+            options["ports"] = [_number(part) for text in listed for part in text.split(",")]
         await self._admit(call, options)
         pod = self._pod(call, call.name)
         node = self._node(pod)
@@ -156,7 +157,7 @@ class Streaming:
         port_name = target.port
         if port_name.isascii() and port_name.isdigit():
             ports = (service.get("spec") or {}).get("ports") or ()
-            found = next((one for one in ports if one.get("port") == int(port_name)), None)
+            found = next((entry for entry in ports if entry.get("port") == int(port_name)), None)
             if found is None:
                 raise errors.Unavailable(f'no service port {int(port_name)} found for service "{target.name}"')
             port_name = found.get("name") or ""
@@ -175,12 +176,12 @@ class Streaming:
         except KeyError:
             node = None
         status = pod.get("status") or {}
-        ip = next((one["ip"] for one in status.get("podIPs") or () if one.get("ip")), status.get("podIP", ""))
+        ip = next((entry["ip"] for entry in status.get("podIPs") or () if entry.get("ip")), status.get("podIP", ""))
         if node is None or node.host:
             await check_reachable(ip)
         if (redirect := redirect_to_slash(call)) is not None:
             return redirect
-        host = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        host = join_host_port(ip, port)
         try:
             connection: Duplex = await (
                 node.connect(_address(pod), port) if node is not None and not node.host else dial(ip, port)
@@ -271,16 +272,6 @@ class Streaming:
             raise errors.NotFound(group="", plural="pods", name=name) from None
 
 
-def _exec(
-    node: NodeConnection, pod: PodAddress, container: str, command: list[str], streams: CommandStreams
-) -> Awaitable[int]:
-    return node.exec(pod, container, command, streams)
-
-
-def _attach(node: NodeConnection, pod: PodAddress, container: str, streams: CommandStreams) -> Awaitable[int]:
-    return node.attach(pod, container, streams)
-
-
 async def _reach(node: NodeConnection) -> None:
     try:
         await node.reach()
@@ -309,9 +300,11 @@ def _address(pod: Object) -> PodAddress:
 def _container(pod: Object, wanted: str) -> str:
     """Return the named container, or the only one. Raise BadRequest."""
     spec, name = pod["spec"], pod["metadata"]["name"]
-    main = [one["name"] for one in spec.get("containers") or ()]
+    main = [container["name"] for container in spec.get("containers") or ()]
     all_names = [
-        one["name"] for kind in ("initContainers", "containers", "ephemeralContainers") for one in spec.get(kind) or ()
+        container["name"]
+        for kind in ("initContainers", "containers", "ephemeralContainers")
+        for container in spec.get(kind) or ()
     ]
     if wanted:
         if wanted not in all_names:

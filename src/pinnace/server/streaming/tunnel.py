@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 
 import httptools
 
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
-from pinnace.model.tasks import Tasks
-from pinnace.server.http.messages import Takeover, header_block, reader_and_writer
+from pinnace.process.byte_streams import ByteReader, ByteWriter, Duplex, copy
+from pinnace.process.tasks import Tasks
+from pinnace.serving.messages import Takeover, header_block, reader_and_writer
 
 PIECE = 64 * 1024
 LARGEST_HEAD = 1 << 20
+CONNECT_SECONDS = 30.0
+
+
+def join_host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def dial(host: str, port: int, tls: ssl.SSLContext | None = None) -> Duplex:
+    """Connect to a host. Raise ConnectionError with Go's message."""
+    where = join_host_port(host, port)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return Duplex(*await asyncio.open_connection(host, port, ssl=tls))
+    except TimeoutError:
+        raise ConnectionError(f"dial tcp {where}: i/o timeout") from None
+    except ssl.SSLError as error:
+        raise ConnectionError(f"remote error: tls: {error.reason or error}") from None
+    except OSError as error:
+        why = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise ConnectionError(f"dial tcp {where}: connect: {why}") from None
 
 
 class UpstreamExchange:
@@ -102,22 +124,23 @@ class UpstreamExchange:
         return Takeover(run, kept)
 
 
-async def join(one: Duplex, other: Duplex) -> None:
+async def join(client: Duplex, upstream: Duplex) -> None:
     """Pass bytes both ways, no faster than they are read, until either side ends; then close both."""
     try:
         async with Tasks() as tasks:
-            ways = tasks.start(_carry(one.reader, other.writer)), tasks.start(_carry(other.reader, one.writer))
+            ways = (
+                tasks.start(_carry(client.reader, upstream.writer)),
+                tasks.start(_carry(upstream.reader, client.writer)),
+            )
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        one.writer.close()
-        other.writer.close()
+        client.writer.close()
+        upstream.writer.close()
 
 
 async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
     with suppress(OSError):  # A lost connection is an end like any other.
-        while data := await reader.read(PIECE):
-            writer.write(data)
-            await writer.drain()
+        await copy(reader, writer)
 
 
 class _After:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from pinnace.model.byte_streams import Duplex
-from pinnace.server.http.messages import Request
-from pinnace.server.request.websocket_headers import protocols_of
+from pinnace.model import errors
+from pinnace.process.byte_streams import Duplex
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.process.tasks import Tasks
+from pinnace.schema.golang.protobuf import split_events
+from pinnace.server.http.response_queue import ChunkedStream, WriteCoalescer
+from pinnace.serving.messages import Answer, Request, Response, ResponseStream, Takeover, reader_and_writer
+from pinnace.serving.request.negotiation import Accepted
 
 LARGEST_MESSAGE = 32 << 20
 """The limit of Kubernetes' servers."""
@@ -40,7 +47,7 @@ class _Frame(NamedTuple):
 
 def choose_protocol(request: Request, supported: Sequence[str]) -> str | None:
     """Return the client's first supported protocol, or None. \"\" stands for a client that names none."""
-    return next((one for one in protocols_of(request) or [""] if one in supported), None)
+    return next((protocol for protocol in protocols_of(request) or [""] if protocol in supported), None)
 
 
 def describe_handshake_error(request: Request) -> str:
@@ -188,3 +195,190 @@ def _mask(data: bytes, key: bytes) -> bytes:
     size = len(data)
     mask = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
+
+
+TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""Browsers cannot set headers on a WebSocket: they send their token, encoded, as one subprotocol beside a real one."""
+
+
+def is_websocket(request: Request) -> bool:
+    return request.upgrade and request.headers.get(b"upgrade", b"").lower() == b"websocket"
+
+
+def protocols_of(request: Request) -> list[str]:
+    """Return the subprotocols that the client offers, in its order, without the token: it is never sent back."""
+    return [protocol for protocol in _parse_offered(request) if not protocol.startswith(TOKEN_PROTOCOL)]
+
+
+def token_of_protocols(request: Request) -> str | None:
+    """Return the bearer token among the subprotocols; None if there is none. Raise ValueError if it is malformed."""
+    tokens = [protocol for protocol in _parse_offered(request) if protocol.startswith(TOKEN_PROTOCOL)]
+    if not tokens:
+        return None
+    if len(tokens) > 1 or not protocols_of(request):
+        raise ValueError("expected one token among the subprotocols, and another subprotocol beside it")
+    encoded = tokens[0].removeprefix(TOKEN_PROTOCOL)
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode() or None
+
+
+def _parse_offered(request: Request) -> list[str]:
+    offered = b",".join(request.header_values(b"sec-websocket-protocol")).decode("latin-1")
+    return [protocol.strip() for protocol in offered.split(",") if protocol.strip()]
+
+
+LINGER_SECONDS = 10.0
+"""How long a slow client may take to read the rest and close, after the last event."""
+
+_LARGEST_MESSAGE = 64 * 1024
+"""Messages of the client are ignored, but must not fill the memory."""
+
+
+def watch_over_websocket(
+    request: Request, start: Callable[[ResponseStream], NowOrLater[None]], accepted: Accepted
+) -> Answer:
+    """Return the answer whose WebSocket carries the events that `start` writes to its stream.
+
+    As Kubernetes does, accept one subprotocol of any name, and require an Origin header of any value.
+    """
+    error = _handshake_error(request)
+    if error is not None:
+        return error
+
+    async def run(transport: asyncio.Transport, leftover: bytes) -> None:
+        socket = WebSocket(Duplex(*await reader_and_writer(transport, leftover)), largest=_LARGEST_MESSAGE)
+        messages = _Messages(socket, transport, is_protobuf=accepted.is_protobuf)
+        stream = ChunkedStream(messages, WriteCoalescer(asyncio.get_running_loop()), chunks=False)
+        await _watch(socket, transport, stream, start)
+        if transport.get_write_buffer_size():
+            transport.abort()  # The client does not read: a clean close would wait for ever.
+
+    return Takeover(run, handshake_headers(request, "".join(protocols_of(request))))
+
+
+def _handshake_error(request: Request) -> Response | None:
+    if request.headers.get(b"sec-websocket-version") != b"13":
+        return Response(400, ((b"Sec-WebSocket-Version", b"13"),), b"missing or bad WebSocket Version")
+    if not request.headers.get(b"sec-websocket-key"):
+        return Response(400, (), b"mismatch challenge/response")
+    if request.headers.get(b"origin", b"null") in (b"", b"null"):
+        return Response(403)
+    return Response(400) if len(protocols_of(request)) > 1 else None
+
+
+class _Messages:
+    """The `ChunkWriter` of a watch: each event is a message, a line of JSON or protobuf without its length."""
+
+    __slots__ = ("_is_protobuf", "_socket", "_transport")
+
+    def __init__(self, socket: WebSocket, transport: asyncio.Transport, *, is_protobuf: bool) -> None:
+        self._socket = socket
+        self._transport = transport
+        self._is_protobuf = is_protobuf
+
+    @property
+    def buffered(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def write_chunks(self, chunks: list[bytes]) -> None:
+        for chunk in chunks:
+            if self._is_protobuf:
+                for event in split_events(chunk):
+                    self._socket.send(event[4:], is_text=False)
+                continue
+            for line in chunk.splitlines(keepends=True):
+                self._socket.send(line, is_text=True)
+
+    async def drain(self) -> None:
+        with suppress(OSError):  # The reading task notices that the client has left.
+            await self._socket.drain()
+
+
+async def _watch(
+    socket: WebSocket,
+    transport: asyncio.Transport,
+    stream: ChunkedStream,
+    start: Callable[[ResponseStream], NowOrLater[None]],
+) -> None:
+    """Send events until either side ends the watch."""
+    ended = asyncio.Event()
+    stream.on_close(ended.set)
+    async with Tasks() as tasks:
+        reading = tasks.start(read_until_closed(socket))
+        reading.add_done_callback(lambda _: stream.abandon())
+        running = start(stream)
+        if running is not None:
+            tasks.start(_await(running)).add_done_callback(lambda _: stream.finish())
+        try:
+            await ended.wait()
+            socket.close(NORMAL)
+            if transport.get_write_buffer_size():
+                await asyncio.wait((reading,), timeout=LINGER_SECONDS)
+        except asyncio.CancelledError:
+            socket.close(GOING_AWAY)
+            raise
+        finally:
+            stream.finish()
+
+
+async def _await(work: Awaitable[None]) -> None:
+    await work
+
+
+PING_SECONDS = 30.0
+"""How often to ping, so that a vanished client is noticed while nothing is written."""
+
+
+async def ping_regularly(ping: Callable[[], None], drain: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(PING_SECONDS)
+        ping()
+        await drain()
+
+
+async def read_until_closed(socket: WebSocket) -> None:
+    """Ignore messages until the client leaves."""
+    with suppress(OSError):
+        while await socket.receive() is not None:
+            pass
+
+
+_SPDY = b"SPDY/3.1"
+_VERSION = b"x-stream-protocol-version"
+
+
+class NoCommonProtocol(errors.ApiError):
+    """The client offers no protocol that this server supports."""
+
+    code, reason = 403, "Forbidden"
+
+
+def websocket_upgrade(request: Request, supported: Sequence[str]) -> tuple[str, list[tuple[bytes, bytes]]]:
+    """Return the protocol and the headers of the answer. Raise an ApiError if there is no common one."""
+    err = describe_handshake_error(request)
+    if err:
+        raise errors.BadRequest(f"unable to upgrade: {err}")
+    protocol = choose_protocol(request, supported)
+    if protocol is None:
+        offered = " ".join(protocols_of(request))
+        raise NoCommonProtocol(
+            f"requested protocol(s) are not supported: [{offered}]; supports [{' '.join(filter(None, supported))}]"
+        )
+    return protocol, handshake_headers(request, protocol)
+
+
+def spdy_upgrade(request: Request, supported: Sequence[str], *, without: str) -> tuple[str, list[tuple[bytes, bytes]]]:
+    """Return the same for SPDY. A client that names no protocol uses `without`."""
+    if _SPDY.lower() not in request.headers.get(b"upgrade", b"").lower():
+        raise errors.BadRequest("unable to upgrade: missing upgrade headers in request")
+    offered = [name.strip() for name in b",".join(request.header_values(_VERSION)).decode("latin-1").split(",")]
+    offered = [name for name in offered if name]
+    headers = [(b"Connection", b"Upgrade"), (b"Upgrade", _SPDY)]
+    if not offered:
+        return without, headers
+    protocol = next((name for name in offered if name in supported), None)
+    if protocol is None:
+        raise NoCommonProtocol(
+            "unable to upgrade: unable to negotiate protocol: "
+            f"client supports [{' '.join(offered)}], server accepts [{' '.join(supported)}]"
+        )
+    return protocol, [*headers, (b"X-Stream-Protocol-Version", protocol.encode())]

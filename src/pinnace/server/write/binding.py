@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pinnace.model import errors, field_errors
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
-from pinnace.server.request.call import Call
-from pinnace.server.write.body_decoder import match_namespace, metadata_of
-from pinnace.server.write.pipeline import Pipeline
-from pinnace.server.write.revisions import UnexplainedError
+from pinnace.process.clock import Clock, to_rfc3339
+from pinnace.serving.request.call import Call
+from pinnace.serving.write.body_decoder import match_namespace, metadata_of
+from pinnace.serving.write.edits import UnexplainedError
+from pinnace.serving.write.pipeline import Pipeline
 
 _SCHEDULED = "PodScheduled"
 
@@ -50,8 +50,8 @@ def bind_edit(call: Call, binding: Object, now: str) -> Callable[[Object], None]
     if not target.get("name"):
         errs.append(field_errors.required("target.name"))
     if errs:
-        told = [str(err) for err in errs]
-        raise UnexplainedError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+        messages = [str(err) for err in errs]
+        raise UnexplainedError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
     given = binding.get("metadata") or {}
 
     def edit(pod: Object) -> None:
@@ -72,10 +72,10 @@ def assign(pod: Object, node: str, now: str) -> None:
     status.pop("nominatedNodeName", None)
     scheduled = {"type": _SCHEDULED, "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     conditions = status["conditions"] = status.get("conditions") or []
-    for index, one in enumerate(conditions):
-        if one.get("type") == _SCHEDULED:
-            if one.get("status") == "True":
-                scheduled["lastTransitionTime"] = one.get("lastTransitionTime")
+    for index, condition in enumerate(conditions):
+        if condition.get("type") == _SCHEDULED:
+            if condition.get("status") == "True":
+                scheduled["lastTransitionTime"] = condition.get("lastTransitionTime")
             conditions[index] = scheduled
             return
     conditions.append(scheduled)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pinnace.model import errors, selectors
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
-from pinnace.server.cache.fanout import Fanout
-from pinnace.server.request.call import Call
-from pinnace.server.write.body_decoder import match_namespace, metadata_of
-from pinnace.server.write.delete_options import parse_delete_options
-from pinnace.server.write.edits import Edit
-from pinnace.server.write.pipeline import Pipeline
+from pinnace.process.clock import Clock, to_rfc3339
+from pinnace.serving.cache.fanout import Fanout
+from pinnace.serving.request.call import Call
+from pinnace.serving.write.body_decoder import match_namespace, metadata_of
+from pinnace.serving.write.deletion import parse_delete_options
+from pinnace.serving.write.edits import Edit
+from pinnace.serving.write.pipeline import Pipeline
 
 MOST_DISRUPTED = 2000
 """Evictions that the disruption controller has not confirmed yet."""
@@ -47,8 +47,10 @@ class Evictions:
         if not call.is_dry_run:
             marking = Call("update", call.resource, call.namespace, call.name, "status", "", call.request, call.user)
             await pipeline.write(marking, mark_edit(call, to_rfc3339(self._clock.now())))
-        one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
-        await pipeline.delete(one, options, raw_options=raw)
+        deletion = Call(
+            "delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings
+        )
+        await pipeline.delete(deletion, options, raw_options=raw)
 
     async def _spend_budget(self, call: Call, pod: Object) -> None:
         """Take one disruption from the budget that covers the pod, atomically with other evictions."""
@@ -61,7 +63,7 @@ class Evictions:
         if spent is None:
             return
         name = spent["metadata"]["name"]
-        one = Call("update", budgets, call.namespace, name, "status", "", call.request, call.user)
+        update = Call("update", budgets, call.namespace, name, "status", "", call.request, call.user)
 
         def edit(live: Object | None) -> Object:
             again = take_disruption(pod, [live] if live is not None else [])
@@ -72,7 +74,7 @@ class Evictions:
             note_spent_budget(again, now)
             return {**again, "metadata": dict(again["metadata"])}
 
-        await self._pipeline.without_admission().write(one, edit)
+        await self._pipeline.without_admission().write(update, edit)
 
 
 def take_disruption(pod: Object, budgets: list[Object]) -> Object | None:
@@ -82,7 +84,9 @@ def take_disruption(pod: Object, budgets: list[Object]) -> Object | None:
     """
     labels = pod["metadata"].get("labels") or {}
     covering = [
-        one for one in budgets if selectors.from_object((one.get("spec") or {}).get("selector")).matches(labels)
+        candidate
+        for candidate in budgets
+        if selectors.from_object((candidate.get("spec") or {}).get("selector")).matches(labels)
     ]
     if not covering:
         return None
@@ -119,16 +123,16 @@ def _refuse_broken(name: str, status: Object) -> None:
 def _reason_of(name: str, status: Object) -> str:
     """Return why a budget allows no disruption. The counts mean nothing while it cannot be computed."""
     conditions = status.get("conditions") or ()
-    allowed: Object = next((one for one in conditions if one.get("type") == "DisruptionAllowed"), {})
-    told = allowed.get("message", "") if allowed.get("status") == "False" else ""
+    allowed: Object = next((condition for condition in conditions if condition.get("type") == "DisruptionAllowed"), {})
+    message = allowed.get("message", "") if allowed.get("status") == "False" else ""
     healthy, wanted = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
     start = f"The disruption budget {name}"
-    if told and allowed.get("reason") == "SyncFailed":
-        return f"{start} does not allow evicting pods currently because it failed sync: {told}"
+    if message and allowed.get("reason") == "SyncFailed":
+        return f"{start} does not allow evicting pods currently because it failed sync: {message}"
     if healthy <= wanted:
         return f"{start} needs {wanted} healthy pods and has {healthy} currently"
-    if told:
-        return f"{start} does not allow evicting pods currently ({allowed.get('reason', '')}): {told}"
+    if message:
+        return f"{start} does not allow evicting pods currently ({allowed.get('reason', '')}): {message}"
     return f"{start} does not allow evicting pods currently"
 
 
@@ -139,7 +143,7 @@ def _because(error: errors.ApiError, why: str) -> errors.ApiError:
 
 def _is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def _lets_unready_pods_go(budget: Object) -> bool:
@@ -165,10 +169,10 @@ def note_spent_budget(budget: Object, now: str) -> None:
         "reason": "InsufficientPods",
         "message": "",
     }
-    for index, one in enumerate(conditions):
-        if one.get("type") == spent["type"]:
-            if one.get("status") == spent["status"]:
-                spent["lastTransitionTime"] = one.get("lastTransitionTime", now)
+    for index, condition in enumerate(conditions):
+        if condition.get("type") == spent["type"]:
+            if condition.get("status") == spent["status"]:
+                spent["lastTransitionTime"] = condition.get("lastTransitionTime", now)
             conditions[index] = spent
             break
     else:
@@ -183,7 +187,9 @@ def mark_edit(call: Call, now: str) -> Edit:
         if live is None:
             raise call.not_found()
         status = dict(live.get("status") or {})
-        others = [one for one in status.get("conditions") or [] if one.get("type") != "DisruptionTarget"]
+        others = [
+            condition for condition in status.get("conditions") or [] if condition.get("type") != "DisruptionTarget"
+        ]
         target = {
             "type": "DisruptionTarget",
             "status": "True",

@@ -6,7 +6,7 @@ import ipaddress
 import random
 from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pinnace.kinds.services.addresses import find_address_errors
 from pinnace.kinds.services.types import (
@@ -21,6 +21,8 @@ from pinnace.kinds.services.types import (
 from pinnace.model import errors, field_errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.model.typed_objects import Service
+from pinnace.serving.write.allocation import Reservation
 
 NODE_PORTS = range(30000, 32768)
 Address = IPv4Address | IPv6Address
@@ -58,47 +60,6 @@ class NoAddressObjects:
         return
 
 
-class ServiceReservation:
-    """The addresses that one write has taken, and those that it frees when it is stored."""
-
-    def __init__(self, addresses: set[str], ports: set[int]) -> None:
-        self._addresses, self._ports = addresses, ports
-        self.taken_addresses: list[str] = []
-        self.taken_ports: list[int] = []
-        self.unused_addresses: set[str] = set()
-        self.unused_ports: set[int] = set()
-        self.is_followed = False
-        """Whether the change of the service, once it is stored, shows what it holds; then nothing is kept here."""
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether addresses are to be recorded or forgotten when the service is stored."""
-        return bool(self.taken_addresses or self.unused_addresses)
-
-    def keep(self) -> None:
-        if self.is_followed:
-            self.give_back()
-            return
-        self._addresses.difference_update(self.unused_addresses)
-        self._ports.difference_update(self.unused_ports)
-
-    def give_back(self) -> None:
-        self._addresses.difference_update(self.taken_addresses)
-        self._ports.difference_update(self.taken_ports)
-
-
-class NoReservation(ServiceReservation):
-    """The reservation of every write but those of services."""
-
-    has_objects = False
-
-    def keep(self) -> None:
-        return
-
-    def give_back(self) -> None:
-        return
-
-
 class ServiceReservations:
     """Gives services their cluster IPs and node ports. `adopt` registers the stored services at start-up."""
 
@@ -112,7 +73,6 @@ class ServiceReservations:
         self._is_following = False
         self._stored_addresses: set[str] = set()  # Of stored services, while following. The sets above are of writes.
         self._stored_ports: set[int] = set()
-        self._nothing = NoReservation(self._addresses, self._ports)
 
     def adopt(self, service: Object) -> None:
         """Register a service that was stored before this process started."""
@@ -133,10 +93,13 @@ class ServiceReservations:
             self._stored_addresses.update(_addresses_of(new))
             self._stored_ports.update(_ports_of(new))
 
-    def reserve(self, resource: Resource, new: Object, old: Object | None) -> ServiceReservation:
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation | None:
         if resource.plural != "services" or resource.group:
-            return self._nothing
-        reservation = ServiceReservation(self._addresses, self._ports)
+            return None
+        return self._allocate(new, old)
+
+    def _allocate(self, new: Object, old: Object | None) -> Reservation:
+        reservation = Reservation(self._addresses, self._ports)
         new.setdefault("spec", {})
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()
@@ -162,7 +125,7 @@ class ServiceReservations:
             self._ports.difference_update(_ports_of(old))
         return addresses
 
-    async def record(self, reservation: ServiceReservation, service: Object) -> bool:
+    async def record(self, reservation: Reservation, service: Object) -> bool:
         """Create the objects of the addresses that a write has taken. Return False if another server was faster."""
         for at, address in enumerate(reservation.taken_addresses):
             if not await self._objects.create(address, service):
@@ -179,7 +142,7 @@ class ServiceReservations:
         """Take one address for each IP family of a service."""
         spec = service["spec"]
         addresses: list[str] = list(spec.get("clusterIPs") or ())
-        for index, family in enumerate(spec.get("ipFamilies") or [family_of(one) for one in addresses]):
+        for index, family in enumerate(spec.get("ipFamilies") or [family_of(address) for address in addresses]):
             if index == len(addresses):
                 addresses.append(self._free_address(service, family))
             wanted = _canonical(addresses[index])
@@ -196,11 +159,13 @@ class ServiceReservations:
         spec = service["spec"]
         if not has_addresses(spec) or spec.get("clusterIP") == NONE or keeps_preferred_families(spec, spec_of(old)):
             return False
-        return not _changes_address(spec, old) and not find_address_errors(service, old, tuple(self._networks))
+        return not _changes_address(spec, old) and not find_address_errors(
+            cast("Service", service), cast("Service | None", old), tuple(self._networks)
+        )
 
     def _ranges(self, family: str) -> list[Network]:
         own = self._networks[family]
-        return [own, *(one for one in self._objects.ranges() if one != own and one.version == own.version)]
+        return [own, *(range_ for range_ in self._objects.ranges() if range_ != own and range_.version == own.version)]
 
     def _is_taken(self, address: str) -> bool:
         return address in self._addresses or address in self._stored_addresses or self._objects.is_taken(address)

@@ -9,15 +9,16 @@ from typing import Any, TypedDict
 import msgspec
 
 from pinnace.model import errors, field_errors, selectors
+from pinnace.model.jsonpath import JsonPathError, integer_at, put_at, text_at
 from pinnace.model.objects import Object
 from pinnace.model.patches.apply import ApplyFailed
-from pinnace.model.resources import Resource
-from pinnace.server.cache.served_versions import decode_served
-from pinnace.server.cache.watch_cache import CachedObject
-from pinnace.server.request.call import Call
-from pinnace.server.write import custom_scales
-from pinnace.server.write.edits import Owning
-from pinnace.server.write.scale_owners import SCALE_VERSION, ReplicasIn, own_replicas, owners_of_scale
+from pinnace.model.patches.managed_fields import FieldManager, OwnedFields, decode, write
+from pinnace.model.resources import Resource, ScalePaths
+from pinnace.schema.merge import field_sets
+from pinnace.serving.cache.served_versions import decode_served
+from pinnace.serving.cache.watch_cache import CachedObject
+from pinnace.serving.request.call import Call
+from pinnace.serving.write.edits import Owning
 
 
 class _Selected(TypedDict, total=False):
@@ -50,8 +51,8 @@ def read_scale(entry: CachedObject, resource: Resource) -> Object:
 def scale_of(obj: Object, resource: Resource) -> Object:
     """Return the Scale of a workload."""
     if resource.custom is not None and resource.custom.scale is not None:
-        custom_scales.check_says_replicas(obj, resource.custom.scale)
-        return custom_scales.scale_of(obj, resource.custom.scale)
+        check_says_replicas(obj, resource.custom.scale)
+        return custom_scale_of(obj, resource.custom.scale)
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -91,7 +92,7 @@ class Rescaling(Owning):
         if live is None:
             raise call.not_found()
         paths = call.resource.custom.scale if call.resource.custom is not None else None
-        scale = scale_of(live, call.resource) if paths is None else custom_scales.scale_of(live, paths)
+        scale = scale_of(live, call.resource) if paths is None else custom_scale_of(live, paths)
         entries = live["metadata"].get("managedFields")
         try:
             scale["metadata"]["managedFields"] = owners_of_scale(entries, self.replicas_in)
@@ -99,11 +100,11 @@ class Rescaling(Owning):
             raise ApplyFailed(f"failed to decode managed fields: {err}") from None
         wanted = self.edit_scale(scale)
         if paths is not None and not (wanted.get("spec") or {}).get("replicas"):
-            custom_scales.check_said_replicas(live, paths)
+            check_said_replicas(live, paths)
         self._check(wanted, live, is_custom=paths is not None)
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if paths is not None:
-            new = custom_scales.with_replicas(live, paths.spec, replicas)
+            new = with_replicas(live, paths.spec, replicas)
         else:
             new = {**live, "metadata": dict(live["metadata"]), "spec": {**live["spec"], "replicas": replicas}}
         owners = wanted["metadata"].get("managedFields")
@@ -136,3 +137,110 @@ class Rescaling(Owning):
             if call.verb == "update":
                 raise call.conflict(why)
             raise errors.Conflict(why, group=resource.group, plural=f"{resource.plural}/scale", name=call.name)
+
+
+SCALE_VERSION = "autoscaling/v1"
+_IN_SCALE = field_sets.of_paths(("f:spec", "f:replicas"))
+
+ReplicasIn = Callable[[str], tuple[str, ...] | None]
+"""The path of the replicas in one version of a workload: () if it has none, None if the version is unknown."""
+
+
+def owners_of_scale(entries: Any, replicas_in: ReplicasIn) -> list[Object]:
+    """Return the entries that own the replicas, as entries of a Scale. Raise ValueError for a malformed entry."""
+    found = {}
+    for manager, entry in decode(entries).items():
+        path = replicas_in(entry.api_version)
+        if path and field_sets.contains(entry.owned, _elements(path)):
+            version = SCALE_VERSION if manager.operation == "Update" else ""
+            found[manager._replace(api_version=version)] = OwnedFields(_IN_SCALE, SCALE_VERSION, entry.time)
+    scale: Object = {"metadata": {}}
+    write(scale, found)
+    return list(scale["metadata"].get("managedFields", ()))
+
+
+def own_replicas(workload: Object, entries: Any, of_scale: Any, replicas_in: ReplicasIn, api_version: str) -> None:
+    """Set the managedFields of a workload from the entries `of_scale` of its Scale.
+
+    As in Kubernetes, an Update entry is identified by its version, so that the replicas of an existing manager become
+    a new entry, and a new entry has no time.
+    """
+    before, scalers = decode(entries), decode(of_scale)
+    found: dict[FieldManager, OwnedFields] = {}
+    for manager, entry in before.items():
+        path = replicas_in(entry.api_version)
+        if path is None:
+            continue
+        if not path or not field_sets.contains(entry.owned, _elements(path)):
+            found[manager] = entry
+        elif manager in scalers:
+            found[manager] = entry
+            del scalers[manager]
+        elif left := field_sets.difference(entry.owned, field_sets.of_paths(_elements(path))):
+            found[manager] = entry.holding(left)
+    here = field_sets.of_paths(_elements(replicas_in(api_version) or ()))
+    for manager, entry in scalers.items():
+        if field_sets.contains(entry.owned, ("f:spec", "f:replicas")):
+            known = before.get(manager)
+            found[manager] = OwnedFields(here, api_version, known.time if known is not None else "")
+    write(workload, found)
+
+
+def _elements(path: tuple[str, ...]) -> field_sets.Path:
+    return tuple(f"f:{name}" for name in path)
+
+
+_DEEPEST = 1_000
+"""Fields of a path; an object nests less deep."""
+_OF_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def custom_scale_of(obj: Object, paths: ScalePaths) -> Object:
+    """Return the Scale of a custom object. Missing values are left out, or zero."""
+    metadata = obj["metadata"]
+    try:
+        wanted, present = integer_at(obj, paths.spec), integer_at(obj, paths.status)
+        selector = text_at(obj, paths.selector) if paths.selector else None
+    except JsonPathError as err:
+        raise errors.InternalError(str(err)) from None
+    scale: Object = {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in _OF_METADATA if name in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": present or 0},
+    }
+    if selector:
+        scale["status"]["selector"] = selector
+    return scale
+
+
+def check_says_replicas(obj: Object, paths: ScalePaths) -> None:
+    """Raise if an object has no replicas field: it has no scale to read."""
+    if integer_at(obj, paths.spec) is None:
+        raise errors.InternalError(f'the spec replicas field "{format_path(paths.spec)}" does not exist')
+
+
+def check_said_replicas(live: Object, paths: ScalePaths) -> None:
+    """Raise if replicas are set to zero and were never set: the client may have left them out by mistake."""
+    if integer_at(live, paths.spec) is None:
+        raise errors.BadRequest(f'the spec replicas field "{format_path(paths.spec)}" cannot be empty')
+
+
+def format_path(path: tuple[str, ...]) -> str:
+    return "".join(f".{field}" for field in path)
+
+
+def with_replicas(obj: Object, path: tuple[str, ...], replicas: int) -> Object:
+    """Return a copy of the object with another number of replicas. Raise BadRequest if it would nest too deep."""
+    if len(path) > _DEEPEST:
+        raise errors.BadRequest("exceeded max depth: the object would nest too deep; keep its parts flat")
+    new: Object = {**obj, "metadata": dict(obj["metadata"])}
+    new["metadata"].pop("managedFields", None)
+    place = new
+    for field in path[:-1]:
+        copy = dict(place.get(field) or {})
+        place[field] = copy
+        place = copy
+    put_at(new, path, replicas)
+    return new

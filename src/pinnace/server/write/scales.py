@@ -7,34 +7,34 @@ from functools import partial
 
 import orjson
 
-from pinnace.kinds.autoscaling import columns as workload_columns
+from pinnace.kinds.autoscaling import resources as workload_columns
 from pinnace.kinds.rows import scale_resource
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
 from pinnace.model.patches import apply, managed_fields
-from pinnace.model.patches.field_ownership import Ownership
+from pinnace.model.patches.managed_fields import Ownership
 from pinnace.model.resources import Column, Registry, Resource
+from pinnace.process.clock import Clock, to_rfc3339
 from pinnace.schema.shape import Schema
-from pinnace.server.cache.served_versions import needs_preparation, prepare
-from pinnace.server.cache.watch_cache import CachedObject
-from pinnace.server.long_work import decode_body
-from pinnace.server.outcome import Outcome, Representations
-from pinnace.server.request.call import Call
-from pinnace.server.write import edits
-from pinnace.server.write.body_decoder import (
+from pinnace.server.write.scale_edits import Rescaling, read_scale
+from pinnace.serving.cache.representations import Representations
+from pinnace.serving.cache.served_versions import needs_preparation, prepare
+from pinnace.serving.cache.watch_cache import CachedObject
+from pinnace.serving.long_work import decode_body
+from pinnace.serving.request.call import Call
+from pinnace.serving.responses import Outcome
+from pinnace.serving.write import edits
+from pinnace.serving.write.body_decoder import (
     BodyDecoder,
     check_kind,
     check_options,
     match_name,
     match_namespace,
     metadata_of,
-    patch_type_of,
+    patch_type,
     read_existing_patch,
+    read_patch,
 )
-from pinnace.server.write.names import manager_of
-from pinnace.server.write.patch_body import read_patch
-from pinnace.server.write.pipeline import Pipeline
-from pinnace.server.write.scale_edits import Rescaling, read_scale
+from pinnace.serving.write.pipeline import Pipeline
 
 _SCALE = Kind("autoscaling", "v1", "Scale")
 
@@ -80,7 +80,7 @@ class Scales:
 
     async def write(self, call: Call, find: Callable[[Call], CachedObject]) -> Outcome:
         """Replace, patch or apply the scale: an edit of its workload. `find` raises NotFound."""
-        edit = await decode_body(call.request.body, self._read_edit, call, find)
+        edit = await decode_body(call.user.name, call.request.body, self._read_edit, call, find)
         written = await self._pipeline.write(call, edit)
         return await self.show(call, written.entry)
 
@@ -107,7 +107,7 @@ class Scales:
 
     def patched(self, call: Call) -> Rescaling:
         """Return the edit of a patch or an apply."""
-        content_type = patch_type_of(call)
+        content_type = patch_type(call)
         check_options(call, is_apply=content_type in edits.APPLY_PATCHES)
         document, _ = read_patch(call.request.body, content_type)
         if content_type in edits.APPLY_PATCHES:
@@ -126,12 +126,12 @@ class Scales:
 
     def _own(self, call: Call, scale: Object, wanted: Object) -> Object:
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
-        managed_fields.after_update(scale, wanted, ownership, manager=manager_of(call), now=now)
+        managed_fields.after_update(scale, wanted, ownership, manager=call.manager, now=now)
         return wanted
 
     def _apply(self, call: Call, applied: Object) -> Callable[[Object], Object]:
         check_kind(applied, _SCALE)
-        manager, force = manager_of(call), call.flag("force")
+        manager, force = call.manager, call.flag("force")
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
 
         def laid_over(scale: Object) -> Object:

@@ -27,11 +27,13 @@ class RevisionBase(NamedTuple):
 
 
 class EtcdState(NamedTuple):
-    """The newest revision of etcd and its leader's term, read through the leader, and the base."""
+    """The newest revision of etcd and its leader's term, read through the leader, the base, and the identity."""
 
     revision: int
     term: int
     base: RevisionBase | None
+    identity: str = ""
+    """Empty for an etcd without a store, and for a store of an older version."""
 
 
 def base_key(root: str) -> bytes:
@@ -39,17 +41,35 @@ def base_key(root: str) -> bytes:
     return b"/pinnace/revisions" + root.encode()
 
 
-async def read_state(client: EtcdClient, key: bytes) -> EtcdState:
-    """Read the base and the newest revision. Raise Damaged if the base is not a number."""
-    answer = wire.range_answer(await client.call(wire.RANGE, wire.range_request(key)))
-    if not answer.found:
-        return EtcdState(answer.revision, answer.term, None)
-    found = answer.found[0]
+def identity_key(base: bytes) -> bytes:
+    """Return the key of the identity of the store with this base."""
+    return base + b".identity"
+
+
+def state_request(key: bytes) -> bytes:
+    """Encode the request for the base and the identity: no key is between them but those."""
+    return wire.range_request(key, key + b"/")
+
+
+def state_answer(data: bytes, key: bytes) -> EtcdState:
+    """Decode the answer. Raise Damaged if the base is not a number."""
+    answer = wire.range_answer(data)
+    found = {pair.key: pair for pair in answer.found}
+    named = found.get(identity_key(key))
+    identity = named.value.decode("ascii", "replace") if named is not None else ""
+    if key not in found:
+        return EtcdState(answer.revision, answer.term, None, identity)
+    numbered = found[key]
     try:
-        base = RevisionBase(int(found.value), found.mod_revision)
+        base = RevisionBase(int(numbered.value), numbered.mod_revision)
     except ValueError:
-        raise Damaged(f"etcd has {found.value[:40]!r} in {key!r}; expected a number: restore a backup") from None
-    return EtcdState(answer.revision, answer.term, base)
+        raise Damaged(f"etcd has {numbered.value[:40]!r} in {key!r}; expected a number: restore a backup") from None
+    return EtcdState(answer.revision, answer.term, base, identity)
+
+
+async def read_state(client: EtcdClient, key: bytes) -> EtcdState:
+    """Read the base, the identity and the newest revision. Raise Damaged if the base is not a number."""
+    return state_answer(await client.call(wire.RANGE, state_request(key)), key)
 
 
 async def move_base(client: EtcdClient, key: bytes, ours: int, known: RevisionBase | None) -> RevisionBase:

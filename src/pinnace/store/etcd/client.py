@@ -6,10 +6,11 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from typing import Protocol
 
 from pinnace.store.etcd import wire
-from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost
-from pinnace.store.etcd.http2 import GrpcCall, GrpcConnection
+from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost, WrongStore
+from pinnace.store.etcd.http2 import GrpcCall, GrpcConnection, literal
 from pinnace.store.etcd.settings import EtcdSettings
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,17 @@ ATTEMPT_SECONDS = 3.0
 """How long one member is waited for if there are others."""
 _PAUSE_SECONDS = 0.1
 _NEVER = float("inf")
+_NEEDS_LEADER = literal(b"hasleader", b"true")
+"""A member without a leader must not answer."""
+
+
+class ConnectionCheck(Protocol):
+    @property
+    def request(self) -> bytes:
+        """A RangeRequest."""
+
+    def judge(self, answer: bytes, /) -> None:
+        """Raise WrongStore if the answer shows that the connection must not be used."""
 
 
 class EtcdClient:
@@ -34,6 +46,8 @@ class EtcdClient:
         self._at = 0
         self._token = b""
         self._is_closed = False
+        self.check: ConnectionCheck | None = None
+        """Looks at each new connection before it is used for calls."""
         self.last_error = ""
         """Why the last attempt failed; empty while a connection works."""
 
@@ -124,6 +138,7 @@ class EtcdClient:
 
     async def _connect_any(self) -> GrpcConnection:
         endpoints, reasons = self._settings.endpoints, []
+        wrong: WrongStore | None = None
         for turn in range(len(endpoints)):
             if self._is_closed:
                 raise MemberLost("the client is closed")
@@ -131,18 +146,23 @@ class EtcdClient:
             try:
                 connection = await self._connect_to(*endpoints[at])
             except (OSError, EtcdError, TimeoutError) as error:
+                wrong = error if isinstance(error, WrongStore) else wrong
                 reasons.append(f"{endpoints[at][0]}:{endpoints[at][1]}: {_reason_of(error)}")
                 self.last_error = "; ".join(reasons)
                 continue
             self._at, self._connection, self.last_error = at, connection, ""
             return connection
+        if wrong is not None:
+            raise wrong
         raise MemberLost(f"no member of etcd answers ({'; '.join(reasons)})")
 
     async def _connect_to(self, host: str, port: int) -> GrpcConnection:
         context = self._settings.tls_context()
         async with asyncio.timeout(CONNECT_SECONDS):
             _, connection = await self._loop.create_connection(
-                lambda: GrpcConnection(f"{host}:{port}", is_tls=context is not None, on_lost=self._lost),
+                lambda: GrpcConnection(
+                    f"{host}:{port}", is_tls=context is not None, on_lost=self._lost, headers=_NEEDS_LEADER
+                ),
                 host,
                 port,
                 ssl=context,
@@ -151,9 +171,13 @@ class EtcdClient:
             if self._settings.user:
                 await self._authenticate(connection)
             # A member may accept connections though it is stopped: only one that answers is good.
-            await connection.unary(wire.RANGE, wire.range_request(b"\0", count_only=True), seconds=CONNECT_SECONDS)
+            check = self.check
+            request = check.request if check is not None else wire.range_request(b"\0", count_only=True)
+            answer = await connection.unary(wire.RANGE, request, token=self._token, seconds=CONNECT_SECONDS)
+            if check is not None:
+                check.judge(answer)
         except GrpcError as error:
-            if error.is_transient:
+            if error.is_transient or self.check is not None:
                 connection.close()
                 raise
         except BaseException:

@@ -14,6 +14,10 @@ class MemberLost(EtcdError):
     """The connection broke, or could not be made: a call that was sent may or may not have happened."""
 
 
+class WrongStore(EtcdError):
+    """etcd answers, but it is not the store that it was. The message says what it is."""
+
+
 class GrpcError(EtcdError):
     """etcd answered with an error. `compacted` is the revision up to which history is compacted, if etcd says it."""
 
@@ -32,11 +36,6 @@ class GrpcError(EtcdError):
     def is_compacted(self) -> bool:
         """Whether the revision is compacted."""
         return self.code == _OUT_OF_RANGE and "compacted" in self.message
-
-    @property
-    def is_future(self) -> bool:
-        """Whether the revision is not written yet."""
-        return self.code == _OUT_OF_RANGE and "future" in self.message
 
     @property
     def is_out_of_space(self) -> bool:

@@ -34,11 +34,11 @@ async def read_range(
         request = wire.range_request(key, end, limit=size, revision=revision)
         return asyncio.create_task(client.call(wire.RANGE, request))
 
-    asked = ask(key, 0)
+    pending = ask(key, 0)
     try:
         total = 0
         while True:
-            message = await asked
+            message = await pending
             answer, packed = wire.split_range_answer(message)
             page = max(1, min(2 * page, largest_page, _PAGE_BYTES * len(packed) // max(1, len(message))))
             revision = revision or answer.revision
@@ -46,14 +46,14 @@ async def read_range(
             known = len(found) + len(packed)
             is_last = not answer.has_more or (limit and known >= limit)
             if not is_last:
-                asked = ask(wire.key_value(packed[-1]).key + b"\0", known)
+                pending = ask(wire.key_value(packed[-1]).key + b"\0", known)
                 await asyncio.sleep(0)  # The call starts now, and is sent at the end of this turn of the loop.
                 await asyncio.sleep(0)
             found.extend(map(wire.key_value, packed))
             if is_last:
                 return wire.RangeAnswer(revision, answer.term, found, answer.has_more, total)
     finally:
-        asked.cancel()
+        pending.cancel()
 
 
 async def read_events(
@@ -79,7 +79,9 @@ async def read_events(
             code, why = (11, "compacted") if answer.compacted else (14, answer.reason)
             end_with(GrpcError(code, why, compacted=answer.compacted))
         elif answer.events:
-            events.extend(one for one in answer.events if one.now.key >= key and (end == b"\0" or one.now.key < end))
+            events.extend(
+                event for event in answer.events if event.now.key >= key and (end == b"\0" or event.now.key < end)
+            )
             last = answer.events[-1].now.mod_revision
             if last >= until or len(events) >= _CHANGES_AT_ONCE:
                 done.set_result(last)

@@ -75,8 +75,13 @@ class GrpcCall:
 class GrpcConnection(asyncio.Protocol):
     """One connection. It is good until `on_lost` is called; then every open call has ended with MemberLost."""
 
-    def __init__(self, authority: str, *, is_tls: bool, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, authority: str, *, is_tls: bool, on_lost: Callable[[], None], headers: bytes = b"", pings: bool = True
+    ) -> None:
+        """`headers` are literals for each call. `pings` tests a silent connection; servers in Go refuse that."""
         self._authority = authority.encode()
+        self._headers = headers
+        self._pings = pings
         self._is_tls = is_tls
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -143,7 +148,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # That of uvloop is not one by its class.
-        settings = b"".join(_SETTING.pack(*one) for one in ((1, 0), (2, 0), (4, _WINDOW), (5, 1 << 20)))
+        settings = b"".join(_SETTING.pack(*setting) for setting in ((1, 0), (2, 0), (4, _WINDOW), (5, 1 << 20)))
         grant = (_WINDOW - _FIRST_WINDOW).to_bytes(4, "big")
         transport.write(_PREFACE + _frame(_Frame.SETTINGS, 0, 0, settings) + _frame(_Frame.WINDOW_UPDATE, 0, 0, grant))
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -188,9 +193,8 @@ class GrpcConnection(asyncio.Protocol):
     def _encode_head(self, path: bytes, token: bytes) -> bytes:
         scheme = b"\x87" if self._is_tls else b"\x86"
         head = b"\x83" + scheme + b"\x04" + _text(path) + b"\x01" + _text(self._authority)
-        head += b"\x0f\x10" + _text(b"application/grpc") + _literal(b"te", b"trailers")
-        head += _literal(b"hasleader", b"true")  # A member without a leader must not answer.
-        return head + (_literal(b"token", token) if token else b"")
+        head += b"\x0f\x10" + _text(b"application/grpc") + literal(b"te", b"trailers")
+        return head + self._headers + (literal(b"token", token) if token else b"")
 
     def _send(self, call: GrpcCall, message: bytes, *, is_last: bool) -> None:
         data = _MESSAGE.pack(0, len(message)) + message
@@ -227,7 +231,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _forget_blocked(self, stream: int) -> None:
         if self._blocked:
-            self._blocked = [one for one in self._blocked if one[0] != stream]
+            self._blocked = [waiting for waiting in self._blocked if waiting[0] != stream]
 
     def _write(self, data: bytes) -> None:
         if not self._out:
@@ -361,7 +365,7 @@ class GrpcConnection(asyncio.Protocol):
         if self._pinged is not None and now - self._pinged > PING_ANSWER_SECONDS:
             self._lose(MemberLost("the peer is silent"))
             return
-        if self._pinged is None and now - self._heard > PING_SECONDS:
+        if self._pings and self._pinged is None and now - self._heard > PING_SECONDS:
             self._pinged = now
             self._write(_frame(_Frame.PING, 0, 0, b"pinnace\0"))
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -398,7 +402,7 @@ def _text(value: bytes) -> bytes:
     return bytes(encoded) + value
 
 
-def _literal(name: bytes, value: bytes) -> bytes:
+def literal(name: bytes, value: bytes) -> bytes:
     """Encode a header that no table holds."""
     return b"\x00" + _text(name) + _text(value)
 

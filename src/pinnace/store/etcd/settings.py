@@ -45,7 +45,7 @@ class EtcdSettings:
             if self.certificate_file is not None:
                 context.load_cert_chain(self.certificate_file, self.key_file)
         except (OSError, ssl.SSLError) as error:
-            files = ", ".join(str(one) for one in (self.ca_file, self.certificate_file, self.key_file) if one)
+            files = ", ".join(str(file) for file in (self.ca_file, self.certificate_file, self.key_file) if file)
             raise EtcdSettingsError(f"the certificates for etcd cannot be used ({error}); check {files}") from error
         context.set_alpn_protocols(["h2"])
         return context
@@ -67,13 +67,13 @@ def parse_endpoints(address: str) -> tuple[tuple[str, int], ...]:
     if not address.startswith(SCHEME):
         raise EtcdSettingsError(f"expected a store such as etcd://127.0.0.1:2379, found {address!r}")
     endpoints = []
-    for one in address.removeprefix(SCHEME).rstrip("/").split(","):
+    for member in address.removeprefix(SCHEME).rstrip("/").split(","):
         try:
-            parts = urlsplit(f"//{one}")
+            parts = urlsplit(f"//{member}")
             port = parts.port or DEFAULT_PORT
         except ValueError as error:
-            raise EtcdSettingsError(f"{one!r} is no address of etcd ({error}); write host:port") from error
+            raise EtcdSettingsError(f"{member!r} is no address of etcd ({error}); write host:port") from error
         if not parts.hostname or parts.path or parts.query or parts.username:
-            raise EtcdSettingsError(f"{one!r} is no address of etcd; write etcd://host:port[,host:port]")
+            raise EtcdSettingsError(f"{member!r} is no address of etcd; write etcd://host:port[,host:port]")
         endpoints.append((parts.hostname, port))
     return tuple(endpoints)

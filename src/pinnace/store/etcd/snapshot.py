@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.base import base_key, move_base, read_state
@@ -13,9 +14,8 @@ from pinnace.store.etcd.history import LARGE_PAGE, read_range
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.store import EtcdStore
 from pinnace.store.etcd.transactions import unreachable
-from pinnace.store.keys import end_of
 from pinnace.store.snapshot import StoreSnapshot
-from pinnace.store.store import Record, StoreError
+from pinnace.store.store import Record, StoreError, end_of
 
 _AT_ONCE = 64
 
@@ -33,15 +33,15 @@ async def read_etcd(settings: EtcdSettings, *, prefix: str) -> StoreSnapshot:
         raise unreachable(client, error) from error
     finally:
         client.close()
-    return StoreSnapshot(answer.revision + offset, [_record(one, settings.root, offset) for one in answer.found])
+    return StoreSnapshot(answer.revision + offset, [_record(pair, settings.root, offset) for pair in answer.found])
 
 
 async def restore_etcd(
-    settings: EtcdSettings, snapshot: StoreSnapshot, *, prefix: str, base: int, expiry: Mapping[str, int]
+    settings: EtcdSettings, snapshot: StoreSnapshot, *, prefix: str, base: int, expiry: Mapping[str, int], memory: Path
 ) -> int:
     """Write the records of a snapshot at revisions above `base`; history begins after them. Return the last revision.
 
-    `expiry` is as in `EtcdStore.open`. Raise StoreError if etcd has a cluster already.
+    `memory` will name the store; `expiry` is as in `EtcdStore.open`. Raise StoreError if there is a cluster already.
     """
     client = EtcdClient(settings)
     try:
@@ -55,7 +55,8 @@ async def restore_etcd(
         raise unreachable(client, error) from error
     finally:
         client.close()
-    store = await EtcdStore.open(settings, prefix=prefix, expiry=expiry)
+    memory.unlink(missing_ok=True)
+    store = await EtcdStore.open(settings, prefix=prefix, expiry=expiry, memory=memory)
     try:
         ordered = sorted(snapshot.records, key=lambda record: (record.revision, record.key))
         for at in range(0, len(ordered), _AT_ONCE):

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from pinnace.store.etcd import wire
-from pinnace.store.etcd.barrier import ReadBarrier
 from pinnace.store.etcd.base import RevisionBase, base_key, move_base, read_state
 from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
 from pinnace.store.etcd.errors import EtcdError, GrpcError
 from pinnace.store.etcd.feed import PROGRESS_SECONDS, WatchFeed
-from pinnace.store.etcd.guards import Guards
 from pinnace.store.etcd.history import LARGE_PAGE, read_events, read_range
-from pinnace.store.etcd.leases import Leases
+from pinnace.store.etcd.identity import Followed, StoreIdentity
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.transactions import ALARM_HELP, Attempt, commit, unreachable, write_failed
-from pinnace.store.keys import check_key
+from pinnace.store.etcd.wire import GuardTerm
 from pinnace.store.store import (
     Batch,
     Change,
@@ -36,9 +36,9 @@ from pinnace.store.store import (
     StoreClosed,
     StoreError,
     WriteFailed,
+    check_key,
 )
-from pinnace.store.view import StoreView
-from pinnace.store.viewed import ViewedStore
+from pinnace.store.view import StoreView, ViewedStore
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class EtcdStore(ViewedStore):
         *,
         prefix: str,
         expiry: Mapping[str, int],
+        memory: Path | None = None,
+        accept_data_loss: bool = False,
     ) -> None:
         super().__init__(StoreView({}, revision=0, compacted=0), self._history)
         self._client = client
@@ -66,6 +68,7 @@ class EtcdStore(ViewedStore):
         self._keys = wire.prefix_range((settings.root + prefix).encode())
         self._base_key = base_key(settings.root)
         self._base = RevisionBase(0, 0)
+        self._identity = StoreIdentity(client, self._base_key, memory, accept_data_loss=accept_data_loss)
         self._term = 0
         self._leases = Leases(client, expiry)
         self._guards = Guards(settings.root)
@@ -83,14 +86,24 @@ class EtcdStore(ViewedStore):
 
     @classmethod
     async def open(
-        cls, settings: EtcdSettings, *, prefix: str = "", expiry: Mapping[str, int] | None = None
+        cls,
+        settings: EtcdSettings,
+        *,
+        prefix: str = "",
+        expiry: Mapping[str, int] | None = None,
+        memory: Path | None = None,
+        accept_data_loss: bool = False,
     ) -> EtcdStore:
         """Connect, and read all keys that begin with `prefix`. Raise a StoreError that says why not.
 
         `expiry` has the seconds after which etcd deletes a key that begins with a prefix, counted from its last write.
+        `memory` is the file that says which store this is: another store, and an older state of it, are refused, unless
+        `accept_data_loss`.
         """
         client = EtcdClient(settings)
-        store = cls(client, settings, prefix=prefix, expiry=expiry or {})
+        store = cls(
+            client, settings, prefix=prefix, expiry=expiry or {}, memory=memory, accept_data_loss=accept_data_loss
+        )
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 await store._begin()
@@ -176,21 +189,34 @@ class EtcdStore(ViewedStore):
             await asyncio.wait(self._under_way)
         if self._running is not None:
             self._running.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._running
+            await asyncio.wait((self._running,))  # Not `await`: a cancellation of the caller must not be lost.
         self._watchers.close()
         self._client.close()
+        self._identity.close()
 
     # Opening and following.
 
     async def _begin(self) -> None:
-        state = await read_state(self._client, self._base_key)
+        state = await self._identity.find()
         base = state.base
         if base is None:
             there = await read_range(self._client, *self._keys, limit=1)
             base = await move_base(self._client, self._base_key, there.revision if there.found else 0, None)
+        last = self._identity.last_revision
+        if last and state.revision + base.offset < last:
+            base = await self._move_above(last, state.revision, base)
         self._base = base
         await self._load()
+        self._identity.guard(self._followed)
+
+    def _followed(self) -> Followed:
+        return Followed(self._view.revision, self._base, self._term)
+
+    async def _move_above(self, last: int, revision: int, base: RevisionBase) -> RevisionBase:
+        """Count on above all that clients have seen: etcd, at `revision`, was restored from an older backup."""
+        log.warning("etcd was restored from an older backup: revisions go on above %d", last)
+        # So far above that every record that is there gets a revision that no client has seen.
+        return await move_base(self._client, self._base_key, last + revision + 1, base)
 
     async def _load(self) -> None:
         """Read all records at one revision. After a gap, the differences are followed as one batch."""
@@ -257,9 +283,7 @@ class EtcdStore(ViewedStore):
             raise Damaged(f"etcd at {self._client.address} has lost the data of this cluster; restore a backup")
         base, last = state.base, self._view.revision
         if state.revision + base.offset < last or (base == self._base and state.term < self._term):
-            log.warning("etcd was restored from an older backup: revisions go on above %d", last)
-            # So far above that every record that is there gets a revision that no client has seen.
-            base = await move_base(self._client, self._base_key, last + state.revision + 1, base)
+            base = await self._move_above(last, state.revision, base)
             self._leases.forget()
             self._guards.forget()
         self._base = base
@@ -317,6 +341,7 @@ class EtcdStore(ViewedStore):
 
     def _settle(self, revision: int) -> None:
         """Answer the writers and readers that waited for this revision."""
+        self._identity.note(revision)
         if self._answers:
             if (answer := self._answers.pop(revision, None)) is not None and not answer.done():
                 answer.set_result(None)
@@ -328,7 +353,7 @@ class EtcdStore(ViewedStore):
             for at, waiter in self._reaching:
                 if at <= revision and not waiter.done():
                     waiter.set_result(None)
-            self._reaching = [one for one in self._reaching if one[0] > revision]
+            self._reaching = [waiting for waiting in self._reaching if waiting[0] > revision]
 
     # Writing.
 
@@ -444,7 +469,7 @@ class EtcdStore(ViewedStore):
             answer = await read_range(self._client, first, end, limit=limit, revision=theirs)
         except EtcdError as error:
             raise self._refused(error, revision) from error
-        records = [self._record(one) for one in answer.found]
+        records = [self._record(pair) for pair in answer.found]
         remaining = answer.total - len(records)
         return RecordPage(records, revision, remaining > 0, remaining)
 
@@ -471,3 +496,138 @@ class EtcdStore(ViewedStore):
             self._view.compacted = max(self._view.compacted, known)
             return Compacted(revision, compacted=self._view.compacted)
         return unreachable(self._client, error)
+
+
+class ReadBarrier:
+    """Calls `ask` in rounds. A reader waits for the first round that begins after it came."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+        self._ask = ask
+        self._waiting: list[asyncio.Future[None]] = []
+        self._wanted = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def wait(self) -> None:
+        """Wait for a round. Raise the StoreError of its question."""
+        reader: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(reader)
+        self._wanted.set()
+        await reader
+
+    async def run(self) -> None:
+        """Ask for the readers that come, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            readers, self._waiting = self._waiting, []
+            error: StoreError | None = None
+            try:
+                await self._ask()
+            except StoreError as refused:
+                error = refused
+            except BaseException:
+                self._waiting += readers
+                raise
+            for reader in readers:
+                if reader.done():
+                    continue
+                if error is None:
+                    reader.set_result(None)
+                else:
+                    reader.set_exception(type(error)(*error.args))
+
+    def close(self, error: StoreError) -> None:
+        """Fail the readers that wait, after `run` has ended."""
+        for reader in self._waiting:
+            if not reader.done():
+                reader.set_exception(error)
+        self._waiting = []
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Changes of a guard by this server alone: none of another came after `since` and up to `last`. As etcd counts."""
+
+    since: int = 0
+    last: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Guards:
+    """The guards below one root."""
+
+    def __init__(self, root: str) -> None:
+        self._root = f"/pinnace/guards{root or '/'}"
+        self._chains: dict[str, _Chain] = {}
+
+    async def enter(self, stack: AsyncExitStack, names: tuple[str, ...]) -> None:
+        """Wait until no other write of this server passes these guards, until the end of the stack."""
+        for name in sorted(names):
+            chain = self._chains.setdefault(name, _Chain())
+            await stack.enter_async_context(chain.lock)
+
+    def terms(self, names: tuple[str, ...], seen: int) -> list[GuardTerm]:
+        """Return the comparisons for a write that was decided at revision `seen`."""
+        terms = []
+        for name in names:
+            chain, key = self._chains[name], (self._root + name).encode()
+            is_own = chain.last > seen >= chain.since
+            terms.append(GuardTerm(key, chain.last if is_own else seen + 1, is_own))
+        return terms
+
+    def note(self, names: tuple[str, ...], seen: int, revision: int) -> None:
+        """Take notice of a write that has passed them at `revision`."""
+        for name in names:
+            chain = self._chains[name]
+            if not chain.last > seen >= chain.since:
+                chain.since = seen
+            chain.last = revision
+
+    def forget(self) -> None:
+        """Forget what this server has passed: revisions are counted anew."""
+        for chain in self._chains.values():
+            chain.since = chain.last = 0
+
+
+_SHARED_PART = 0.05
+_SHORTEST_SHARED = 10.0
+_SHORT_LIFE = 60
+"""Keys that live for less seconds have leases of their own, which end on time."""
+_MOST_KEYS = 1000
+
+
+class Leases:
+    """Gives out leases by the prefix of a key. A key lives for at least its seconds, and at most 5 % longer."""
+
+    def __init__(self, client: EtcdClient, seconds: Mapping[str, int]) -> None:
+        self._client = client
+        self._seconds = seconds
+        self._prefixes = tuple(seconds)
+        self._current: dict[str, tuple[int, float, int]] = {}  # By prefix: lease, its last use, keys so far.
+        self._lock = asyncio.Lock()
+
+    def applies_to(self, key: str) -> bool:
+        """Whether keys with this prefix expire."""
+        return bool(self._prefixes) and key.startswith(self._prefixes)
+
+    async def lease_for(self, key: str) -> int:
+        """Return the lease for a key that is written now. Raise EtcdError."""
+        prefix = next(prefix for prefix in self._prefixes if key.startswith(prefix))
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            lease, until, keys = self._current.get(prefix, (0, 0.0, 0))
+            if not lease or now >= until or keys >= _MOST_KEYS:
+                seconds = self._seconds[prefix]
+                shared = max(_SHORTEST_SHARED, seconds * _SHARED_PART) if seconds >= _SHORT_LIFE else 0.0
+                request = wire.lease_request(seconds + int(shared))
+                lease, until, keys = (
+                    wire.lease_answer(await self._client.call(wire.LEASE_GRANT, request)),
+                    now + shared,
+                    0,
+                )
+            self._current[prefix] = (lease, until, keys + 1)
+            return lease
+
+    def forget(self) -> None:
+        """Ask for new leases: those of before may be gone."""
+        self._current.clear()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
-from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost
-from pinnace.store.store import Change, StoreError, ValueTooLarge, WriteFailed
+from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost, WrongStore
+from pinnace.store.store import Change, Damaged, StoreError, ValueTooLarge, WriteFailed
 
 _PAUSE_SECONDS = 0.05
 
@@ -45,8 +45,8 @@ async def commit(client: EtcdClient, request: bytes) -> tuple[wire.TxnAnswer, bo
     while True:
         try:
             answer = wire.txn_answer(await client.call_once(wire.TXN, request, seconds=deadline - loop.time()))
-        except (MemberLost, GrpcError) as error:
-            is_final = isinstance(error, GrpcError) and not error.is_transient
+        except (MemberLost, GrpcError, WrongStore) as error:
+            is_final = isinstance(error, WrongStore) or (isinstance(error, GrpcError) and not error.is_transient)
             if is_final or loop.time() + _PAUSE_SECONDS >= deadline:
                 raise write_failed(client, error) from error
             is_open = True
@@ -58,6 +58,8 @@ async def commit(client: EtcdClient, request: bytes) -> tuple[wire.TxnAnswer, bo
 def write_failed(client: EtcdClient, error: EtcdError) -> WriteFailed:
     """Return the error of a write that etcd did not take, or did not answer."""
     where = f"etcd at {client.address}"
+    if isinstance(error, WrongStore):
+        return WriteFailed(str(error))
     if isinstance(error, GrpcError):
         if error.is_out_of_space:
             return WriteFailed(f"{where} did not take a write ({error}); {ALARM_HELP[wire.AlarmKind.NOSPACE]}")
@@ -70,5 +72,7 @@ def write_failed(client: EtcdClient, error: EtcdError) -> WriteFailed:
 
 def unreachable(client: EtcdClient, error: Exception) -> StoreError:
     """Return the error of a read that etcd did not answer."""
+    if isinstance(error, WrongStore):
+        return Damaged(str(error))
     reason = str(error) or client.last_error or "no answer in time"
     return StoreError(f"etcd at {client.address} cannot be read ({reason}); check its address, certificates and health")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from pinnace.schema.varint import encode_varint
 from pinnace.store.store import Damaged
 
 RANGE = b"/etcdserverpb.KV/Range"
@@ -99,24 +100,12 @@ class GuardTerm(NamedTuple):
 # Encoding.
 
 
-def varint(value: int) -> bytes:
-    """Encode a non-negative number."""
-    if value < 0x80:
-        return bytes((value,))
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 def _number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value) if value else b""
+    return encode_varint(field << 3) + encode_varint(value) if value else b""
 
 
 def _bytes(field: int, value: bytes) -> bytes:
-    return b"%b%b%b" % (varint(field << 3 | 2), varint(len(value)), value)
+    return b"%b%b%b" % (encode_varint(field << 3 | 2), encode_varint(len(value)), value)
 
 
 def range_request(
@@ -165,7 +154,7 @@ def delete_if(key: bytes, *, mod_revision: int | None) -> bytes:
 
 def _compare_revision(key: bytes, mod_revision: int, *, result: int = 0) -> bytes:
     # An explicit zero: etcd compares nothing if the member of a oneof is absent.
-    return _bytes(1, _number(1, result) + _number(2, 2) + _bytes(3, key) + b"\x30" + varint(mod_revision))
+    return _bytes(1, _number(1, result) + _number(2, 2) + _bytes(3, key) + b"\x30" + encode_varint(mod_revision))
 
 
 def _read_otherwise(key: bytes) -> bytes:
@@ -332,7 +321,7 @@ def watch_answer(data: bytes) -> WatchAnswer:
         is_cancelled=bool(fields.get(4)),
         compacted=fields.get(5, 0),
         reason=fields.get(6, b"").decode("utf-8", "replace"),
-        events=[_event(one) for one in fields.get(11, ())],
+        events=[_event(event) for event in fields.get(11, ())],
     )
 
 

@@ -107,11 +107,6 @@ def has_room(path: Path, size: int = ROOM) -> bool:
     return disk.f_bavail * disk.f_frsize >= size
 
 
-def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:
-    """Return the checksum that is stored with a change."""
-    return crc32(value or b"", crc32(f"{revision} {created} {previous} {key}".encode()))
-
-
 def create_file(path: Path) -> None:
     # Made under another name, then renamed: under its own name a file is complete or absent, whenever the power fails.
     draft = beside(path, "-new")

@@ -11,10 +11,9 @@ from typing import TypeVar, cast
 
 import apsw
 
-from pinnace.store.keys import end_of
-from pinnace.store.sqlite.file import checksum
 from pinnace.store.sqlite.pragmas import OF_READER, set_pragmas
-from pinnace.store.store import Batch, Change, Compacted, Damaged, Record, RecordPage
+from pinnace.store.sqlite.writer import checksum
+from pinnace.store.store import Batch, Change, Compacted, Damaged, Record, RecordPage, end_of
 from pinnace.store.view import cut
 
 _CHANGES_PER_BATCH = 500

@@ -8,7 +8,8 @@ from urllib.parse import quote
 import apsw
 
 from pinnace.store.snapshot import StoreSnapshot
-from pinnace.store.sqlite.file import beside, check_and_read, checksum, create_file, load
+from pinnace.store.sqlite.file import beside, check_and_read, create_file, load
+from pinnace.store.sqlite.writer import checksum
 from pinnace.store.store import StoreError
 
 

@@ -9,34 +9,160 @@ which it does with every record of TLS (docs/decisions/0007-the-interpreters-loc
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import fcntl
 import logging
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import apsw
 
-from pinnace.store.keys import check_key
 from pinnace.store.sqlite.file import ROOM, Contents, beside, has_room, is_full, load
 from pinnace.store.sqlite.history import SqliteHistory
-from pinnace.store.sqlite.lock import Lock
-from pinnace.store.sqlite.removal import watch_directory
 from pinnace.store.sqlite.writer import SqliteWriter, Write, Writes
 from pinnace.store.store import (
     Batch,
     Change,
     Conflict,
     Guard,
+    Locked,
     Record,
     RecordPage,
     Removed,
     StoreClosed,
     StoreError,
     WriteFailed,
+    check_key,
     is_expected,
 )
-from pinnace.store.view import StoreView
-from pinnace.store.viewed import ViewedStore
+from pinnace.store.view import StoreView, ViewedStore
+
+# The process in text, for people; then the revision, aligned so that one instruction writes it.
+_PROCESS_BYTES = 24
+_REVISION = struct.Struct("<Q")
+_BYTES = _PROCESS_BYTES + _REVISION.size
+_LONGEST_COMMAND = 200
+_MOST_REVISIONS = 1 << 53
+
+
+class Lock:
+    """Keeps other stores off a file, through a second file beside it, until released or until the process ends.
+
+    SQLite's own locks are not used for this: they vanish when any code in the process closes the database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = path
+        self._path = beside(path, "-lock")
+        self._is_new = not self._path.exists()
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._database_descriptor: int | None = None
+        self._files: dict[Path, os.stat_result] = {}
+        content = os.pread(self._descriptor, _BYTES, 0)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            owner = content[:_PROCESS_BYTES].decode(errors="replace").strip()
+            raise Locked(
+                f"{path} is in use by process {_describe(owner)}; stop it, or choose another --data-dir"
+            ) from None
+        self.acknowledged = _read_revision(self._path, content)
+        """The last revision that a store acknowledged to a writer of this file; 0 if that is unknown."""
+        try:
+            self._memory = self._map()
+        except OSError:
+            if self._is_new:
+                self._path.unlink()
+            os.close(self._descriptor)
+            raise
+
+    def acknowledge(self, revision: int) -> None:
+        """Note that the writes up to this revision are durable."""
+        _REVISION.pack_into(self._memory, _PROCESS_BYTES, revision)
+
+    def hold_database(self) -> None:
+        """Lock the database itself, too. Raise Locked if another process has it open, whose lock file was removed.
+
+        The descriptor stays open as long as the lock: to close it would take away SQLite's own locks.
+        """
+        self._database_descriptor = os.open(self._database, os.O_RDONLY | os.O_CLOEXEC)
+        if sys.platform != "linux":
+            return  # Elsewhere this lock and SQLite's own exclude each other.
+        try:
+            fcntl.flock(self._database_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Locked(
+                f"{self._database} is in use by another process, though {self._path.name} was removed; "
+                "stop that process, or choose another --data-dir"
+            ) from None
+
+    def remember_files(self) -> None:
+        """From now on `check` expects the files that are in place now."""
+        # The directory comes first: where it is gone, so are the files, and its name says more than theirs.
+        for path in (self._database.parent, self._database, self._path, beside(self._database, "-wal")):
+            if path.exists():
+                self._files[path] = path.stat()
+
+    def check(self) -> None:
+        """Raise Removed unless the files are where they were: writes would go to a file without a name."""
+        for path, opened in self._files.items():
+            try:
+                is_same = os.path.samestat(path.stat(), opened)
+            except (FileNotFoundError, NotADirectoryError):
+                is_same = False
+            if not is_same:
+                what = "directory" if path == self._database.parent else "file"
+                raise Removed(
+                    f"{path} was removed or replaced while in use; stop the server, put the {what} back "
+                    "or restore a backup, and start again"
+                )
+
+    def release(self) -> None:
+        """Let others open the file."""
+        self._memory.close()
+        if self._database_descriptor is not None:
+            os.close(self._database_descriptor)
+        os.close(self._descriptor)
+
+    def withdraw(self) -> None:
+        """Release, and leave no trace beside a file that turned out not to be ours."""
+        if self._is_new:
+            self._path.unlink(missing_ok=True)
+        self.release()
+
+    def _map(self) -> mmap.mmap:
+        # All bytes are written, so that the disk has room for them: mapped memory without room ends the process.
+        content = f"{os.getpid()}\n".encode().ljust(_PROCESS_BYTES) + _REVISION.pack(self.acknowledged)
+        os.pwrite(self._descriptor, content, 0)
+        return mmap.mmap(self._descriptor, _BYTES)
+
+
+def _read_revision(path: Path, content: bytes) -> int:
+    """Return the revision in a lock file; 0 if it has none, or none that a store has ever reached."""
+    if len(content) != _BYTES:
+        return 0
+    revision: int = _REVISION.unpack_from(content, _PROCESS_BYTES)[0]
+    if revision > _MOST_REVISIONS:
+        log.warning("%s is damaged: whether the last acknowledged writes are there cannot be checked", path)
+        return 0
+    return revision
+
+
+def _describe(owner: str) -> str:
+    """Return the number of a process with its command, as far as they are known."""
+    try:
+        command = Path(f"/proc/{int(owner)}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (OSError, ValueError):
+        command = ""
+    return f"{owner or '(unknown)'}" + (f" ({command[:_LONGEST_COMMAND]})" if command else "")
+
 
 _WRITE_CHECK_SECONDS = 1.0
 
@@ -69,7 +195,7 @@ class SqliteStore(ViewedStore):
         self._closing: asyncio.Task[None] | None = None
 
     def size_bytes(self) -> int:
-        """Return the size of the file and its log; 0 if it cannot be read."""
+        """As `Store.size_bytes`: the size of the file and its log; 0 if it cannot be read."""
         try:
             return sum(path.stat().st_size for path in (self._path, beside(self._path, "-wal")) if path.exists())
         except OSError:
@@ -106,15 +232,9 @@ class SqliteStore(ViewedStore):
     async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         """As `Store.put`. There is no other server."""
         check_key(key)
-        while True:
-            self._check_writable()
-            current = self._latest(key)
-            if is_expected(expected, current):
-                break
-            committed = self._view.records.get(key)
-            if not is_expected(expected, committed):
-                raise Conflict(key, expected=expected, current=committed)
-            await self._outcome()
+        self._check_writable()
+        while not is_expected(expected, current := self._latest(key)):
+            await self._wait_for_outcome(key, expected)
         revision = self._numbered = self._numbered + 1
         if current is None:
             created = revision
@@ -125,15 +245,11 @@ class SqliteStore(ViewedStore):
 
     async def delete(self, key: str, *, expected: int | None) -> int:
         """As `Store.delete`."""
-        while True:
-            self._check_writable()
-            current = self._latest(key)
-            if current is not None and is_expected(expected, current):
-                break
-            committed = self._view.records.get(key)
-            if committed is None or not is_expected(expected, committed):
-                raise Conflict(key, expected=expected, current=committed)
-            await self._outcome()
+        self._check_writable()
+        while (current := self._latest(key)) is None or not is_expected(expected, current):
+            if key not in self._view.records:
+                raise Conflict(key, expected=expected, current=None)
+            await self._wait_for_outcome(key, expected)
         revision = self._numbered = self._numbered + 1
         return await self._enqueue(Change(current.key, revision, None, current, 0), None)
 
@@ -221,15 +337,19 @@ class SqliteStore(ViewedStore):
         queued = self._queued.get(key)
         return self._view.records.get(key) if queued is None else queued[1]
 
-    async def _outcome(self) -> None:
-        """Wait for the next commit to succeed or fail.
+    async def _wait_for_outcome(self, key: str, expected: int | None) -> None:
+        """Wait for the next commit to succeed or fail. Raise Conflict if the write has lost whatever happens.
 
         A write that fits what is committed but not what is queued has lost, unless the queued write fails: a
         write is never refused because of one that did not happen.
         """
+        committed = self._view.records.get(key)
+        if not is_expected(expected, committed):
+            raise Conflict(key, expected=expected, current=committed)
         loser: asyncio.Future[None] = self._loop.create_future()
         self._losers.append(loser)
         await loser
+        self._check_writable()
 
     def _enqueue(self, change: Change, record: Record | None) -> asyncio.Future[int]:
         future: asyncio.Future[int] = self._loop.create_future()
@@ -291,3 +411,42 @@ def _unopened(path: Path, error: Exception) -> StoreError:
     is_short = is_full(error) or not has_room(path.parent)
     hint = f"free space on the disk of {path.parent}" if is_short else "check its permissions and the disk"
     return StoreError(f"{path} cannot be opened ({error}); {hint}")
+
+
+_MOVED_FROM, _MOVED_TO, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x40, 0x80, 0x200, 0x400, 0x800
+_EVENTS = _MOVED_FROM | _MOVED_TO | _DELETE | _DELETE_SELF | _MOVE_SELF
+_READ_BYTES = 65536
+
+
+class DirectoryWatch:
+    """Calls `changed` on the event loop when a file of the directory, or the directory, was removed or moved."""
+
+    def __init__(self, descriptor: int, changed: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+
+    def close(self) -> None:
+        """End the calls."""
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._descriptor, _READ_BYTES)
+        self._changed()
+
+
+def watch_directory(path: Path, changed: Callable[[], None]) -> DirectoryWatch | None:
+    """Watch the directory; None if the operating system cannot."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        return None
+    if libc.inotify_add_watch(descriptor, os.fsencode(path), _EVENTS) < 0:
+        os.close(descriptor)
+        return None
+    return DirectoryWatch(descriptor, changed)

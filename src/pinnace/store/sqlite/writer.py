@@ -12,10 +12,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread
 from typing import TypeAlias, cast
+from zlib import crc32
 
 import apsw
 
-from pinnace.store.sqlite.file import checksum, has_room, is_full
+from pinnace.store.sqlite.file import has_room, is_full
 from pinnace.store.sqlite.pragmas import OF_WRITER, set_pragmas
 from pinnace.store.store import Change, Record, StoreClosed, WriteFailed
 
@@ -255,6 +256,11 @@ DELETE FROM changes WHERE revision > :after AND revision <= :until AND value IS 
 UPDATE compaction SET revision = :until;
 COMMIT
 """
+
+
+def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:
+    """Return the checksum that is stored with a change."""
+    return crc32(value or b"", crc32(f"{revision} {created} {previous} {key}".encode()))
 
 
 @cache

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pinnace.auth.users import MASTERS
-from pinnace.cluster import kubeconfig
-from pinnace.cluster.background.server_jobs import add_regular_jobs
-from pinnace.cluster.kubeconfig import ClusterAccess
+from pinnace.client import kubeconfig_files as kubeconfig
+from pinnace.client.kubeconfig_files import ClusterAccess
+from pinnace.cluster.server_jobs import add_regular_jobs
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
-from pinnace.server.http.messages import JSON_HEADERS, Answer, Request, Response
+from pinnace.model.users import MASTERS
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.serving.messages import JSON_HEADERS, Answer, Request, Response
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.control.fault_requests import add_rule, injected_as_json, rule_as_json
 from pinnace.testing.history import HistoryEntry, ObjectVersion
@@ -128,7 +129,7 @@ class ControlApi:
             ("POST", "settle"): self._settle,
         }
 
-    def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]:
+    def __call__(self, request: Request, /) -> NowOrLater[Answer]:
         if request.path != PREFIX and not request.path.startswith(f"{PREFIX}/"):
             return self._api(request)
         return self._handle(request)
@@ -143,7 +144,7 @@ class ControlApi:
             collection, _, name = request.path.removeprefix(PREFIX).strip("/").partition("/")
             run = self._routes.get((request.method, collection))
             if run is None:
-                raise _no_route(request, {one for _, one in self._routes})
+                raise _no_route(request, {collection for _, collection in self._routes})
             return await run(ControlCall(_body_of(request), request.parameter, name))
         except errors.ApiError as error:
             return self._api.render_error(request, error)
@@ -151,7 +152,7 @@ class ControlApi:
     # The cluster
 
     async def _show(self, call: ControlCall) -> Response:
-        collections = sorted({one for _, one in self._routes if one})
+        collections = sorted({collection for _, collection in self._routes if collection})
         return _json({"name": self._controlled.name, "server": self._controlled.url, "paths": collections})
 
     async def _settle(self, call: ControlCall) -> Response:
@@ -192,7 +193,7 @@ class ControlApi:
     # Forks
 
     async def _list_forks(self, call: ControlCall) -> Response:
-        return _json({"items": [_fork_as_json(one) for one in self._controlled.forks.values()]})
+        return _json({"items": [_fork_as_json(fork) for fork in self._controlled.forks.values()]})
 
     async def _create_fork(self, call: ControlCall) -> Response:
         name = call.body.get("name", "")
@@ -212,7 +213,7 @@ class ControlApi:
     async def _list_rules(self, call: ControlCall) -> Response:
         faults = self._cluster.faults
         rules = [rule_as_json(faults, rule) for rule in faults.rules]
-        return _json({"items": rules, "injected": [injected_as_json(one) for one in faults.injected]})
+        return _json({"items": rules, "injected": [injected_as_json(fault) for fault in faults.injected]})
 
     async def _create_rule(self, call: ControlCall) -> Response:
         faults = self._cluster.faults
@@ -238,7 +239,7 @@ class ControlApi:
 
     async def _show_history(self, call: ControlCall) -> Response:
         versions = filter(self._about(call), self._cluster.history.versions)
-        return _json({"items": [_version_as_json(one) for one in versions]})
+        return _json({"items": [_version_as_json(version) for version in versions]})
 
     async def _show_timeline(self, call: ControlCall) -> Response:
         history, matches = self._cluster.history, self._about(call)
@@ -258,18 +259,18 @@ def _body_of(request: Request) -> dict[str, Any]:
     if not request.body:
         return {}
     try:
-        found = orjson.loads(request.body)
+        decoded = orjson.loads(request.body)
     except orjson.JSONDecodeError as error:
         raise errors.BadRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict | None):
+    if not isinstance(decoded, dict | None):
         raise errors.BadRequest("the body is not a JSON object")
-    return found or {}
+    return decoded or {}
 
 
 def _no_route(request: Request, collections: set[str]) -> errors.ApiError:
     if request.path.removeprefix(PREFIX).strip("/").partition("/")[0] in collections:
         return errors.BadMethod()
-    expected = ", ".join(f"{PREFIX}/{one}" for one in sorted(collections) if one)
+    expected = ", ".join(f"{PREFIX}/{collection}" for collection in sorted(collections) if collection)
     return errors.NoSuchPath(f"the control endpoint has no {request.path}; expected {expected}")
 
 

@@ -43,7 +43,7 @@ def add_rule(faults: Faults, body: Mapping[str, Any]) -> FaultRule:
         raise errors.BadRequest(f"fault: expected one of {', '.join(FAULTS)}, found {name!r}")
     known = {
         **entry.parameters,
-        **{one: (one, _TYPES.get(one, (str,))) for one in FaultOptions.__annotations__},
+        **{option: (option, _TYPES.get(option, (str,))) for option in FaultOptions.__annotations__},
     }
     arguments: dict[str, Any] = {}
     for field, value in body.items():
@@ -53,7 +53,9 @@ def add_rule(faults: Faults, body: Mapping[str, Any]) -> FaultRule:
             raise errors.BadRequest(f"{name} has no field {field}; expected {', '.join(known)}")
         parameter, types = known[field]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise errors.BadRequest(f"{field}: expected {' or '.join(one.__name__ for one in types)}, found {value!r}")
+            raise errors.BadRequest(
+                f"{field}: expected {' or '.join(option.__name__ for option in types)}, found {value!r}"
+            )
         arguments[parameter] = value
     for field in entry.required:
         if field not in body:
@@ -75,14 +77,14 @@ def rule_as_json(faults: Faults, rule: FaultRule) -> dict[str, Any]:
     }
 
 
-def injected_as_json(one: InjectedFault) -> dict[str, Any]:
+def injected_as_json(fault: InjectedFault) -> dict[str, Any]:
     """Return a fault that happened."""
     return {
-        "time": one.time,
-        "fault": one.fault,
-        "verb": one.verb,
-        "resource": one.resource,
-        "key": one.key,
-        "user": one.user,
-        "client": one.client,
+        "time": fault.time,
+        "fault": fault.fault,
+        "verb": fault.verb,
+        "resource": fault.resource,
+        "key": fault.key,
+        "user": fault.user,
+        "client": fault.client,
     }

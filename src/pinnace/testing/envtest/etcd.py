@@ -34,11 +34,11 @@ class HealthPages:
     def __init__(self, urls: Sequence[str]) -> None:
         """Raise FlagError for an address that cannot be listened on."""
         self._sockets = [_listen(url) for url in urls]
-        self.ports = [int(one.getsockname()[1]) for one in self._sockets]
+        self.ports = [int(listener.getsockname()[1]) for listener in self._sockets]
 
     def start(self) -> None:
-        for one in self._sockets:
-            threading.Thread(target=_serve_pages, args=(one,), daemon=True).start()
+        for listener in self._sockets:
+            threading.Thread(target=_serve_pages, args=(listener,), daemon=True).start()
 
 
 def _listen(url: str) -> socket.socket:

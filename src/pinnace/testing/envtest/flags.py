@@ -30,7 +30,7 @@ def _accepted(name: str, *, is_switch: bool = False) -> Flag:
 KUBE_APISERVER: Mapping[str, Flag] = {
     "advertise-address": Flag("The address of the API in its own Endpoints."),
     "allow-privileged": _accepted("privileged containers are always allowed", is_switch=True),
-    "anonymous-auth": _accepted("anonymous users see health and discovery", is_switch=True),
+    "anonymous-auth": Flag("Serve requests without credentials.", is_switch=True),
     "api-audiences": Flag("The audiences of service account tokens; the issuer by default."),
     "audit-log-compress": Flag("Compress rotated audit logs.", is_switch=True),
     "audit-log-maxage": Flag("The days to keep rotated audit logs."),
@@ -46,9 +46,11 @@ KUBE_APISERVER: Mapping[str, Flag] = {
     "audit-webhook-config-file": Flag("A kubeconfig for the webhook that receives audit events."),
     "audit-webhook-initial-backoff": Flag("The delay before the first retry of a batch."),
     "audit-webhook-mode": _accepted("the mode is batch"),
+    "authentication-config": Flag("An AuthenticationConfiguration: OpenID Connect issuers, and who may be anonymous."),
     "authentication-token-webhook-cache-ttl": _accepted("answers are cached as by default"),
     "authentication-token-webhook-config-file": Flag("A kubeconfig for the webhook that receives TokenReviews."),
     "authentication-token-webhook-version": _accepted("the version is v1"),
+    "authorization-config": Flag("An AuthorizationConfiguration, instead of the modes."),
     "authorization-mode": Flag("Authorizers in their order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny."),
     "authorization-webhook-config-file": Flag("A kubeconfig for the webhook that receives SubjectAccessReviews."),
     "bind-address": Flag("The address to listen on."),
@@ -67,7 +69,7 @@ KUBE_APISERVER: Mapping[str, Flag] = {
     "etcd-servers": Flag("The address of the etcd program of this folder."),
     "event-ttl": _accepted("events live for one hour"),
     "external-hostname": _accepted("the host name comes from the request"),
-    "feature-gates": _accepted("features are as by default"),
+    "feature-gates": Flag("Feature gates to switch on or off: A=true,B=false."),
     "kubelet-client-certificate": _accepted("the cluster's own certificate is shown to kubelets"),
     "kubelet-client-key": _accepted("the cluster's own certificate is shown to kubelets"),
     "max-mutating-requests-inflight": _accepted("priority levels limit requests"),
@@ -82,7 +84,7 @@ KUBE_APISERVER: Mapping[str, Flag] = {
     "requestheader-extra-headers-prefix": _accepted("the prefix is X-Remote-Extra-"),
     "requestheader-group-headers": _accepted("the header is X-Remote-Group"),
     "requestheader-username-headers": _accepted("the header is X-Remote-User"),
-    "runtime-config": _accepted("every version of the served minor is on"),
+    "runtime-config": Flag("APIs to switch on or off: api/alpha=true, apps/v1=false."),
     "secure-port": Flag("The port to listen on."),
     "service-account-issuer": Flag("The issuer of service account tokens."),
     "service-account-key-file": Flag("Keys or certificates that verify service account tokens."),
@@ -188,7 +190,9 @@ def _next_value(rest: Iterator[str], name: str) -> str:
 def _unknown(program: str, known: Mapping[str, Flag], name: str) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean --{near[0]}?)" if near else ""
-    return f"unknown flag --{name} of {program}{hint}; supported are " + ", ".join(f"--{one}" for one in sorted(known))
+    return f"unknown flag --{name} of {program}{hint}; supported are " + ", ".join(
+        f"--{flag}" for flag in sorted(known)
+    )
 
 
 def help_text(program: str, known: Mapping[str, Flag]) -> str:

@@ -29,8 +29,8 @@ def socket_directory() -> Path:
     directory = Path(tempfile.gettempdir()) / f"pinnace-etcd-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
-    found = directory.lstat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077 or not stat.S_ISDIR(found.st_mode):
+    status = directory.lstat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077 or not stat.S_ISDIR(status.st_mode):
         raise OSError(f"{directory} must be a directory that only its owner can use; remove it")
     return directory
 
@@ -91,11 +91,11 @@ def _follow(connection: socket.socket) -> int:
     code = 1
     with connection.makefile("rb") as lines:
         while line := lines.readline(_LONGEST):
-            said = json.loads(line)
-            if "exit" in said:
-                code = int(said["exit"])
-            if said.get("log"):
-                print(said["log"], file=sys.stderr, flush=True)
+            message = json.loads(line)
+            if "exit" in message:
+                code = int(message["exit"])
+            if message.get("log"):
+                print(message["log"], file=sys.stderr, flush=True)
     if code:
         print("kube-apiserver: the server has ended", file=sys.stderr)
     return code

@@ -15,9 +15,8 @@ from typing import Any
 
 import orjson
 
-from pinnace.cluster.cluster import running
-from pinnace.cluster.event_loop import loop_factory
-from pinnace.cluster.startup_errors import STARTUP_ERRORS
+from pinnace.cluster.cluster import STARTUP_ERRORS, running
+from pinnace.process.event_loop import loop_factory
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Record, StoreError
 from pinnace.testing.envtest.flags import KUBE_APISERVER, FlagError, parse
@@ -60,7 +59,8 @@ class Stores:
         for prefix, store in self._stores.items():
             page = await store.list("")
             records = [
-                (one.key, base64.b64encode(one.value).decode(), one.revision, one.created) for one in page.records
+                (record.key, base64.b64encode(record.value).decode(), record.revision, record.created)
+                for record in page.records
             ]
             lines.append(orjson.dumps({"prefix": prefix, "revision": page.revision, "records": records}))
         temporary = self._directory / f".{_FILE}"
@@ -95,14 +95,14 @@ class Servers:
             await asyncio.wait(list(self._tasks))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked: dict[str, Any] = orjson.loads(await reader.readline())
+        request: dict[str, Any] = orjson.loads(await reader.readline())
         try:
-            flags = parse("kube-apiserver", KUBE_APISERVER, asked["args"])
+            flags = parse("kube-apiserver", KUBE_APISERVER, request["args"])
             settings = settings_of(
                 flags,
-                program=Path(asked["program"]),
-                directory=Path(asked["directory"]),
-                environment=asked["environment"],
+                program=Path(request["program"]),
+                directory=Path(request["directory"]),
+                environment=request["environment"],
             )
             store = self._stores.of(flags.text("etcd-prefix", "/registry"))
             async with running(settings, store=store) as cluster:
@@ -116,9 +116,9 @@ class Servers:
         _say(writer, exit=0)
 
 
-def _say(writer: asyncio.StreamWriter, **said: Any) -> None:
+def _say(writer: asyncio.StreamWriter, **message: Any) -> None:
     if not writer.is_closing():
-        writer.write(orjson.dumps(said) + b"\n")
+        writer.write(orjson.dumps(message) + b"\n")
 
 
 def serve(listeners: Sequence[socket.socket], directory: Path) -> None:

@@ -8,13 +8,17 @@ from datetime import timedelta
 from pathlib import Path
 
 from pinnace.auth.authentication.service_accounts import ISSUER
+from pinnace.auth.certificates.authority import KeyFiles
 from pinnace.auth.settings import AuthSettings
-from pinnace.cluster.auditing import AuditSettings
-from pinnace.cluster.settings import AdmissionSettings, KeyFiles, Settings, parse_service_ranges
-from pinnace.kinds.definitions import minors
+from pinnace.cluster.settings import AdmissionSettings, Settings, parse_service_ranges
+from pinnace.kinds.catalog import check_runtime_config
+from pinnace.kinds.definitions import Definitions, minors
+from pinnace.kinds.feature_gates.gates import FeatureGates, InvalidFeatureGates
+from pinnace.kinds.runtime_config import InvalidRuntimeConfig, RuntimeConfig
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
+from pinnace.server.audit.settings import AuditSettings
 from pinnace.server.audit.webhook import BatchOptions
 from pinnace.testing.envtest.flags import FlagError, Flags
 
@@ -29,10 +33,14 @@ def settings_of(flags: Flags, *, program: Path, directory: Path, environment: Ma
     """
     has_controllers = environment.get(CONTROLLERS, "") not in ("", "0", "false")
     paths = _Paths(flags, directory)
+    minor = _minor_of(program.parent.name)
+    gates, config = _versions_of(flags, minor or minors()[-1])
     return Settings(
         host=flags.text("bind-address", "127.0.0.1"),
         port=flags.number("secure-port", 6443),
-        kubernetes_version=_minor_of(program.parent.name),
+        kubernetes_version=minor,
+        feature_gates=gates,
+        runtime_config=config,
         controllers=has_controllers,
         scheduler=has_controllers,
         auth=_auth_of(flags, paths),
@@ -44,6 +52,21 @@ def settings_of(flags: Flags, *, program: Path, directory: Path, environment: Ma
         request_timeout=_seconds(flags, "request-timeout", "1m0s"),
         min_request_timeout=flags.number("min-request-timeout", 1800),
     )
+
+
+def _versions_of(flags: Flags, minor: str) -> tuple[str, str]:
+    """Return the checked values of the feature gates and of the runtime config."""
+    gates, config = ",".join(flags.items("feature-gates")), ",".join(flags.items("runtime-config"))
+    try:
+        FeatureGates.parse(minor, gates)
+    except InvalidFeatureGates as error:
+        raise FlagError(f"--feature-gates={gates}: {error}") from None
+    try:
+        if config:
+            check_runtime_config(RuntimeConfig.parse(config), Definitions.load(minor))
+    except InvalidRuntimeConfig as error:
+        raise FlagError(f"--runtime-config={config}: {error}") from None
+    return gates, config
 
 
 class _Paths:
@@ -63,6 +86,9 @@ def _auth_of(flags: Flags, paths: _Paths) -> AuthSettings:
     issuers = flags.items("service-account-issuer")
     return AuthSettings(
         token_file=paths.path("token-auth-file"),
+        configuration=paths.path("authentication-config"),
+        anonymous=flags.is_on("anonymous-auth") if flags.text("anonymous-auth") else None,
+        authorization_configuration=paths.path("authorization-config"),
         token_webhook=paths.path("authentication-token-webhook-config-file"),
         authorization_webhook=paths.path("authorization-webhook-config-file"),
         authorization_modes=flags.items("authorization-mode") or ("AlwaysAllow",),
@@ -84,8 +110,8 @@ def _key_files_of(paths: _Paths) -> KeyFiles:
     certificate, key = paths.path("tls-cert-file"), paths.path("tls-private-key-file")
     folder = paths.path("cert-dir")
     if certificate is None and key is None and folder is not None:
-        found = (folder / "apiserver.crt", folder / "apiserver.key")
-        certificate, key = found if all(path.exists() for path in found) else (None, None)
+        pair = (folder / "apiserver.crt", folder / "apiserver.key")
+        certificate, key = pair if all(path.exists() for path in pair) else (None, None)
     return KeyFiles(
         certificate=certificate,
         key=key,
@@ -133,11 +159,11 @@ def _seconds(flags: Flags, name: str, default: str) -> float:
 
 def _minor_of(folder: str) -> str:
     """Return the minor that a folder's name begins with, or "" for the newest. Raise FlagError if it is not served."""
-    found = _MINOR.match(folder)
-    if found is None:
+    match = _MINOR.match(folder)
+    if match is None:
         return ""
-    if found.group(1) not in minors():
+    if match.group(1) not in minors():
         raise FlagError(
-            f"Kubernetes {found.group(1)} of the folder {folder} cannot be served; use {', '.join(minors())}"
+            f"Kubernetes {match.group(1)} of the folder {folder} cannot be served; use {', '.join(minors())}"
         )
-    return found.group(1)
+    return match.group(1)

@@ -8,14 +8,15 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinnace.cluster import kubeconfig
-from pinnace.model.tasks import Tasks
+from pinnace.client import kubeconfig_files as kubeconfig
+from pinnace.process.eager_coroutines import NowOrLater
+from pinnace.process.tasks import Tasks
 from pinnace.reconcile.manager import Manager
-from pinnace.server.http.messages import Answer, Request
+from pinnace.serving.messages import Answer, Request
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.perturb.replicas import Replica
 from pinnace.testing.quiet import count_writes
@@ -141,7 +142,7 @@ class ProgramLauncher:
         called = asyncio.Event()
         api = self._cluster.api_of(agent)
 
-        def handle(request: Request, /) -> Answer | Awaitable[Answer]:
+        def handle(request: Request, /) -> NowOrLater[Answer]:
             called.set()
             return api(request)
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.model.tasks import Tasks
-from pinnace.reconcile.manager import Manager
-from pinnace.server.http.messages import Answer
-from pinnace.server.local import Answers
-from pinnace.testing.cluster import PATIENCE, Cluster
-from pinnace.testing.faults import Interception, OpenWatch, timeout_error
+from pinnace.process.tasks import Tasks
+from pinnace.server.handler import ServerApi
+from pinnace.serving.messages import Answer
+from pinnace.testing.cluster import Cluster, KeptManager
+from pinnace.testing.faults import Interception, WatchStream, timeout_error
 from pinnace.testing.perturb.programs import ProgramLauncher
 from pinnace.testing.perturb.replicas import InProcessLauncher, Launcher, Replica
 from pinnace.testing.perturb.scenario import Scenario
@@ -22,6 +21,9 @@ from pinnace.testing.perturb.state import NormalizedObjects, State, normalize
 
 _UNCOUNTED = frozenset(("events", "leases", "customresourcedefinitions"))
 _CONVERGENCE_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.005
+_RETRY_SECONDS = 30.0
+"""The time after a disturbance in which an operator gets over it."""
 
 
 @dataclass(slots=True)
@@ -66,9 +68,9 @@ class PerturbedRun:
     _missed_in: int = 0
     """The step of the users whose events are missed. A step ends with `cluster.settle()`."""
     _had_time: bool = False
-    _earliest: Answers | None = None
+    _earliest: ServerApi | None = None
     """The state after the first step."""
-    _frozen: Answers | None = None
+    _frozen: ServerApi | None = None
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
@@ -79,13 +81,13 @@ class PerturbedRun:
             self._launcher = InProcessLauncher(self.cluster, scenario.operator)
         else:
             self._launcher = ProgramLauncher(self.cluster, scenario.command, quiet=scenario.quiet)
-        self.poll_seconds = self._launcher.poll_seconds
-        self.settle_seconds = PATIENCE if scenario.operator is not None else PATIENCE + scenario.deadline
 
     async def go(self) -> RunOutcome:
         """Run the scenario to its end and return the end state."""
         cluster = self.cluster
-        cluster.perturbation = self
+        cluster.settle_disturbed = self._settle
+        if self.scenario.operator is None:
+            cluster.extra_seconds = self.scenario.deadline
         error, has_verdict = "", True
         try:
             self._replica = await self._start_replica()
@@ -102,7 +104,7 @@ class PerturbedRun:
             has_verdict = self._skipped is None or not isinstance(failure, errors.ApiError | AssertionError)
             state = await self._state()
         finally:
-            cluster.perturbation = None
+            cluster.settle_disturbed, cluster.extra_seconds = None, 0.0
             await self._tasks.close()
             await self._launcher.close()
         timeline = cluster.history.timeline()
@@ -134,22 +136,47 @@ class PerturbedRun:
         self._replicas += 1
         return await self._launcher.start(self._agent_of(self._replicas))
 
-    # For `Cluster.settle`
+    # Settling
 
-    async def is_at_rest(self) -> bool:
-        """Return whether no program outside of this process has work left."""
-        return await self._launcher.is_at_rest()
+    async def _settle(self) -> None:
+        """Wait as `Cluster.settle` does, though operators may crash meanwhile, or be behind on purpose.
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a disturbance is under way."""
-        return self._busy > 0
+        It is called at the end of each step of the users; the next step begins with the state that it leaves.
+        """
+        self._settles += 1
+        self._is_settling = True
+        if self._skipped is not None and self._settles > self._missed_in:
+            self._lift_missed()  # The users have taken their next step: it now sees the state after that one.
+        while True:
+            while self._busy:
+                await asyncio.sleep(self._launcher.poll_seconds)
+            before = [manager.activity for manager in self.cluster.managers]
+            for kept in list(self.cluster.kept):
+                await self._settle_manager(kept)
+            if self._busy or before != [manager.activity for manager in self.cluster.managers]:
+                continue
+            if await self._launcher.is_at_rest() and not self._busy:
+                break
+        if self._needs_time():
+            await self.cluster.advance(_RETRY_SECONDS)  # An operator tries again after an error, before users go on.
+        self._is_settling = False
+        kind = self.disturbance.kind if self.disturbance is not None else None
+        if kind == "stale-restart" and not self.was_disturbed:
+            self._frozen = self.cluster.faults.freeze()
+        elif kind == "time-travel" and self._earliest is None:
+            self._frozen = self._earliest = self.cluster.faults.freeze()
 
-    def skips(self, manager: Manager) -> bool:
-        """Whether a manager is behind on purpose."""
-        return self._skipped is not None and self._skipped.owns(manager)
+    async def _settle_manager(self, kept: KeptManager) -> None:
+        """Return when a manager is idle, has crashed, or is behind on purpose."""
+        settling = self._tasks.start(kept.manager.settle())
+        while not (settling.done() or kept.task.done()):
+            if self._skipped is not None and self._skipped.owns(kept.manager):
+                break
+            waits = {settling, kept.task}
+            await asyncio.wait(waits, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        settling.cancel()
 
-    def needs_time(self) -> bool:
+    def _needs_time(self) -> bool:
         """Return True once after a disturbance: an error is followed by a delayed retry."""
         if self.scenario.operator is None:
             return False  # Its retries follow the system's clock.
@@ -157,22 +184,6 @@ class PerturbedRun:
             return False
         self._had_time = True
         return True
-
-    async def before_settle(self) -> None:
-        """Called at the start of each `cluster.settle()`: a step of the users is done."""
-        self._settles += 1
-        self._is_settling = True
-        if self._skipped is not None and self._settles > self._missed_in:
-            self._lift_missed()  # The users have taken their next step: it now sees the state after that one.
-
-    def after_settle(self) -> None:
-        """Called at the end of each `cluster.settle()`: the next step begins with this state."""
-        self._is_settling = False
-        kind = self.disturbance.kind if self.disturbance is not None else None
-        if kind == "stale-restart" and not self.was_disturbed:
-            self._frozen = self.cluster.faults.freeze()
-        elif kind == "time-travel" and self._earliest is None:
-            self._frozen = self._earliest = self.cluster.faults.freeze()
 
     # Disturbances
 
@@ -263,5 +274,5 @@ class PerturbedRun:
             for stream in self._streams(self._agent):
                 stream.expire()
 
-    def _streams(self, agent: str) -> list[OpenWatch]:
+    def _streams(self, agent: str) -> list[WatchStream]:
         return [stream for stream in self.cluster.faults.watches if stream.client == agent]

@@ -96,7 +96,7 @@ class SearchResult:
             head += f"\nwithout a verdict, since a step of the users failed while the operator was held back: {names}"
         if self.smallest is None:
             return head
-        others = sorted(str(one.disturbance) for one in self.findings if one is not self.smallest)
+        others = sorted(str(bug.disturbance) for bug in self.findings if bug is not self.smallest)
         tail = [f"also with: {', '.join(others)}"] if others else []
         return "\n".join([head, str(self.smallest), *tail])
 

@@ -53,13 +53,13 @@ class NormalizedObjects:
     """By key, the resource and name under which an object is compared, and the object."""
 
     def state(self) -> State:
-        found: State = {}
+        objects_by_place: State = {}
         for place, obj in self.objects.values():
-            found.setdefault(place, []).append(obj)
-        for objects in found.values():
+            objects_by_place.setdefault(place, []).append(obj)
+        for objects in objects_by_place.values():
             if len(objects) > 1:
                 objects.sort(key=orjson.dumps)
-        return found
+        return objects_by_place
 
 
 def normalize(
@@ -126,8 +126,8 @@ def compare(expected: State, found: State) -> list[str]:
         if len(before) != len(after):
             lines.append(f"{place}: {_count(after)} instead of {_count(before)}")
         else:
-            for one, other in zip(before, after, strict=True):
-                lines += [f"{place}: {line}" for line in differences(one, other)]
+            for wanted, actual in zip(before, after, strict=True):
+                lines += [f"{place}: {line}" for line in differences(wanted, actual)]
     return lines
 
 

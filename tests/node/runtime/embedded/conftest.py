@@ -9,32 +9,35 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.node.census import supervisor_of
 from tests.node.namespaces import need_namespaces
 
-from pinnace.model.clock import SystemClock
-from pinnace.node.images.roots import ImageRoot
-from pinnace.node.runtime.embedded.root_file_systems import remove_tree
+from pinnace.node.image_service import ImageConfig, ImageRoot
+from pinnace.node.images.host import HostImages
+from pinnace.node.machine.mapped_root import remove_tree
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
-from pinnace.node.runtime.runtime import (
-    ContainerConfig,
-    ContainerState,
-    ContainerStatus,
-    ImageConfig,
-    SandboxConfig,
-)
+from pinnace.node.runtime.runtime import ContainerConfig, ContainerState, ContainerStatus, SandboxConfig
+from pinnace.process.clock import SystemClock
 
 HOST = "host"
+PROCESSES = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
+"""A command that prints the arguments of all processes."""
 
 
 class HostOnly:
-    """An `ImageRoots` with one image: this machine."""
+    """An `ImageRoots` with one image: this machine. Any other name is that of its layers, the uppermost first."""
+
+    def __init__(self, directory: Path) -> None:
+        self._images = HostImages(directory / "images", SystemClock())
 
     async def root_of(self, image: str) -> ImageRoot:
-        return ImageRoot(ImageConfig(), is_host=True)
+        if image != HOST:
+            return ImageRoot(ImageConfig(), [Path(layer) for layer in image.split(":")])
+        return replace(await asyncio.to_thread(self._images.root, image), config=ImageConfig(), programs=None)
 
 
 class Pods:
@@ -43,10 +46,17 @@ class Pods:
     def __init__(self, runtime: EmbeddedRuntime, directory: Path) -> None:
         self.runtime = runtime
         self.directory = directory
+        self.host_users: bool | None = True
+        """For the sandboxes that state nothing else."""
 
     async def sandbox(self, **config: object) -> str:
         return await self.runtime.run_sandbox(
-            SandboxConfig(**{"name": "web", "namespace": "default", "uid": "1", **config})  # type: ignore[arg-type]
+            SandboxConfig(
+                **{  # type: ignore[arg-type]
+                    **{"name": "web", "namespace": "default", "uid": "1", "host_users": self.host_users},
+                    **config,
+                }
+            )
         )
 
     async def start(self, command: str | Sequence[str], sandbox: str = "", **config: object) -> str:
@@ -122,7 +132,7 @@ def end_fork_server(directory: Path) -> None:
 
 
 async def open_runtime(directory: Path) -> EmbeddedRuntime:
-    return await EmbeddedRuntime.open(EmbeddedSettings(directory=directory), HostOnly(), SystemClock())
+    return await EmbeddedRuntime.open(EmbeddedSettings(directory=directory), HostOnly(directory), SystemClock())
 
 
 @pytest.fixture
@@ -134,3 +144,11 @@ async def pods(state_directory: Path) -> AsyncIterator[Pods]:
         for sandbox in await runtime.sandboxes():
             await runtime.remove_sandbox(sandbox.id)
         await runtime.close()
+
+
+@pytest.fixture(params=["the node's users", "own users"] if os.geteuid() == 0 else ["own users"])
+def each_kind_of_users(request: pytest.FixtureRequest, pods: Pods) -> bool:
+    """Run a test with pods that have the users of the node, and with pods that have their own. Return the latter."""
+    has_own: bool = request.param == "own users"
+    pods.host_users = not has_own
+    return has_own

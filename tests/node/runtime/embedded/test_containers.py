@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.node.runtime.embedded.conftest import HOST, Pods, log_of, until
+from tests.machine import do_without
+from tests.node.runtime.embedded.conftest import HOST, PROCESSES, Pods, log_of, until
 
-from pinnace.node.runtime.embedded import linux
-from pinnace.node.runtime.errors import ConfigRefused, NotThere, StartFailed
+from pinnace.node.errors import ConfigRefused, NotThere, StartFailed
+from pinnace.node.machine import linux
 from pinnace.node.runtime.runtime import (
+    RUNTIME_DEFAULT,
     ContainerConfig,
     ContainerState,
     Mount,
@@ -23,6 +26,8 @@ from pinnace.node.runtime.runtime import (
     SecurityContext,
     TemporaryFileSystem,
 )
+
+pytestmark = pytest.mark.usefixtures("each_kind_of_users")
 
 
 async def test_a_container_runs_to_its_end(pods: Pods) -> None:
@@ -94,23 +99,23 @@ async def test_containers_of_a_pod_share_hostname_network_and_ipc_but_not_proces
     sandbox = await pods.sandbox(hostname="shared")
     first = await pods.start("touch /dev/shm/mark; sleep 1000", sandbox, name="first")
     namespaces = "for n in net ipc uts pid mnt; do readlink /proc/self/ns/$n; done"
-    one = (await pods.runtime.exec_sync(first, ["sh", "-c", namespaces], timeout=60)).output.decode().split()
-    two = (await pods.output(namespaces + "; hostname; ls /dev/shm; ps ax | grep -c sleep", sandbox)).split()
-    assert one[:3] == two[:3]
-    assert set(one[3:]).isdisjoint(two[3:5])
+    listed = (await pods.runtime.exec_sync(first, ["sh", "-c", namespaces], timeout=60)).output.decode().split()
+    two = (await pods.output(namespaces + "; hostname; ls /dev/shm", sandbox)).split()
+    assert listed[:3] == two[:3]
+    assert set(listed[3:]).isdisjoint(two[3:5])
     assert two[5:7] == ["shared", "mark"]
 
 
 async def test_a_pod_may_share_its_processes(pods: Pods) -> None:
     sandbox = await pods.sandbox(shares_processes=True)
     await pods.start(["sleep", "4321"], sandbox, name="first", pid_mode=PidMode.POD)
-    assert "sleep 4321" in await pods.output(["ps", "ax"], sandbox, pid_mode=PidMode.POD)
+    assert "sleep 4321" in await pods.output(PROCESSES, sandbox, pid_mode=PidMode.POD)
 
 
 async def test_a_container_may_see_the_processes_of_another(pods: Pods) -> None:
     sandbox = await pods.sandbox()
     target = await pods.start(["sleep", "4321"], sandbox, name="target")
-    assert "sleep 4321" in await pods.output(["ps", "ax"], sandbox, name="debugger", target=target)
+    assert "sleep 4321" in await pods.output(PROCESSES, sandbox, name="debugger", target=target)
 
 
 async def test_the_environment_and_the_working_directory_are_set(pods: Pods) -> None:
@@ -135,9 +140,12 @@ async def test_a_read_only_root_refuses_writes(pods: Pods) -> None:
 
 @pytest.mark.parametrize("uid", [0, 1000, 4_000_000])
 async def test_a_container_runs_as_its_user(pods: Pods, uid: int) -> None:
+    sandbox = await pods.sandbox(**({"host_users": True} if uid == 4_000_000 else {}))
     security = SecurityContext(user=uid, group=uid)
     output = await pods.output(
-        "id -u; id -g; grep CapEff /proc/self/status; echo x > /tmp/file; stat -c %u /tmp/file", security=security
+        "id -u; id -g; grep CapEff /proc/self/status; echo x > /tmp/file; stat -c %u /tmp/file",
+        sandbox,
+        security=security,
     )
     lines = output.splitlines()
     assert lines[:2] == [str(uid), str(uid)]
@@ -171,8 +179,8 @@ async def test_no_new_privileges_is_set(pods: Pods) -> None:
 
 async def test_the_default_seccomp_profile_refuses_namespaces(pods: Pods) -> None:
     if any("seccomp" in missing for missing in (await pods.runtime.status()).missing):
-        pytest.skip("this machine has no libseccomp")
-    security = SecurityContext(seccomp_default=True)
+        do_without("libseccomp is missing; apt install libseccomp2")
+    security = SecurityContext(seccomp=RUNTIME_DEFAULT)
     output = await pods.output("grep Seccomp: /proc/self/status; unshare -U true 2>&1; echo $?", security=security)
     assert output.split()[:2] == ["Seccomp:", "2"]
     assert output.split()[-1] == "1"
@@ -214,7 +222,7 @@ def shared_volume(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root makes mounts on the machine")
     volume = tmp_path / "volume"
     (volume / "inner").mkdir(parents=True)
-    linux.bind(str(volume), str(volume))
+    linux.mount(str(volume), str(volume), "", linux.MS_BIND)
     linux.mount("none", str(volume), "", linux.MS_SHARED)
     try:
         yield volume
@@ -242,6 +250,7 @@ async def test_mounts_of_the_node_reach_a_container(pods: Pods, shared_volume: P
 
 
 async def test_mounts_of_a_container_reach_the_node(pods: Pods, shared_volume: Path) -> None:
+    pods.host_users = True  # Mounts of another user namespace stay there.
     command = "mount -t tmpfs none /data/inner && echo from-inside > /data/inner/file"
     security = SecurityContext(privileged=True)
     both = Mount(container_path="/data", host_path=str(shared_volume), propagation=Propagation.BIDIRECTIONAL)
@@ -260,7 +269,7 @@ async def test_mounts_cannot_leave_a_container_without_a_shared_mount_or_root(po
     volume.mkdir()
     both = Mount(container_path="/data", host_path=str(volume), propagation=Propagation.BIDIRECTIONAL)
     if os.geteuid() == 0:
-        linux.bind(str(volume), str(volume))
+        linux.mount(str(volume), str(volume), "", linux.MS_BIND)
         linux.mount("none", str(volume), "", linux.MS_PRIVATE)
     try:
         with pytest.raises(ConfigRefused, match=r"not a shared mount|runs as root"):
@@ -338,7 +347,7 @@ async def test_the_use_of_a_container_is_measured(pods: Pods) -> None:
 
 
 async def _need_limits(pods: Pods) -> None:
-    missing = [one for one in (await pods.runtime.status()).missing if "limits" in one]
+    missing = [feature for feature in (await pods.runtime.status()).missing if "limits" in feature]
     if missing:
         pytest.skip(missing[0])
 
@@ -349,3 +358,54 @@ async def _wait_for_log(pods: Pods, container: str, text: str) -> None:
         return Path(status.log_file).exists() and text in log_of(status)
 
     await until(is_there)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the processes of root's pods are bounded by control groups alone")
+async def test_an_ordinary_users_node_does_not_report_the_limit_of_processes_that_it_enforces(pods: Pods) -> None:
+    assert [feature for feature in (await pods.runtime.status()).missing if "pids" in feature] == []
+
+
+async def test_the_kernel_kills_a_container_for_memory_before_its_supervisor(pods: Pods) -> None:
+    """A container with the supervisor's own score would be the last to go, and so would one that lowers its score."""
+    command = "cd /proc/self; cat oom_score_adj; (echo -999 >oom_score_adj) 2>/dev/null || cat oom_score_adj"
+    sandbox = await pods.sandbox()
+    container = await pods.start(["sleep", "1000"], sandbox, resources=Resources(oom_score_adjust=700))
+    result = await pods.runtime.exec_sync(container, ["sh", "-c", command], timeout=60)
+    assert result.output.split() == [b"700"] * 2
+    lowest = "(echo -999 >/proc/$$/oom_score_adj) 2>/dev/null; cat /proc/$$/oom_score_adj"  # Few roots lack the right.
+    allowed = subprocess.run(["sh", "-c", lowest], capture_output=True, text=True, timeout=60).stdout
+    assert Path(f"/proc/{pods.supervisor(sandbox)}/oom_score_adj").read_text() == allowed
+
+
+async def test_a_container_makes_a_bounded_number_of_processes(pods: Pods) -> None:
+    """By its control group, or by the limit of its user in the user namespace of the pod."""
+    code = """
+import os, signal
+made = []
+try:
+    while len(made) < 200:
+        made.append(os.fork())
+        if not made[-1]:
+            signal.pause()
+except BlockingIOError:
+    pass
+print(len(made))
+"""
+    other = await pods.start(["sleep", "1000"])
+    made = int(await pods.output(["python3", "-c", code], resources=Resources(pids=50)))
+    assert 20 < made < 50
+    assert (await pods.runtime.exec_sync(other, ["true"], timeout=60)).exit_code == 0
+
+
+@pytest.mark.usefixtures("each_kind_of_users")
+async def test_sysctls_of_ipc_belong_to_the_pod(pods: Pods) -> None:
+    """Also those of a pod with own users, whose root alone may write them."""
+    values = {
+        **{"kernel.shmmax": "65536", "kernel.shmall": "64", "kernel.shmmni": "7", "kernel.shm_rmid_forced": "1"},
+        **{"kernel.msgmax": "4096", "fs.mqueue.msg_max": "5"},
+    }
+    files = [f"/proc/sys/{name.replace('.', '/')}" for name in values]
+    before = [Path(file).read_text() for file in files]
+    sandbox = await pods.sandbox(sysctls=values)
+    assert (await pods.output(["cat", *files], sandbox)).split() == list(values.values())
+    assert [Path(file).read_text() for file in files] == before

@@ -5,39 +5,34 @@ Root runs these tests once more as such a user, whose ids are in files that are 
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
+from tests.machine import need
 from tests.node.images.image_files import BuiltImage, directory, entry, layer
 from tests.node.ordinary_user import needs_root, run_tests_as_user_with_ids
 from tests.node.runtime.embedded.conftest import Pods
 
-from pinnace.model.clock import SystemClock
 from pinnace.node.images.images import Images
-from pinnace.node.runtime.embedded.root_file_systems import remove_tree
+from pinnace.node.machine.mapped_root import remove_tree
+from pinnace.node.machine.subordinate_ids import find_mappers
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
-from pinnace.node.runtime.embedded.subordinate_ids import find_mappers
 from pinnace.node.runtime.runtime import SecurityContext
+from pinnace.process.clock import SystemClock
 
-REQUIRE = "PINNACE_REQUIRE_UIDMAP"
 needs_ids = pytest.mark.skipif(not find_mappers(), reason="this user has no subordinate ids")
 
 
 @needs_root
 def test_an_ordinary_user_with_subordinate_ids_has_several_users_in_a_pod() -> None:
-    if shutil.which("newuidmap") is None:
-        if os.environ.get(REQUIRE):
-            pytest.fail(f"newuidmap is missing, and {REQUIRE} asks for it; apt-get install uidmap")
-        pytest.skip("newuidmap is missing; apt-get install uidmap")
+    need("newuidmap")
     run_tests_as_user_with_ids(
         "node/runtime/embedded/test_subordinate_ids.py",
-        "node/runtime/embedded/test_survival.py",
-        "node/runtime/embedded/test_file_trees.py",
-        "node/agent/test_volume_updates.py",
-        "node/agent/test_volumes.py::test_the_group_of_a_pod_owns_its_volumes",
+        "node/runtime/embedded/supervision/test_survival.py",
+        "node/runtime/embedded/supervision/test_disk_usage.py",
+        "node/agent/volumes/test_volume_updates.py",
+        "node/agent/volumes/test_volumes.py::test_the_group_of_a_pod_owns_its_volumes",
     )
 
 
@@ -71,7 +66,7 @@ async def test_files_of_other_users_go_with_their_pod(pods: Pods) -> None:
 async def test_the_owners_of_an_image_are_kept() -> None:
     place = Path(tempfile.mkdtemp(prefix="pinnace-"))
     owned = [directory("home"), entry("home/file", b"x", uid=33, gid=44, mode=0o600), directory("bin")]
-    program = entry("bin/busybox", Path("/bin/busybox").read_bytes(), mode=0o755)
+    program = entry("bin/busybox", Path(need("busybox")).read_bytes(), mode=0o755)
     made = BuiltImage([layer(*owned, program)])
     images = Images(place / "images", SystemClock(), is_offline=True)
     runtime = None

@@ -11,37 +11,42 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
-from pinnace.model.byte_streams import Duplex
-from pinnace.model.clock import Clock
 from pinnace.model.node_connections import CommandStreams
-from pinnace.network.pods.addresses import AddressesExhausted, PodAddresses
-from pinnace.network.pods.egress import EVERYWHERE
+from pinnace.model.objects import Key
+from pinnace.network.pods.addresses import AddressesExhausted, AddressFollower, NoFollower, PodAddresses
 from pinnace.network.pods.host_ports import HostPort, HostPorts, PortInUse
-from pinnace.node.images.roots import ImageRoots
-from pinnace.node.runtime.embedded import messages
-from pinnace.node.runtime.embedded.cgroups import Cgroups
-from pinnace.node.runtime.embedded.channels import Channel, ChannelClosed
-from pinnace.node.runtime.embedded.container_streams import OutputCollector, attach_streams, run_command
-from pinnace.node.runtime.embedded.descriptors import wait_until_connected
-from pinnace.node.runtime.embedded.disk_usage import measure_files
-from pinnace.node.runtime.embedded.event_feed import EventFeed
-from pinnace.node.runtime.embedded.fork_server_client import Abilities, open_fork_server
-from pinnace.node.runtime.embedded.launches import ContainerGroups, RootPlans, launch_of, stop_signal_of
-from pinnace.node.runtime.embedded.node_sockets import NodeSockets
-from pinnace.node.runtime.embedded.process_usage import process_stats
-from pinnace.node.runtime.embedded.propagation import check_propagation, cloned_sources
-from pinnace.node.runtime.embedded.root_file_systems import (
-    ImageMount,
-    make_mount_points,
-    plan_image_mount,
-    plan_root,
-    remove_tree,
+from pinnace.node.errors import ConfigRefused, NotThere, RuntimeFailure, SandboxFailed, StartFailed
+from pinnace.node.image_service import ImageRoots
+from pinnace.node.machine import messages
+from pinnace.node.machine.channels import Channel, ChannelClosed
+from pinnace.node.machine.mapped_root import remove_tree
+from pinnace.node.machine.open_files import wait_until_connected
+from pinnace.node.machine.removals import Removals
+from pinnace.node.runtime.embedded.connections.container_streams import OutputCollector, attach_streams, run_command
+from pinnace.node.runtime.embedded.connections.fork_server_client import ForkServerClient
+from pinnace.node.runtime.embedded.connections.packet_guard import PacketGuard
+from pinnace.node.runtime.embedded.connections.sandbox_channels import SandboxChannels
+from pinnace.node.runtime.embedded.groups.cgroups import Cgroups
+from pinnace.node.runtime.embedded.groups.process_usage import process_stats
+from pinnace.node.runtime.embedded.launches.launches import (
+    ContainerGroups,
+    PendingLaunches,
+    RootPlans,
+    check_text,
+    check_user,
+    launch_of,
+    run_request_of,
+    stop_signal_of,
 )
-from pinnace.node.runtime.embedded.sandbox_channels import SandboxChannels
-from pinnace.node.runtime.embedded.state import ContainerRecord, SandboxRecord, State
-from pinnace.node.runtime.embedded.status_files import write_json
-from pinnace.node.runtime.errors import ConfigRefused, NotThere, RuntimeFailure, SandboxFailed, StartFailed
+from pinnace.node.runtime.embedded.launches.propagation import check_propagation, cloned_sources
+from pinnace.node.runtime.embedded.launches.root_plans import make_mount_points, plan_image_mounts, plan_root
+from pinnace.node.runtime.embedded.state import ContainerRecord, SandboxRecord, State, without_secrets
+from pinnace.node.runtime.embedded.supervision.fork_server import SOCKET
+from pinnace.node.runtime.embedded.supervision.measuring import CREATED
+from pinnace.node.runtime.embedded.user_ranges import UserRanges
+from pinnace.node.runtime.event_feed import EventFeed
 from pinnace.node.runtime.runtime import (
     ContainerConfig,
     ContainerEvent,
@@ -50,12 +55,14 @@ from pinnace.node.runtime.runtime import (
     ContainerStatus,
     DiskUsage,
     ExecResult,
+    MemoryDirectory,
     Resources,
     RuntimeStatus,
     SandboxConfig,
     SandboxStatus,
-    TemporaryFileSystem,
 )
+from pinnace.process.byte_streams import Duplex
+from pinnace.process.clock import Clock
 
 _KILL_SECONDS = 60.0
 """How long the end of a killed process is awaited: one in an uninterruptible wait can take long."""
@@ -72,6 +79,8 @@ class EmbeddedSettings:
     """Networks beyond the pod network that pods reach through the node, such as that of the Services."""
     has_egress: bool = False
     """Whether pods have a default route, through the node to the networks outside of this machine."""
+    uses_nftables: bool = True
+    """Whether packets are checked by rules of the kernel where it allows them."""
     log_max_bytes: int = 10 << 20
     log_max_files: int = 5
     idle_seconds: float = 10.0
@@ -80,7 +89,7 @@ class EmbeddedSettings:
     """Whether the pods end too when no agent comes back within that time: no later agent will know the directory."""
 
 
-class EmbeddedRuntime(NodeSockets):
+class EmbeddedRuntime:
     """Create it with `open`, and `close` it; the pods go on running."""
 
     def __init__(
@@ -92,78 +101,105 @@ class EmbeddedRuntime(NodeSockets):
         self._addresses = addresses
         self._state = state
         self._feed = EventFeed()
-        self._ports = HostPorts(self, addresses.bridge.partition("/")[0])
+        self._ports = HostPorts(self, addresses.without_length(addresses.node), uses_nftables=settings.uses_nftables)
         self._channels = SandboxChannels(state, self._feed.publish)
         self._cgroups = Cgroups(settings.directory)
-        self._node: Channel | None = None
-        self._abilities: Abilities | None = None
+        self._launches = PendingLaunches()
+        self._follower: AddressFollower = NoFollower()
+        self._removals = Removals(settings.directory / "removed")
+        self._guard = PacketGuard(addresses.all_of(addresses.node), uses_nftables=settings.uses_nftables)
+        options = {
+            "node_addresses": addresses.all_of(addresses.node),
+            "idle_seconds": settings.idle_seconds,
+            "ends_with_agent": settings.ends_with_agent,
+        }
+        self._node = ForkServerClient(
+            settings.directory,
+            options,
+            self._channels,
+            sandboxes=lambda: list(self._sandboxes),
+            prepare=self._guard.open,
+        )
         self._sandboxes = {record.id: record for record in state.sandboxes()}
+        taken = {state.directory(sandbox): record.users for sandbox, record in self._sandboxes.items()}
+        self._users = UserRanges(state.directory(""), taken)
         self._containers = {record.id: record for sandbox in self._sandboxes for record in state.containers(sandbox)}
 
     @classmethod
     async def open(cls, settings: EmbeddedSettings, images: ImageRoots, clock: Clock) -> EmbeddedRuntime:
         """Start the fork server, or find it, and attach to the pods that run already."""
-        settings.directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+        settings.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         addresses = PodAddresses(settings.pod_network, settings.ipv6_pod_network)
         runtime = cls(settings, images, clock, addresses=addresses, state=State(settings.directory))
-        await runtime._connect_node()
+        await runtime._node.open()
+        await asyncio.to_thread(runtime._cgroups.remove_leftovers, set(runtime._sandboxes), SOCKET)
         for record in runtime._sandboxes.values():
             if record.address and not record.is_stopped:
                 addresses.take(record.address)
                 with contextlib.suppress(ChannelClosed, PortInUse):
                     runtime._channels.find(record.id)
                     await runtime._open_ports(record)
+        await runtime._ports.start()
         return runtime
 
     async def close(self) -> None:
         """Disconnect from the pods, which go on running; their host ports are open again with the next agent."""
         await self._ports.close_all()
+        await self._removals.close()
         self._channels.close_all()
-        if self._node is not None:
-            self._node.close()
+        self._node.close()
         if not self._sandboxes:
             self._cgroups.close()
 
     async def end(self) -> None:
         """Remove every pod, end the namespaces of the node, and close."""
         await asyncio.gather(*(self.remove_sandbox(sandbox) for sandbox in list(self._sandboxes)))
-        if self._node is not None:
-            with contextlib.suppress(ChannelClosed, TimeoutError):  # It has ended, or has a pod that does not end.
-                await self._node.request({"op": "end"})
-                async with asyncio.timeout(_KILL_SECONDS):
-                    await self._node.closed.wait()
+        await self._node.end(_KILL_SECONDS)
+        await self._removals.drain()
         await self.close()
 
     async def status(self) -> RuntimeStatus:
-        _, abilities = await self._connect_node()
-        missing = list(self._cgroups.missing)
-        if abilities.id_count == 1:
-            missing.append(
-                "supplemental groups are ignored and files have one owner: this user has one user id only; "
-                "install newuidmap (Debian: uidmap) and add the user to /etc/subuid and /etc/subgid for more"
-            )
-        if not abilities.has_overlay:
-            missing.append("images are copied for each container: this user cannot mount overlays")
-        if not abilities.has_seccomp:
-            missing.append("the default seccomp profile is not applied: this machine has no libseccomp")
-        return RuntimeStatus("pinnace", "1", missing=missing)
+        abilities = await self._node.check()
+        bounds_processes = abilities.id_count > 0  # Each pod has a user namespace, in which the kernel counts them.
+        missing = [*self._cgroups.missing(bounds_processes=bounds_processes), *abilities.missing]
+        missing += self._guard.missing(checks_ipv4=abilities.checks_sources)
+        return RuntimeStatus(
+            "pinnace",
+            "1",
+            has_user_namespaces=abilities.has_pod_users or not abilities.is_root,
+            has_supplemental_groups=abilities.id_count != 1,
+            missing=missing,
+        )
 
     # Sandboxes
 
     async def run_sandbox(self, config: SandboxConfig) -> str:
-        node, _ = await self._connect_node()
+        await self._node.open()
         sandbox = secrets.token_hex(32)
         record = SandboxRecord(
-            id=sandbox, config=config, created_at=self._now(), address="" if config.host_network else self._allocate()
+            id=sandbox,
+            config=config,
+            created_at=self._now(),
+            address="" if config.host_network else self._allocate(),
         )
         self._sandboxes[sandbox] = record
         ours, theirs = messages.pair()
         try:
             with theirs:
-                self._state.directory(sandbox).mkdir(mode=0o711)
+                place = self._state.directory(sandbox)
+                place.mkdir(mode=0o700)
+                record = replace(record, users=await self._users.choose(place, config, self._node))
+                self._sandboxes[sandbox] = record
                 self._state.save_sandbox(record)
                 self._cgroups.create(sandbox, resources=config.resources)
-                await node.request(self._run_request(record), [theirs.fileno()])
+                self._follower.on_start(*self._place(record))
+                await self._follower.protect()
+                directory, shm = str(place), str(self._shm(sandbox))
+                routes, has_egress = self._settings.routes, self._settings.has_egress
+                request = run_request_of(
+                    record, directory, shm, addresses=self._addresses, routes=routes, has_egress=has_egress
+                )
+                await self._node.request(request, [theirs.fileno()])
             await self._channels.await_first(sandbox, ours)
             await self._open_ports(record)
         except (RuntimeFailure, OSError, PortInUse) as error:
@@ -178,7 +214,7 @@ class EmbeddedRuntime(NodeSockets):
         record = self._sandboxes.get(sandbox)
         if record is None or record.is_stopped:
             return
-        self._ports.close(sandbox)
+        await self._ports.close(sandbox)
         try:
             channel = self._channels.find(sandbox)
             await channel.request({"op": "stop"})
@@ -191,6 +227,7 @@ class EmbeddedRuntime(NodeSockets):
             self._state.status(container, "")
         if record.address:
             self._addresses.release(record.address)
+            self._follower.on_end(*self._place(record))
         self._sandboxes[sandbox] = stopped = replace(record, is_stopped=True)
         with contextlib.suppress(OSError):  # A full disk must not keep a pod from ending.
             self._state.save_sandbox(stopped)
@@ -201,9 +238,11 @@ class EmbeddedRuntime(NodeSockets):
         await self.stop_sandbox(sandbox)
         for container in self._of(sandbox):
             self._containers.pop(container.id, None)
+            self._launches.drop(container.id)
             self._channels.forget_container(container.id)
         await asyncio.to_thread(self._cgroups.remove, sandbox)
-        await asyncio.to_thread(remove_tree, self._state.directory(sandbox))
+        self._users.release(self._state.directory(sandbox))
+        self._removals.add(self._state.directory(sandbox))
         self._sandboxes.pop(sandbox, None)
 
     async def sandboxes(self, namespace: str = "", name: str = "") -> Sequence[SandboxStatus]:
@@ -222,20 +261,22 @@ class EmbeddedRuntime(NodeSockets):
     async def create_container(self, sandbox: str, config: ContainerConfig) -> str:
         pod = self._sandbox(sandbox)
         image = await self._images.root_of(config.image)
-        _, abilities = await self._connect_node()
+        abilities = await self._node.abilities()
         record = ContainerRecord(
             id=secrets.token_hex(32),
             sandbox=sandbox,
-            config=config,
+            config=without_secrets(config),
             created_at=self._now(),
             stop_signal=stop_signal_of(config, image.config),
         )
         directory = self._state.container_directory(record)
-        directory.mkdir(parents=True, mode=0o711)
+        directory.mkdir(parents=True, mode=0o700)
         try:
             plan = await asyncio.to_thread(plan_root, directory, image, has_overlay=abilities.has_overlay)
-            volumes = await self._plan_image_mounts(directory, config, has_overlay=abilities.has_overlay)
+            volumes = await plan_image_mounts(directory, config, self._images, has_overlay=abilities.has_overlay)
             check_propagation(config.mounts)
+            if pod.users:
+                check_user(config.security, image.config)
             if image.is_host:
                 make_mount_points(directory, plan, config.mounts)
             self._cgroups.create(sandbox, record.id, config.resources)
@@ -250,27 +291,15 @@ class EmbeddedRuntime(NodeSockets):
                 shm=str(self._shm(sandbox)),
                 hostname=pod.config.hostname or pod.config.name,
             )
-            write_json(str(directory / "launch.json"), launch)
+            (directory / CREATED).touch(mode=0o600)
             self._state.save_container(record)
         except (OSError, ConfigRefused) as error:
             await asyncio.to_thread(self._cgroups.remove, sandbox, record.id)
             await asyncio.to_thread(remove_tree, directory)
-            raise ConfigRefused(str(error)) from error
+            raise error if isinstance(error, ConfigRefused) else ConfigRefused(str(error)) from error
         self._containers[record.id] = record
+        self._launches.add(record.id, launch)
         return record.id
-
-    async def _plan_image_mounts(
-        self, directory: Path, config: ContainerConfig, *, has_overlay: bool
-    ) -> dict[int, ImageMount]:
-        plans = {}
-        for number, mount in enumerate(config.mounts):
-            if mount.image:
-                image = await self._images.root_of(mount.image)
-                if image.is_host:
-                    raise ConfigRefused("this machine itself cannot be an image volume; load an image for it")
-                place = directory / "images" / str(number)
-                plans[number] = await asyncio.to_thread(plan_image_mount, place, image, has_overlay=has_overlay)
-        return plans
 
     async def start_container(self, container: str) -> None:
         record = self._container(container)
@@ -290,8 +319,8 @@ class EmbeddedRuntime(NodeSockets):
             "oom_file": self._cgroups.oom_file(record.sandbox, container),
         }
         memory = self._sandbox(record.sandbox).config.temporary_file_systems
-        with cloned_sources(config.mounts, memory) as trees:
-            reply, _ = await channel.request({**request, "trees": list(trees)}, list(trees.values()))
+        with cloned_sources(config.mounts, memory) as trees, self._launches.take(container) as launch:
+            reply, _ = await channel.request({**request, "trees": list(trees)}, [launch, *trees.values()])
         if reply.get("error"):
             await self._channels.ended(container).wait()
             raise StartFailed(reply["error"])
@@ -322,9 +351,10 @@ class EmbeddedRuntime(NodeSockets):
         with contextlib.suppress(ChannelClosed):
             await self._channels.find(record.sandbox).request({"op": "forget", "id": container})
         self._containers.pop(container, None)
+        self._launches.drop(container)
         self._channels.forget_container(container)
         await asyncio.to_thread(self._cgroups.remove, record.sandbox, container)
-        await asyncio.to_thread(remove_tree, self._state.container_directory(record))
+        self._removals.add(self._state.container_directory(record))
 
     async def containers(self, sandbox: str = "") -> Sequence[ContainerStatus]:
         chosen = [record for record in self._containers.values() if sandbox in ("", record.sandbox)]
@@ -357,8 +387,10 @@ class EmbeddedRuntime(NodeSockets):
         return await asyncio.to_thread(process_stats, self._state.pid_of(record), now=self._now())
 
     async def disk_usage(self, directory: str, containers: Sequence[str]) -> DiskUsage:
-        layers = {one: str(self._state.container_directory(self._container(one))) for one in containers}
-        return await measure_files((await self._connect_node())[0], directory, layers)
+        layers = {
+            container: str(self._state.container_directory(self._container(container))) for container in containers
+        }
+        return await self._node.measure_files(directory, layers)
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         return self._feed.subscribe()
@@ -366,6 +398,7 @@ class EmbeddedRuntime(NodeSockets):
     # Streams
 
     async def exec(self, container: str, command: Sequence[str], streams: CommandStreams) -> int:
+        check_text("the command", command)
         return await run_command(self._channel_of(container), container, command, streams)
 
     async def exec_sync(
@@ -395,63 +428,50 @@ class EmbeddedRuntime(NodeSockets):
             raise
         return Duplex(reader, writer)
 
+    def follow_addresses(self, follower: AddressFollower) -> None:
+        """Report the addresses of pods from now on, and those of the pods that run already."""
+        self._follower = follower
+        for record in self._sandboxes.values():
+            if record.address and not record.is_stopped:
+                follower.on_start(*self._place(record))
+
+    # The network of the node
+
+    async def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        return (await self.open_sockets(family, kind, protocol))[0]
+
+    async def open_sockets(self, family: int, kind: int, protocol: int = 0, *, count: int = 1) -> list[socket.socket]:
+        """Create sockets in the network of the node, from which pods are reached. Raise OSError."""
+        return await self._node.open_sockets(family, kind, protocol, count)
+
+    async def find_listener(self, kind: int, address: str, port: int) -> socket.socket:
+        """Return a bound socket in the network of the node, which stays open when this agent ends. Raise OSError."""
+        return await self._node.find_listener(kind, address, port)
+
     async def node_pid(self) -> int:
         """A process in the namespaces of the node."""
-        return (await self._connect_node())[1].pid
+        return (await self._node.abilities()).pid
+
+    async def open_file(self, sandbox: str, directory: str, path: str) -> BinaryIO:
+        reply, fds = await self._channels.find(sandbox).request({"op": "open", "directory": directory, "path": path})
+        if not fds:
+            raise OSError(reply["errno"], os.strerror(reply["errno"]), path)
+        return open(fds[0], "rb")
+
+    async def memory(self, sandbox: str = "") -> MemoryDirectory:
+        abilities = await self._node.abilities()
+        if not sandbox:
+            return abilities.memory
+        _, fds = await self._channels.find(sandbox).request({"op": "memory"})
+        return MemoryDirectory(abilities.memory.path, fds[0])
 
     # Inside
 
-    async def _connect_node(self) -> tuple[Channel, Abilities]:
-        if self._node is None or self._node.is_closed or self._abilities is None:
-            options = {
-                "bridge_addresses": self._addresses.all_of(self._addresses.bridge),
-                "idle_seconds": self._settings.idle_seconds,
-                "ends_with_agent": self._settings.ends_with_agent,
-            }
-            self._node, self._abilities = await open_fork_server(
-                self._settings.directory, options, on_close=lambda: None
-            )
-        return self._node, self._abilities
-
     async def _open_ports(self, record: SandboxRecord) -> None:
-        if record.config.host_network:
-            return
-        ports = [
-            HostPort(one.host_ip, one.host_port, one.container_port, one.protocol)
-            for one in record.config.ports
-            if one.protocol in ("TCP", "UDP")
-        ]
-        if ports:
-            await self._ports.open(
-                record.id,
-                ports,
-                lambda port: self.connect(record.id, port),
-                lambda port: self._connect_datagrams(record.id, port),
-            )
-
-    async def _connect_datagrams(self, sandbox: str, port: int) -> socket.socket:
-        request = {"op": "connect", "port": port, "address": "127.0.0.1", "datagrams": True}
-        _, fds = await self._channels.find(sandbox).request(request)
-        return socket.socket(fileno=fds[0])
-
-    def _run_request(self, record: SandboxRecord) -> messages.Message:
-        config = record.config
-        shared = [TemporaryFileSystem(str(self._shm(record.id)), 64 << 20), *config.temporary_file_systems]
-        return {
-            "op": "run",
-            "directory": str(self._state.directory(record.id)),
-            "hostname": (config.hostname or config.name)[:63],
-            "addresses": self._addresses.all_of(record.address),
-            "gateways": [one.partition("/")[0] for one in self._addresses.all_of(self._addresses.bridge)],
-            "routes": [*self._settings.routes, *([str(EVERYWHERE)] if self._settings.has_egress else [])],
-            "has_egress": self._settings.has_egress,
-            "veth": f"veth{record.id[:11]}",
-            "host_network": config.host_network,
-            "host_ipc": config.host_ipc,
-            "shares_processes": config.shares_processes,
-            "sysctls": dict(config.sysctls),
-            "temporary_file_systems": [[one.path, one.size_bytes] for one in shared],
-        }
+        mapped = record.config.ports
+        ports = [HostPort(port.host_ip, port.host_port, port.container_port, port.protocol) for port in mapped]
+        if ports and not record.config.host_network:
+            await self._ports.open(record.id, ports, self._addresses.without_length(record.address))
 
     def _allocate(self) -> str:
         try:
@@ -483,8 +503,11 @@ class EmbeddedRuntime(NodeSockets):
             config=record.config,
             created_at=record.created_at,
             is_ready=not record.is_stopped and self._state.has_supervisor(record.id),
-            addresses=[one.partition("/")[0] for one in self._addresses.all_of(record.address)],
+            addresses=self._addresses.without_length(record.address),
         )
+
+    def _place(self, record: SandboxRecord) -> tuple[Key, list[str]]:
+        return Key(record.config.namespace, record.config.name), self._addresses.without_length(record.address)
 
     def _shm(self, sandbox: str) -> Path:
         return self._state.directory(sandbox) / "shm"

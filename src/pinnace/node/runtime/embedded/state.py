@@ -1,9 +1,11 @@
 """The state of sandboxes and containers on disk: it is the truth, and an agent that starts reads it.
 
+Neither the environment nor the command of a container is in it: they may have values of Secrets.
+
 pods/SANDBOX/sandbox.json                     the configuration and the address
 pods/SANDBOX/supervisor.json                  which process supervises it, written by that process
 pods/SANDBOX/containers/CONTAINER/config.json
-pods/SANDBOX/containers/CONTAINER/launch.json
+pods/SANDBOX/containers/CONTAINER/created     an empty file, as old as the container
 pods/SANDBOX/containers/CONTAINER/status.json written by the supervisor at the start and at the end
 """
 
@@ -11,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from pinnace.node.runtime.embedded.status_files import is_alive, read_json, write_json
+from pinnace.node.machine.status_files import is_alive, read_json, write_json
 from pinnace.node.runtime.runtime import ContainerConfig, ContainerState, ContainerStatus, SandboxConfig
 
 _LOST = 137
@@ -31,6 +34,8 @@ class SandboxRecord:
     created_at: int
     address: str = ""
     is_stopped: bool = False
+    users: int = 0
+    """The first of its user ids on the node; 0 for the node's own users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,11 @@ class ContainerRecord:
     config: ContainerConfig
     created_at: int
     stop_signal: int = 15
+
+
+def without_secrets(config: ContainerConfig) -> ContainerConfig:
+    """Leave out the fields that may have values of Secrets: the environment, and what is expanded from it."""
+    return replace(config, environment=(), command=(), args=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class State:
 
     def __init__(self, directory: Path) -> None:
         self._pods = directory / "pods"
-        self._pods.mkdir(parents=True, exist_ok=True, mode=0o711)
+        self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def directory(self, sandbox: str) -> Path:
         return self._pods / sandbox
@@ -85,11 +95,33 @@ class State:
                 yield msgspec.json.decode((directory / "config.json").read_bytes(), type=ContainerRecord)
 
     def has_supervisor(self, sandbox: str) -> bool:
+        process = self.open_supervisor(sandbox)
+        if process is None:
+            return False
+        os.close(process)
+        return True
+
+    def open_supervisor(self, sandbox: str) -> int | None:
+        """Return a pidfd of the living supervisor, which the caller closes; None if it has ended."""
         try:
             known = read_json(str(self.directory(sandbox) / "supervisor.json"))
+            process = os.pidfd_open(known["pid"])
         except (OSError, ValueError):
-            return False
-        return is_alive(known["pid"], known["began"])
+            return None
+        if is_alive(known["pid"], known["began"]):
+            return process
+        os.close(process)
+        return None
+
+    def kill_supervisor(self, sandbox: str) -> None:
+        """End a supervisor, and with it its containers."""
+        process = self.open_supervisor(sandbox)
+        if process is not None:
+            try:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
 
     def status(self, record: ContainerRecord, log_file: str) -> ContainerStatus:
         ended = self._ended(record)

@@ -61,8 +61,8 @@ def load_stages(path: Path) -> Lives:
         raise InvalidStage(f"{path} is not YAML: {error}") from error
     found: dict[str, list[KwokStage]] = {kind: [] for kind in _KINDS}
     for document in documents:
-        for one in _stages_in(document):
-            kind, stage = _read(one, path)
+        for entry in _stages_in(document):
+            kind, stage = _read(entry, path)
             if stage is not None:
                 found[kind].append(stage)
     if not any(found.values()):
@@ -175,8 +175,8 @@ def _step(step: Object) -> Iterator[Step]:
     if step.get("finalizers"):
         given = step["finalizers"]
         yield FinalizerStep(
-            add=tuple(one["value"] for one in given.get("add") or ()),
-            remove=tuple(one["value"] for one in given.get("remove") or ()),
+            add=tuple(entry["value"] for entry in given.get("add") or ()),
+            remove=tuple(entry["value"] for entry in given.get("remove") or ()),
             empties=bool(given.get("empty")),
         )
     if step.get("delete"):

@@ -21,7 +21,10 @@ class InvalidExpression(ValueError):
 
 
 class _CannotIndex(Exception):
-    """A value has no such index or field."""
+    """A value has no such index or field, or too many pairs of values would be compared."""
+
+
+_MOST_PAIRS = 20_000
 
 
 class Query:
@@ -34,7 +37,7 @@ class Query:
     def run(self, value: Any) -> Values | None:
         """Return the results that are not null; None if the expression fails on this value."""
         try:
-            return [one for one in self._filter(value) if one is not None]
+            return [result for result in self._filter(value) if result is not None]
         except _CannotIndex:
             return None
 
@@ -232,17 +235,25 @@ def _either(left: Filter, right: Filter) -> Filter:
 
 
 def _logical(left: Filter, right: Filter, combine: Callable[[tuple[bool, bool]], bool]) -> Filter:
-    return lambda value: [combine((_is_true(one), _is_true(other))) for one in left(value) for other in right(value)]
+    return lambda value: [combine((_is_true(first), _is_true(second))) for first, second in _pairs(left, right, value)]
 
 
 def _compare(left: Filter, right: Filter, compare: Callable[[Any, Any], bool]) -> Filter:
     def read(value: Any) -> Values:
         try:
-            return [compare(one, other) for one in left(value) for other in right(value)]
+            return [compare(first, second) for first, second in _pairs(left, right, value)]
         except TypeError:
             raise _CannotIndex from None
 
     return read
+
+
+def _pairs(left: Filter, right: Filter, value: Any) -> list[tuple[Any, Any]]:
+    lefts = left(value)
+    rights = right(value) if lefts else []  # As jq: without a left value the right side is not evaluated.
+    if len(lefts) * len(rights) > _MOST_PAIRS:
+        raise _CannotIndex
+    return [(first, second) for first in lefts for second in rights]
 
 
 def _is_true(value: Any) -> bool:
@@ -256,10 +267,10 @@ def _length(value: Any) -> Values:
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _FUNCTIONS: dict[str, Filter] = {"not": lambda value: [not _is_true(value)], "length": _length}
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": lambda one, other: bool(one == other),
-    "!=": lambda one, other: bool(one != other),
-    "<=": lambda one, other: bool(one <= other),
-    ">=": lambda one, other: bool(one >= other),
-    "<": lambda one, other: bool(one < other),
-    ">": lambda one, other: bool(one > other),
+    "==": lambda left, right: bool(left == right),
+    "!=": lambda left, right: bool(left != right),
+    "<=": lambda left, right: bool(left <= right),
+    ">=": lambda left, right: bool(left >= right),
+    "<": lambda left, right: bool(left < right),
+    ">": lambda left, right: bool(left > right),
 }

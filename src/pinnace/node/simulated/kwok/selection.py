@@ -24,9 +24,9 @@ class StageRequirement:
         found = self.query.run(obj)
         match self.operator:
             case "In":
-                return any(_text(one) in self.values for one in found or ())
+                return any(_text(value) in self.values for value in found or ())
             case "NotIn":
-                return not any(_text(one) in self.values for one in found or ())
+                return not any(_text(value) in self.values for value in found or ())
             case "Exists":
                 return bool(found)
             case _:
@@ -52,7 +52,7 @@ class Selector:
         return (
             _has(metadata.get("labels"), self.labels)
             and _has(metadata.get("annotations"), self.annotations)
-            and all(one.matches(obj) for one in self.requirements)
+            and all(requirement.matches(obj) for requirement in self.requirements)
         )
 
 

@@ -6,13 +6,14 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from pinnace import __version__
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
+from pinnace.model.typed_objects import Pod
 from pinnace.node.simulated.kwok.selection import Amount, Selector
 from pinnace.node.simulated.kwok.template import Functions, GoTemplate
 from pinnace.node.simulated.kwok.template_syntax import TemplateError
@@ -88,8 +89,8 @@ class KwokStage:
 
 
 def _finalizers(present: Sequence[str], step: FinalizerStep) -> list[str]:
-    kept = [] if step.empties else [one for one in present if one not in step.remove]
-    return [*kept, *(one for one in step.add if one not in kept)]
+    kept = [] if step.empties else [finalizer for finalizer in present if finalizer not in step.remove]
+    return [*kept, *(finalizer for finalizer in step.add if finalizer not in kept)]
 
 
 class _Loader(yaml.CSafeLoader):
@@ -113,7 +114,7 @@ def _nest(body: Any, root: str) -> Any:
     if not root:
         return body
     if isinstance(body, list):
-        return [{**one, "path": f"/{root}{one['path']}"} for one in body]
+        return [{**operation, "path": f"/{root}{operation['path']}"} for operation in body]
     return {root: body or {}}
 
 
@@ -124,7 +125,7 @@ def _functions(obj: Object, context: StageContext) -> Functions:
         return next(iter(context.host_ips(node)), "")
 
     def pod_ips(*_: Any) -> list[str]:
-        return list(context.pod_ips(obj))
+        return list(context.pod_ips(cast(Pod, obj)))
 
     return {
         "Now": lambda: context.now,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -18,6 +18,8 @@ from pinnace.node.simulated.kwok.template_syntax import (
 
 Functions = Mapping[str, Callable[..., Any]]
 _NOTHING = object()
+_MOST_STEPS = 20_000
+"""The nodes that one evaluation visits. A template may range over a number or a list in an object of a user."""
 
 
 class GoTemplate:
@@ -41,9 +43,11 @@ class _Run:
         self._functions = functions
         self._scopes: list[dict[str, Any]] = [{"$": data}]
         self.output: list[str] = []
+        self._steps = 0
 
     def walk(self, nodes: Sequence[SyntaxNode], dot: Any) -> None:
         for node in nodes:
+            self._count_step()
             if node.kind == "text":
                 self.output.append(node.text)
                 continue
@@ -57,6 +61,11 @@ class _Run:
             self._block(node, node.pipeline, dot)
             self._scopes.pop()
 
+    def _count_step(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise TemplateError(f"the template takes more than {_MOST_STEPS:,} steps with this object")
+
     def _block(self, node: SyntaxNode, pipeline: TemplatePipeline, dot: Any) -> None:
         if node.kind == "range":
             self._range(node, pipeline, dot)
@@ -69,22 +78,26 @@ class _Run:
 
     def _range(self, node: SyntaxNode, pipeline: TemplatePipeline, dot: Any) -> None:
         value = self._evaluate(TemplatePipeline(pipeline.commands), dot)
+        pairs: Iterable[tuple[Any, Any]]
         if isinstance(value, dict):
-            pairs: list[tuple[Any, Any]] = sorted(value.items())
+            pairs = sorted(value.items())
         elif isinstance(value, list | tuple):
             pairs = list(enumerate(value))
         elif isinstance(value, int) and not isinstance(value, bool):
-            pairs = [(number, number) for number in range(value)]
+            pairs = ((number, number) for number in range(value))
         elif value is None:
             pairs = []
         else:
             raise TemplateError(f"range can't iterate over {format_value(value)}")
+        is_empty = True
         for key, element in pairs:
+            is_empty = False
+            self._count_step()
             bound = (key, element) if len(pipeline.names) == 2 else (element,)
             self._scopes.append(dict(zip(pipeline.names, bound, strict=False)))
             self.walk(node.body, element)
             self._scopes.pop()
-        if not pairs:
+        if is_empty:
             self.walk(node.otherwise, dot)
 
     def _evaluate(self, pipeline: TemplatePipeline, dot: Any) -> Any:
@@ -177,7 +190,7 @@ def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{format_value(one)}' for key, one in sorted(value.items()))}]"
+        return f"map[{' '.join(f'{key}:{format_value(item)}' for key, item in sorted(value.items()))}]"
     if isinstance(value, list | tuple):
         return f"[{' '.join(map(format_value, value))}]"
     return str(value)
@@ -221,16 +234,16 @@ _FUNCTIONS: Functions = {
     "default": lambda otherwise, value=None: value if is_true(value) else otherwise,
     "dict": _pairs,
     "eq": _equal,
-    "ge": lambda one, other: one >= other,
-    "gt": lambda one, other: one > other,
+    "ge": lambda left, right: left >= right,
+    "gt": lambda left, right: left > right,
     "index": _index,
-    "le": lambda one, other: one <= other,
+    "le": lambda left, right: left <= right,
     "len": len,
     "list": lambda *items: list(items),
-    "lt": lambda one, other: one < other,
-    "ne": lambda one, other: one != other,
+    "lt": lambda left, right: left < right,
+    "ne": lambda left, right: left != right,
     "not": lambda value: not is_true(value),
     "print": lambda *items: "".join(map(format_value, items)),
     "printf": _printf,
-    "quote": lambda *items: " ".join(json.dumps(format_value(one)) for one in items if one is not None),
+    "quote": lambda *items: " ".join(json.dumps(format_value(item)) for item in items if item is not None),
 }

@@ -13,14 +13,15 @@ from typing import Any
 import yaml
 
 from pinnace.model import quantity
-from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.node.simulated.kwok.files import API_VERSION
 from pinnace.node.simulated.stages import InvalidUsage
+from pinnace.process.clock import Clock
 from pinnace.schema.cel.environment import KUBERNETES, Environment
 from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError
 from pinnace.schema.cel.overloads import Library, Overload, function, library, member, overload
 from pinnace.schema.cel.program import Program, compile_cel
+from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.types import DOUBLE, DYN, INT, STRING, TIMESTAMP, Type
 from pinnace.schema.cel.values import NANOS, Timestamp, divide_double
 
@@ -88,7 +89,7 @@ class _Amount:
             return self.value
         text = self.program.expression.strip()
         try:
-            found, _ = self.program.evaluate_metered(variables, limit=_MOST_COST)
+            found = self.program.evaluate_in(CelRun(variables, _MOST_COST))
         except CelError as error:
             raise InvalidUsage(f"the expression {text!r} has no value: {error}") from None
         if isinstance(found, bool) or not isinstance(found, int | float):
@@ -129,7 +130,7 @@ def parse_usage(document: Object, expressions: UsageExpressions) -> SimulatedUsa
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     try:
         _check_fields(spec, "spec")
-        usages = [_parse_group(one, expressions) for one in spec.get("usages") or ()]
+        usages = [_parse_group(usage, expressions) for usage in spec.get("usages") or ()]
         selector = spec.get("selector") or {}
         _check_fields(selector, "selector")
         names, namespaces = selector.get("matchNames") or (), selector.get("matchNamespaces") or ()
@@ -185,7 +186,7 @@ def as_variable(obj: Object) -> Object:
     status = obj.get("status") or {}
     spec = obj.get("spec") or {}
     if "containers" in spec:
-        shown["spec"] = {**spec, "containers": [container_variable(one) for one in spec["containers"]]}
+        shown["spec"] = {**spec, "containers": [container_variable(container) for container in spec["containers"]]}
     if "capacity" in status or "allocatable" in status:
         lists = {name: _numbers(status.get(name)) for name in ("capacity", "allocatable")}
         shown["status"] = {**status, **lists}
@@ -212,7 +213,7 @@ def _usages_in(documents: Sequence[Any]) -> Iterator[Object]:
 
 def _parse_group(group: Object, expressions: UsageExpressions) -> tuple[frozenset[str], dict[str, _Amount]]:
     _check_fields(group, "usages")
-    amounts = {name: _parse_value(one, expressions) for name, one in (group.get("usage") or {}).items()}
+    amounts = {name: _parse_value(amount, expressions) for name, amount in (group.get("usage") or {}).items()}
     return frozenset(group.get("containers") or ()), amounts
 
 

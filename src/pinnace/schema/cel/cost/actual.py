@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from pinnace.schema.cel.library.formats import NamedFormat
 from pinnace.schema.cel.library.network import Cidr, Ip
 from pinnace.schema.cel.values import Optional
 
@@ -44,9 +45,13 @@ BY_SHORTER = frozenset(
 )
 
 
-def call_cost(function: str, overload: str, arguments: tuple[Any, ...], result: Any) -> int:
-    """Return the cost of the call itself, without its arguments."""
-    listed = _list_cost(overload, arguments, result)
+Cost = int | Callable[[tuple[Any, ...], Any], int]
+"""The cost of a call without that of its arguments: a number, or a function of its arguments and result."""
+
+
+@lru_cache(maxsize=1024)
+def call_cost(function: str, overload: str) -> Cost:
+    listed = _list_cost(overload)
     if listed is not None:
         return listed
     if function in NOMINAL or overload == "cidr_ip":
@@ -54,54 +59,59 @@ def call_cost(function: str, overload: str, arguments: tuple[Any, ...], result: 
     if function == "check":
         return CHECK_COST
     if function in WHOLE_LIST:
-        return _traversal(arguments[0])
+        return lambda given, _: _traversal(given[0])
     if function in ONE_PASS or function in TWO_PASSES or overload == "string_to_ip":
-        return _passes(arguments[0], 2 if function in TWO_PASSES else 1)
+        times = 2 if function in TWO_PASSES else 1
+        return lambda given, _: _passes(given[0], times)
     match function:
         case "join":
-            return _passes(result, 2)
+            return lambda _, result: _passes(result, 2)
         case "find" | "findAll":
-            return _pattern_cost(_size(arguments[0]), _size(arguments[1]))
-        case "validate" if isinstance(arguments[0], NamedFormat):
-            return _pattern_cost(_size(arguments[1]), arguments[0].pattern_size)
+            return _match_cost
+        case "validate" if overload == "format-validate":
+            return lambda given, _: _pattern_cost(_size(given[1]), given[0].pattern_size)
         case "containsIP" | "containsCIDR":
-            return _containment(function, overload, arguments)
+            return lambda given, _: _containment(function, overload, given)
         case "fieldSelector" | "labelSelector":
-            return selector_cost(_size(arguments[1]))
-    return _plain_cost(overload, arguments)
+            return lambda given, _: selector_cost(_size(given[1]))
+    return _plain_cost(overload)
 
 
-def _plain_cost(overload: str, arguments: tuple[Any, ...]) -> int:
+def _plain_cost(overload: str) -> Cost:
     if overload in _BY_FIRST:
-        return _passes(arguments[0], 1)
+        return lambda given, _: _passes(given[0], 1)
     if overload in BY_SHORTER:
-        return math.ceil(min(_size(arguments[0]), _size(arguments[1])) * TRAVERSAL)
+        return lambda given, _: math.ceil(min(_size(given[0]), _size(given[1])) * TRAVERSAL)
     match overload:
         case "in_list":
-            return _size(arguments[1])
+            return lambda given, _: _size(given[1])
         case "add_string" | "add_bytes":
-            return math.ceil((_size(arguments[0]) + _size(arguments[1])) * TRAVERSAL)
+            return lambda given, _: math.ceil((_size(given[0]) + _size(given[1])) * TRAVERSAL)
         case "matches_string":
-            return _pattern_cost(_size(arguments[0]), _size(arguments[1]))
+            return _match_cost
         case "contains_string":
-            return math.ceil(_size(arguments[0]) * TRAVERSAL) * math.ceil(_size(arguments[1]) * TRAVERSAL)
+            return lambda given, _: math.ceil(_size(given[0]) * TRAVERSAL) * math.ceil(_size(given[1]) * TRAVERSAL)
     return 1
 
 
-def _list_cost(overload: str, arguments: tuple[Any, ...], result: Any) -> int | None:
+def _list_cost(overload: str) -> Cost | None:
     if overload in ("list_slice", "lists_range", "list_reverse"):
-        return _allocating(1, _size(result))
+        return lambda _, result: _allocating(1, _size(result))
     if overload in ("list_flatten", "list_flatten_int"):
-        return _allocating(float(arguments[1]) if len(arguments) == 2 else 1, _size(arguments[0]))
+        return lambda given, _: _allocating(float(given[1]) if len(given) == 2 else 1, _size(given[0]))
     if overload == "list_distinct" or overload.endswith("_sort"):
-        return _self_comparison(arguments[0])
+        return lambda given, _: _self_comparison(given[0])
     if overload.endswith("_sortByAssociatedKeys"):
-        return _self_comparison(arguments[1])
+        return lambda given, _: _self_comparison(given[1])
     if overload in ("list_sets_contains_list", "list_sets_intersects_list"):
-        return 1 + _size(arguments[0]) * _size(arguments[1])
+        return lambda given, _: 1 + _size(given[0]) * _size(given[1])
     if overload == "list_sets_equivalent_list":
-        return 1 + 2 * _size(arguments[0]) * _size(arguments[1])
+        return lambda given, _: 1 + 2 * _size(given[0]) * _size(given[1])
     return None
+
+
+def _match_cost(given: tuple[Any, ...], _: Any) -> int:
+    return _pattern_cost(_size(given[0]), _size(given[1]))
 
 
 def _allocating(factor: float, size: int) -> int:

@@ -63,18 +63,14 @@ class _Local:
     entries: _Entries | None
 
 
-def estimate(tree: CelNode, declarations: Mapping[str, Declaration], *, largest: int | None = None) -> Range:
-    """Return the least and the most that the expression can cost.
-
-    `largest` limits the size of every value of a document, whatever its schema allows: for a document of known size.
-    """
-    return _Estimator(declarations, largest).cost(tree)
+def estimate(tree: CelNode, declarations: Mapping[str, Declaration]) -> Range:
+    """Return the least and the most that the expression can cost."""
+    return _Estimator(declarations).cost(tree)
 
 
 class _Estimator:
-    def __init__(self, declarations: Mapping[str, Declaration], largest: int | None) -> None:
+    def __init__(self, declarations: Mapping[str, Declaration]) -> None:
         self._declarations = declarations
-        self._largest = largest
         self._paths: dict[int, _Path] = {}
         self._sizes: dict[int, Range] = {}
         self._entries: dict[int, _Entries] = {}
@@ -330,9 +326,7 @@ class _Estimator:
                 here = here.key
             else:
                 here = here.fields.get(step) or (here.element if here.bounds_entries else None)
-        if here is None:
-            return None
-        return Range(0, here.most if self._largest is None else min(here.most, self._largest))
+        return Range(0, here.most) if here is not None else None
 
 
 def _written_size(node: CelNode) -> int | None:

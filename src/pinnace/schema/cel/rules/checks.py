@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors
 from pinnace.schema.cel.cost.ranges import UNLIMITED
 from pinnace.schema.cel.declarations import MAXIMUM_REQUEST, Declaration, declaration_of
@@ -83,6 +84,7 @@ def _validate_own(
         return
     for index, raw in enumerate(schema.raw["x-kubernetes-validations"]):
         if is_stated(raw):
+            give_way()
             times = count if count is not None else MAXIMUM_REQUEST // (declaration.least_bytes + 1)
             rule = CelRule(raw, schema, declaration)
             yield from _validate_one(rule, f"{where}[{index}]", costs, times, unrelated, declaration)

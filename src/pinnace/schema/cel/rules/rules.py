@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import orjson
-
+from pinnace.process.work_slices import give_way
 from pinnace.schema import field_errors as errs
 from pinnace.schema.cel.declarations import Declaration, declaration_of
 from pinnace.schema.cel.decoding import decoder
 from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, InstantiationError
 from pinnace.schema.cel.program import Program, compile_cel
-from pinnace.schema.cel.rules.budget import Account, OutOfBudget, TooCostly
+from pinnace.schema.cel.run import CelRun
 from pinnace.schema.cel.types import BOOL, STRING, optional_of
 from pinnace.schema.cel.values import NONE, some
 from pinnace.schema.crd.field_paths import place_of
@@ -22,6 +22,10 @@ from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw, Schema
 from pinnace.schema.validation.correlation import UNRELATED, OldItems, is_same
 
+CALL_LIMIT = 1_000_000
+"""The largest cost of one evaluation."""
+BUDGET = 10_000_000
+"""The largest cost of all rules for one object."""
 LONGEST_MESSAGE = 5 * 1024
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
@@ -177,33 +181,20 @@ class CelRules:
         old: Any = None,
         *,
         path: str = "",
-        size: int | None = None,
         warnings: list[str] | None = None,
-        inline_budget: int | None = None,
+        inline_seconds: float | None = None,
     ) -> list[FieldError]:
         """Return the errors that the rules find in a value that fits its schema.
 
         `old` is the value it replaces, None for a new one. Rules with oldSelf run only if there is one. Errors of
-        unchanged parts are added to `warnings` instead. `size` is that of the document in bytes, if it is known.
-        Raise ExceedsInlineBudget if the counted cost exceeds `inline_budget`.
+        unchanged parts are added to `warnings` instead. Raise ExceedsInlineBudget if they take `inline_seconds`.
         """
-        if size is None:
-            size = max(_size(value), _size(old) if old is not None else 0)
-        for metered in (False, True):
-            found: list[FieldError] = []
-            warned: list[str] = []
-            walk = _Walk(Account(size, metered=metered, inline_budget=inline_budget), found, warned)
-            try:
-                before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
-                self._check(walk, path, value, old, before)
-            except TooCostly:
-                continue
-            except _Stop:
-                pass
-            if warnings is not None:
-                warnings += warned
-            return found
-        raise AssertionError("a metered walk counts what it costs")
+        found: list[FieldError] = []
+        walk = _Walk(_Account(inline_seconds), found, [] if warnings is None else warnings)
+        before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
+        with suppress(_Stop):
+            self._check(walk, path, value, old, before)
+        return found
 
     def _check(self, walk: _Walk, path: str, value: Any, old: Any, before: _Before) -> None:
         if value is None:
@@ -234,16 +225,42 @@ class CelRules:
                 rules._check(walk, f"{path}.{key}" if path else key, value[key], old.get(key), below)
 
 
+class _OutOfBudget(Exception):
+    """The object's budget is spent."""
+
+
+class _Account:
+    """The cost of an object's rules so far."""
+
+    def __init__(self, inline_seconds: float | None) -> None:
+        """`inline_seconds`: how long the rules may take on the event loop; None beside it."""
+        self._run = CelRun({}, inline_seconds=inline_seconds)
+
+    def evaluate(self, program: Program, bindings: dict[str, Any]) -> Any:
+        """Return the value. Raise CelError, CostExceeded above a call's limit, _OutOfBudget above the object's.
+
+        Raise ExceedsInlineBudget if the rules take too long for the event loop.
+        """
+        run = self._run
+        run.variables, run.limit = bindings, run.cost + CALL_LIMIT
+        try:
+            return program.evaluate_in(run)
+        finally:
+            if run.cost > BUDGET:
+                raise _OutOfBudget
+
+
 class _Walk:
     """One walk over an object that evaluates its rules."""
 
-    def __init__(self, account: Account, found: list[FieldError], warnings: list[str]) -> None:
+    def __init__(self, account: _Account, found: list[FieldError], warnings: list[str]) -> None:
         self._account = account
         self._found = found
         self._warnings = warnings
 
     def run(self, rule: CelRule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
         at = path or "<nil>"
+        give_way()
         try:
             if rule.uses_old and old is None and not rule.has_optional_old:
                 return
@@ -251,7 +268,7 @@ class _Walk:
         except RuleError as error:
             self._found.append(errs.invalid(at, schema.type, f"rule compile error: {error.message}"))
             return
-        except OutOfBudget:
+        except _OutOfBudget:
             self._found.append(errs.invalid(at, schema.type, OUT_OF_BUDGET))
             raise _Stop from None
         except CostExceeded as error:
@@ -289,7 +306,7 @@ class _Walk:
             if program is None:
                 return rule.message
             text = self._account.evaluate(program, rule.bindings(value, old))
-        except OutOfBudget:
+        except _OutOfBudget:
             raise _MessageTooCostly(
                 "messageExpression evaluation failed due to running out of cost budget, "
                 "no further validation rules will be run"
@@ -332,10 +349,6 @@ def _err(rule: CelRule, schema: Schema, path: str, value: Any, message: str) -> 
     if is_whole:
         return FieldError(path, "FieldValueInvalid", f"Invalid value: {message}")
     return errs.invalid(path, value, message)
-
-
-def _size(document: Any) -> int:
-    return len(orjson.dumps(document))
 
 
 def rules_of(schema: Schema, *, is_root: bool = False) -> CelRules | None:

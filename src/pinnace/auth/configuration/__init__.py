@@ -1,0 +1,1 @@
+"""Configuration files of authentication and authorization, as kube-apiserver reads them."""

@@ -1,0 +1,1 @@
+"""The commands that explain or predict a decision of the cluster."""

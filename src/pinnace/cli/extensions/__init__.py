@@ -1,0 +1,1 @@
+"""The commands for authors of operators, schedulers and plug-ins."""

@@ -1,0 +1,1 @@
+"""The flags of commands: those that several share, and groups of which a command receives the settings."""

@@ -1,0 +1,342 @@
+"""Builds the admission plug-ins that every write passes, in Kubernetes' order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pinnace.admission.cel_executor import CelExecutor
+from pinnace.admission.chain import AdmissionChain, Mutator, Validator
+from pinnace.admission.configuration import PluginSettings, read_plugin_settings
+from pinnace.admission.metrics import AdmissionMetrics, plugin_name
+from pinnace.admission.permissions import ExpressionAuthorizer, Permissions
+from pinnace.admission.plugins.certificates import (
+    CertificateApproval,
+    CertificateRequester,
+    CertificateSigning,
+    CertificateSubjectRestriction,
+    ClusterTrustBundleAttest,
+    PodCertificateSigning,
+)
+from pinnace.admission.plugins.default_classes import DefaultIngressClass, DefaultStorageClass
+from pinnace.admission.plugins.default_toleration_seconds import DefaultTolerationSeconds, TaintNodesByCondition
+from pinnace.admission.plugins.device_access import DeviceAccess
+from pinnace.admission.plugins.limit_ranger import LimitRanger
+from pinnace.admission.plugins.namespace_lifecycle import NamespaceLifecycle
+from pinnace.admission.plugins.nodes.node_declared_features import NodeDeclaredFeatureValidator
+from pinnace.admission.plugins.nodes.node_restriction import NodeRestriction
+from pinnace.admission.plugins.nodes.pod_certificate_requests import PodCertificateRequests
+from pinnace.admission.plugins.nodes.token_audiences import TokenAudiences
+from pinnace.admission.plugins.owner_references import OwnerReferencesPermissionEnforcement
+from pinnace.admission.plugins.pod_security import PodSecurity
+from pinnace.admission.plugins.pod_topology_labels import PodTopologyLabels
+from pinnace.admission.plugins.priority import Priority
+from pinnace.admission.plugins.resource_quota import ResourceQuota
+from pinnace.admission.plugins.runtime_class import RuntimeClass
+from pinnace.admission.plugins.service_account import ServiceAccount
+from pinnace.admission.plugins.storage_protection import PersistentVolumeClaimResize, StorageObjectInUseProtection
+from pinnace.admission.policies.bindings import Parameters, PolicyTable
+from pinnace.admission.policies.mutating import MutatingPolicies, compile_mutations
+from pinnace.admission.policies.validating import ValidatingPolicies, compile_validations
+from pinnace.admission.rules import GROUP as ADMISSION
+from pinnace.admission.webhooks.deadlock_warnings import SelfBlockingWebhooks
+from pinnace.admission.webhooks.dispatch import HookTable, MutatingWebhooks, ValidatingWebhooks
+from pinnace.cluster.security import Security
+from pinnace.cluster.settings import AdmissionSettings, Settings
+from pinnace.kinds.admissionregistration.reserved_names import STATIC_MANIFESTS
+from pinnace.kinds.core.quota_usage import Place
+from pinnace.kinds.golang import empty_fields
+from pinnace.model import quantity
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import Resource
+from pinnace.model.users import User
+from pinnace.model.watched_objects import WatchedObjects
+from pinnace.model.webhooks import WebhookClient
+from pinnace.schema.configuration.errors import ConfigurationError
+from pinnace.schema.golang.decode import Decoders
+from pinnace.server.foundation import CachedObjects, Foundation
+from pinnace.server.status.flow_schemas import flow_schema_status_writer, quota_status_writer
+from pinnace.server.status.policies import policy_status_writer
+from pinnace.serving.long_work import run_beside
+
+if TYPE_CHECKING:
+    from pinnace.admission.static_manifests import StaticManifests
+
+_PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
+
+
+def _body_decoder() -> Callable[[Resource, Object], None]:
+    """Return a function that decodes the objects that webhooks and policies have changed."""
+    decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
+
+    def decode(resource: Resource, obj: Object) -> None:
+        if resource.custom is not None:
+            resource.custom.decode(obj)
+        else:
+            decoders.of(resource.schema)(obj)
+
+    return decode
+
+
+class _Shared:
+    """The parts that several plug-ins share."""
+
+    def __init__(
+        self, foundation: Foundation, security: Security, webhooks: WebhookClient, plugins: PluginSettings
+    ) -> None:
+        """Raise ConfigurationError for manifests that cannot be used."""
+        self.foundation = foundation
+        self.manifests: Mapping[str, StaticManifests] = {}
+        self.authorizer = security.authorizer
+        self.objects = foundation.objects
+        self.namespaces = foundation.objects("", "namespaces")
+        self.decode = _body_decoder()
+        self.executor = CelExecutor(run_beside)
+        self.metrics = AdmissionMetrics()
+        self.webhooks = webhooks
+        self.permissions = Permissions(security.authorizer)
+        if plugins.static_manifests:
+            self.manifests = _load_manifests(foundation, plugins)
+            self.metrics.manifests.extend(self.manifests.values())
+
+    def configurations(self, plugin: str, plural: str) -> WatchedObjects:
+        """Return the configurations of a plug-in: those of the API, and those of files."""
+        objects = self.objects(ADMISSION, plural)
+        manifests = self.manifests.get(plugin)
+        return objects if manifests is None else manifests.beside(objects, plural)
+
+    def oracle(self, user: User) -> ExpressionAuthorizer:
+        return ExpressionAuthorizer(self.authorizer, user)
+
+    def equivalents(self, resource: Resource) -> Iterator[Resource]:
+        """Yield all served versions of a stored resource."""
+        return (other for other in self.foundation.registry if other.prefix == resource.prefix)
+
+    def kinds_revision(self) -> int:
+        return self.foundation.registry.revision
+
+    def parameters(self, api_version: str, kind: str) -> Parameters | None:
+        resource = self.foundation.registry.of_kind(Kind.parse(api_version, kind))
+        if resource is None:
+            return None
+        return Parameters(CachedObjects(self.foundation.fanout, resource.prefix), resource)
+
+    def counted_objects(self, place: Place) -> CachedObjects | None:
+        """Return the objects of a namespaced resource that a quota counts; None if it is not served."""
+        registry = self.foundation.registry
+        found = next(
+            (
+                candidate
+                for candidate in registry
+                if (candidate.group, candidate.plural) == place and candidate.namespaced
+            ),
+            None,
+        )
+        return CachedObjects(self.foundation.fanout, found.prefix) if found is not None else None
+
+    def phase_of(self, namespace: str) -> str | None:
+        entry = self.foundation.fanout.cache("/registry/core/namespaces/").entries.get(namespace)
+        return entry.fields(_PHASE)["status.phase"] if entry is not None else None
+
+
+def _load_manifests(foundation: Foundation, plugins: PluginSettings) -> Mapping[str, StaticManifests]:
+    """Read the manifests of plug-ins, and follow them. Raise ConfigurationError."""
+    from pinnace.admission.static_manifests import StaticManifests, check_directory  # noqa: PLC0415 - rarely used
+
+    if not foundation.gates.is_on(STATIC_MANIFESTS):
+        why = f"staticManifestsDir requires the {STATIC_MANIFESTS} feature gate to be enabled"
+        raise ConfigurationError(f"staticManifestsDir: Forbidden: {why}")
+    found = {}
+    for plugin, directory in plugins.static_manifests.items():
+        path = check_directory(directory)
+        manifests = found[plugin] = StaticManifests(plugin, path, foundation.registry.of_kind, foundation.clock)
+        foundation.supervisor.add(f"static-manifests/{plugin}", manifests.run)
+    return found
+
+
+class AdmissionPluginError(ValueError):
+    """A plug-in cannot be enabled or disabled."""
+
+
+SERVICE_ACCOUNT = "ServiceAccount"
+_NO_PLUGINS = frozenset(
+    ("CertificateRequester", "NoEscalation", "DeviceAccess", "SelfBlockingWebhooks", "PodCertificateSigning")
+)
+"""Checks that in Kubernetes belong to the kinds themselves, so that they cannot be disabled."""
+
+
+def _without_disabled(
+    mutators: list[Mutator], validators: list[Validator], settings: AdmissionSettings
+) -> tuple[list[Mutator], list[Validator]]:
+    """Leave out disabled plug-ins. Raise AdmissionPluginError for a plug-in that does not exist here."""
+    every = {*map(plugin_name, mutators), *map(plugin_name, validators), SERVICE_ACCOUNT} - _NO_PLUGINS
+    for name in settings.enabled - every - _WITHOUT_EFFECT:
+        raise AdmissionPluginError(f"admission plug-in {name!r} is not supported; expected {', '.join(sorted(every))}")
+    off = settings.disabled - settings.enabled
+    return (
+        [plugin for plugin in mutators if plugin_name(plugin) not in off],
+        [plugin for plugin in validators if plugin_name(plugin) not in off],
+    )
+
+
+_WITHOUT_EFFECT = frozenset(("AlwaysAdmit", "NamespaceExists"))
+"""Plug-ins that change nothing: the first does nothing, and NamespaceLifecycle does the work of the second."""
+
+
+def needs_service_accounts(settings: Settings) -> bool:
+    """Whether pods need an existing service account: where controllers create them, or the plug-in is enabled."""
+    names = settings.admission
+    return SERVICE_ACCOUNT in names.enabled or (settings.controllers and SERVICE_ACCOUNT not in names.disabled)
+
+
+def build_admission(
+    foundation: Foundation,
+    security: Security,
+    webhooks: WebhookClient,
+    settings: AdmissionSettings,
+    *,
+    needs_service_accounts: bool,
+    chain: type[AdmissionChain] = AdmissionChain,
+) -> AdmissionChain:
+    """Build the chain of all enabled plug-ins, in Kubernetes' order.
+
+    `needs_service_accounts`: refuse pods whose service account does not exist. `chain` is the class to build.
+    """
+    plugins = read_plugin_settings(settings.configuration) if settings.configuration is not None else PluginSettings()
+    shared = _Shared(foundation, security, webhooks, plugins)
+    objects = foundation.objects
+    limits = LimitRanger(objects("", "limitranges"))
+    accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
+    priority = Priority(objects("scheduling.k8s.io", "priorityclasses"))
+    storage_classes = objects("storage.k8s.io", "storageclasses")
+    runtime_class = RuntimeClass(objects("node.k8s.io", "runtimeclasses"))
+    quotas = ResourceQuota(
+        objects("", "resourcequotas"), shared.counted_objects, foundation.clock, plugins.limited_resources
+    )
+    _add_status_writers(foundation, quotas)
+    mutators: list[Mutator] = [
+        NamespaceLifecycle(shared.phase_of),
+        CertificateRequester(),
+        limits,
+        *accounts,
+        _node_restriction(shared),
+        TaintNodesByCondition(),
+        priority,
+        DefaultTolerationSeconds(),
+        DefaultStorageClass(storage_classes),
+        StorageObjectInUseProtection(),
+        runtime_class,
+        DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
+        *([PodTopologyLabels(objects("", "nodes"))] if foundation.gates.is_on("PodTopologyLabelsAdmission") else []),
+        _mutating_policies(shared),
+        _mutating_webhooks(shared),
+        security.no_escalation,
+    ]
+    validators: list[Validator] = [
+        limits,
+        *accounts,
+        PodSecurity(shared.namespaces, objects("", "pods"), plugins.pod_security, plugins.exemptions),
+        priority,
+        OwnerReferencesPermissionEnforcement(shared.permissions, foundation.registry),
+        PersistentVolumeClaimResize(storage_classes),
+        runtime_class,
+        *_certificate_validators(shared),
+        DeviceAccess(shared.namespaces, shared.permissions if _has_status_parts(foundation) else None),
+        *_node_features(foundation),
+        SelfBlockingWebhooks(shared.namespaces, lambda group, plural: foundation.registry.find(group, "v1", plural)),
+        _validating_policies(shared),
+        _validating_webhooks(shared),
+        quotas,
+    ]
+    return chain(*_without_disabled(mutators, validators, settings), shared.metrics)
+
+
+def _certificate_validators(shared: _Shared) -> list[Validator]:
+    return [
+        CertificateApproval(shared.permissions),
+        CertificateSigning(shared.permissions),
+        PodCertificateSigning(shared.permissions),
+        ClusterTrustBundleAttest(shared.permissions),
+        CertificateSubjectRestriction(),
+    ]
+
+
+def _node_features(foundation: Foundation) -> list[Validator]:
+    is_on = foundation.gates.is_on("NodeDeclaredFeatures")
+    return [NodeDeclaredFeatureValidator(foundation.objects("", "nodes"))] if is_on else []
+
+
+def _has_status_parts(foundation: Foundation) -> bool:
+    """Whether each part of the status of a ResourceClaim has a permission of its own."""
+    return foundation.gates.is_on("DRAResourceClaimGranularStatusAuthorization")
+
+
+def _node_restriction(shared: _Shared) -> NodeRestriction:
+    audiences = TokenAudiences(
+        claims=shared.objects("", "persistentvolumeclaims"),
+        volumes=shared.objects("", "persistentvolumes"),
+        drivers=shared.objects("storage.k8s.io", "csidrivers"),
+        permissions=shared.permissions,
+    )
+    limited = audiences if shared.foundation.gates.is_on("ServiceAccountNodeAudienceRestriction") else None
+    nodes, pods = shared.objects("", "nodes"), shared.objects("", "pods")
+    certificates = None
+    if shared.foundation.gates.is_on("PodCertificateRequest"):
+        accounts = shared.objects("", "serviceaccounts")
+        certificates = PodCertificateRequests(nodes=nodes, pods=pods, accounts=accounts, permissions=shared.permissions)
+    return NodeRestriction(nodes, pods, limited, certificates)
+
+
+def _mutating_policies(shared: _Shared) -> MutatingPolicies:
+    table = PolicyTable(
+        shared.configurations("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+        shared.configurations("MutatingAdmissionPolicy", "mutatingadmissionpolicybindings"),
+        compile_mutations,
+        shared.equivalents,
+        shared.kinds_revision,
+    )
+    return MutatingPolicies(table, shared.namespaces, shared.oracle, shared.parameters, shared.decode, shared.executor)
+
+
+def _validating_policies(shared: _Shared) -> ValidatingPolicies:
+    table = PolicyTable(
+        shared.configurations("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        shared.configurations("ValidatingAdmissionPolicy", "validatingadmissionpolicybindings"),
+        compile_validations,
+        shared.equivalents,
+        shared.kinds_revision,
+    )
+    return ValidatingPolicies(
+        table, shared.namespaces, shared.oracle, shared.parameters, shared.executor, shared.metrics
+    )
+
+
+def _mutating_webhooks(shared: _Shared) -> MutatingWebhooks:
+    hooks = _hook_table(shared, "MutatingAdmissionWebhook", "mutatingwebhookconfigurations")
+    return MutatingWebhooks(
+        hooks,
+        shared.webhooks,
+        shared.namespaces,
+        shared.oracle,
+        shared.executor,
+        shared.metrics,
+        shared.decode,
+    )
+
+
+def _validating_webhooks(shared: _Shared) -> ValidatingWebhooks:
+    hooks = _hook_table(shared, "ValidatingAdmissionWebhook", "validatingwebhookconfigurations")
+    return ValidatingWebhooks(hooks, shared.webhooks, shared.namespaces, shared.oracle, shared.executor, shared.metrics)
+
+
+def _hook_table(shared: _Shared, plugin: str, plural: str) -> HookTable:
+    return HookTable(shared.configurations(plugin, plural), shared.equivalents, shared.kinds_revision)
+
+
+def _add_status_writers(foundation: Foundation, quotas: ResourceQuota) -> None:
+    supervisor = foundation.supervisor
+    supervisor.add("resourcequota-status", quota_status_writer(foundation, quotas).run)
+    supervisor.add("poststarthook/priority-and-fairness-config-consumer", flow_schema_status_writer(foundation).run)
+    policies = policy_status_writer(foundation)
+    if policies is not None:
+        supervisor.add("validatingadmissionpolicy-status", policies.run)

@@ -1,1 +1,0 @@
-"""The work beside the requests: the controllers, the scheduler and the regular jobs of the server."""

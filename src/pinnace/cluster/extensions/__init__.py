@@ -1,1 +1,0 @@
-"""Extensions of a running cluster: custom kinds, aggregated servers, metrics servers, webhooks."""

@@ -1,1 +1,0 @@
-"""The files of a cluster: the store, its snapshots and the credentials."""

@@ -1,1 +1,0 @@
-"""Whether the cluster works: the supervisor of its parts, the checks, the stall watch and the memory."""

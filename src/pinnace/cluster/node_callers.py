@@ -1,0 +1,120 @@
+"""Authenticates and authorizes the callers of a node's server, with the paths and messages of kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from pinnace.auth.authentication.authenticators import BearerAuthenticator, CertificateAuthenticator, FirstOf
+from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
+from pinnace.client.client import Client
+from pinnace.client.transport import ConnectionLost
+from pinnace.model import errors
+from pinnace.model.authorization import Action, Decision
+from pinnace.model.objects import Object
+from pinnace.model.users import ANONYMOUS, User
+from pinnace.node.agent.status.served_minor import served_minor
+from pinnace.server.http.server import Request, Response
+from pinnace.server.targets import RequestCredentials
+
+REVIEW_SECONDS = 10.0
+"""How long the API server may take to answer whether a caller is known and allowed."""
+_FINE_GRAINED = 33
+"""The first minor in which KubeletFineGrainedAuthz is on by default."""
+_VERBS = {"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SUBRESOURCES = {"/stats": "stats", "/metrics": "metrics", "/logs": "log", "/checkpoint": "checkpoint"}
+"""These paths have a subresource of nodes of their own instead of proxy."""
+_FINE_SUBRESOURCES = {
+    "/pods": "pods",
+    "/runningpods": "pods",
+    "/healthz": "healthz",
+    "/configz": "configz",
+}
+"""These paths are allowed by a subresource of their own or by proxy."""
+_TEXT = [(b"Content-Type", b"text/plain; charset=utf-8")]
+_UNREACHABLE = (errors.ApiError, ConnectionLost, TimeoutError, OSError, ValueError)
+
+log = logging.getLogger(__name__)
+
+
+class NodeCallers:
+    """Asks the API server about tokens and permissions. As in kubelet, its answers hold for some minutes."""
+
+    def __init__(self, client: Client, node: str, ca: bytes) -> None:
+        """`ca` (PEM) signs the certificates of callers."""
+        self._client = client
+        self._node = node
+        reviews = _Reviews(client)
+        tokens = BearerAuthenticator(WebhookTokens(reviews, client.clock))
+        self._authenticator = FirstOf([CertificateAuthenticator(ca, clock=client.clock), tokens])
+        self._authorizer = WebhookAuthorizer(reviews, client.clock)
+        self._minor: int | None = None
+
+    async def check(self, request: Request) -> Response | None:
+        """Return the answer to a caller that may not make this request; None for one that may."""
+        try:
+            found = self._authenticator.authenticate(RequestCredentials(request))
+            user = found if isinstance(found, User) else await found
+        except errors.Unauthorized:
+            return unauthorized()
+        except _UNREACHABLE as error:
+            log.warning("a token could not be reviewed: %s", error or "no answer in time")
+            return unauthorized()
+        if user is ANONYMOUS:
+            return unauthorized()
+        verb = _VERBS.get(request.method, "")
+        subresources = subresources_of(request.path, is_fine_grained=await self._is_fine_grained())
+        for subresource in subresources:
+            action = Action(verb, resource="nodes", subresource=subresource, name=self._node, version="v1")
+            try:
+                decided = self._authorizer.decide(user, action)
+                decision = decided if isinstance(decided, Decision) else await decided
+            except _UNREACHABLE as error:
+                log.warning("a permission could not be reviewed: %s", error or "no answer in time")
+                question = f"user={user.name}, verb={verb}, resource=nodes, subresource={subresource}"
+                return Response(500, _TEXT, f"Authorization error ({question})".encode())
+            if decision.is_allowed:
+                return None
+        question = f"user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{' '.join(subresources)}]"
+        return Response(403, _TEXT, f"Forbidden ({question})\n".encode("utf-8", "replace"))
+
+    async def _is_fine_grained(self) -> bool:
+        if self._minor is None:
+            try:
+                async with asyncio.timeout(REVIEW_SECONDS):
+                    self._minor = await served_minor(self._client)
+            except _UNREACHABLE:
+                return False  # The next request asks again; proxy includes all.
+        return self._minor >= _FINE_GRAINED
+
+
+class _Reviews:
+    """A `Reviewer`: the API server, asked with the node's own identity."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def post(self, document: Object) -> Any:
+        async with asyncio.timeout(REVIEW_SECONDS):
+            return await self._client.create(document)
+
+
+def unauthorized() -> Response:
+    return Response(401, _TEXT, b"Unauthorized")
+
+
+def subresources_of(path: str, *, is_fine_grained: bool) -> Sequence[str]:
+    """Return the subresources of nodes of which one must be allowed, in the order in which kubelet asks for them."""
+    for prefix, subresource in _SUBRESOURCES.items():
+        if _is_below(path, prefix):
+            return (subresource,)
+    for prefix, subresource in _FINE_SUBRESOURCES.items():
+        if is_fine_grained and _is_below(path, prefix):
+            return subresource, "proxy"
+    return ("proxy",)
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")

@@ -1,1 +1,0 @@
-"""Parts of the control plane that run as processes of their own."""

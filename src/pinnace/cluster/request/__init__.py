@@ -1,1 +1,0 @@
-"""The stages of a request, built from the settings: authentication, authorization, admission, verbs."""

@@ -1,1 +1,0 @@
-"""Several API servers on one etcd: which of them live, and which addresses are given away."""

@@ -1,1 +1,0 @@
-"""authentication.k8s.io: TokenReviews and SelfSubjectReviews."""

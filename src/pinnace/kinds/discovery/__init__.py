@@ -1,1 +1,0 @@
-"""discovery.k8s.io: EndpointSlices."""

@@ -1,0 +1,1 @@
+"""The feature gates of every minor version, and the fields that they guard."""

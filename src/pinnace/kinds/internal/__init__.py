@@ -1,1 +1,0 @@
-"""internal.apiserver.k8s.io: StorageVersions."""

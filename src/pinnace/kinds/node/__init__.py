@@ -1,1 +1,0 @@
-"""node.k8s.io: RuntimeClasses."""

@@ -1,1 +1,0 @@
-"""storage.k8s.io: StorageClasses, CSI objects, VolumeAttachments."""

@@ -1,1 +1,0 @@
-"""storagemigration.k8s.io: StorageVersionMigrations."""

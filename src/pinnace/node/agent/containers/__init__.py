@@ -1,0 +1,1 @@
+"""Containers: configuration, environment, files, start, logs and last messages."""

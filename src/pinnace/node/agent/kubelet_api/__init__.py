@@ -1,0 +1,1 @@
+"""Kubelet's API of a node: logs, exec, port-forward, statistics and documents."""

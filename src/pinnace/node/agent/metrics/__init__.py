@@ -1,0 +1,1 @@
+"""The metrics of a node under kubelet's names."""

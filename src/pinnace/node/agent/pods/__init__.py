@@ -1,0 +1,1 @@
+"""The steps of a pod on its node: from its admission to its end; static pods."""

@@ -1,0 +1,67 @@
+"""The settings of a node agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinnace.kinds.services.service_range import SERVICE_RANGE
+from pinnace.node.agent.status.registration import NodeIdentity, capacity_of_machine
+from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, Signals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    name: str
+    directory: Path
+    """The state directory of the node."""
+    address: str = "127.0.0.1"
+    """The address of the node that pods and users see."""
+    ipv6_address: str = ""
+    """The same in IPv6, in a dual-stack cluster."""
+    pod_cidrs: Sequence[str] = ()
+    """The networks of the node's pods, for the Node object."""
+    port: int = 0
+    """The port of the node's web server, 0 for none."""
+    service_network: str = SERVICE_RANGE
+    """The addresses of Services; the tenth is that of the DNS server."""
+    ipv6_service_network: str = ""
+    """The IPv6 addresses of Services, in a dual-stack cluster."""
+    capacity: Mapping[str, str] = field(default_factory=capacity_of_machine)
+    manifests: Path | None = None
+    """The directory with the manifests of static pods."""
+    eviction_hard: str = DEFAULT_THRESHOLDS
+    unsafe_sysctls: Sequence[str] = ()
+    """Sysctls that pods may set beside the safe ones, such as kernel.msg* or net.core.somaxconn."""
+    taints: Sequence[Mapping[str, str]] = ()
+    """The taints with which the node is registered."""
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """The resources of the capacity that pods may not use."""
+    feature_gates: str = ""
+    """The gates that differ from the defaults of the server's minor version."""
+    signals: Signals | None = None
+    """The signals of the node that eviction watches; this machine's if None."""
+
+    @property
+    def addresses(self) -> list[str]:
+        return [address for address in (self.address, self.ipv6_address) if address]
+
+    @property
+    def identity(self) -> NodeIdentity:
+        """The facts of the Node object."""
+        return NodeIdentity(
+            name=self.name,
+            addresses=self.addresses,
+            pod_cidrs=self.pod_cidrs,
+            capacity=self.capacity,
+            port=self.port,
+            taints=self.taints,
+            reserved=self.reserved,
+            feature_gates=self.feature_gates,
+        )
+
+    @property
+    def pods(self) -> Path:
+        """The directory with one directory for each pod, named by its uid."""
+        return self.directory / "agent" / "pods"

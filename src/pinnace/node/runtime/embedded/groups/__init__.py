@@ -1,0 +1,1 @@
+"""Control groups: limits, use, and the end of the processes in them."""

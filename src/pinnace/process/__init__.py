@@ -1,0 +1,1 @@
+"""The parts of every process: clock, tasks, slices of work, tracing, metrics, TLS and outbound HTTP."""

@@ -1,0 +1,1 @@
+"""Install an operator: definitions, webhooks and metrics in a running cluster, or manifests for one."""

@@ -1,0 +1,1 @@
+from pinnace.model.typed_objects import *

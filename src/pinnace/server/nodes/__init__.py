@@ -1,0 +1,1 @@
+"""The ways from the server to nodes and their pods."""

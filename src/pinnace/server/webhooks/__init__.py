@@ -1,0 +1,1 @@
+"""Calls of webhooks, for admission and for the conversion of custom kinds."""

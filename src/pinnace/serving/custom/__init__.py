@@ -1,0 +1,1 @@
+"""Custom kinds: from a definition to a served resource."""

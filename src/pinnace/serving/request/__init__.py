@@ -1,0 +1,1 @@
+"""Parses requests: the resource, the body and the accepted representation."""

@@ -1,0 +1,1 @@
+"""The steps of a write that are the same in every API server."""

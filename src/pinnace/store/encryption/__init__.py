@@ -1,0 +1,1 @@
+"""Encryption of stored values by an EncryptionConfiguration: providers with local keys, and KMS plug-ins."""

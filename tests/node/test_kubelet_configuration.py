@@ -1,0 +1,133 @@
+"""A KubeletConfiguration sets up a node; what does not act is refused or named, never left out in silence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
+from tests.clients.server_process import ServerProcess
+from tests.machine import need
+from tests.node.namespaces import need_namespaces
+from tests.waiting import until
+
+import pinnace
+from pinnace.node.kubelet_configuration import read_kubelet_configuration
+from pinnace.schema.configuration.errors import ConfigurationError
+
+HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+
+def write(path: Path, fields: str) -> Path:
+    path.write_text(HEAD + fields)
+    return path
+
+
+def test_the_settings_of_a_file_reach_the_node(tmp_path: Path) -> None:
+    need_namespaces()
+    kubectl_binary()
+    config = write(
+        tmp_path / "kubelet.yaml",
+        "maxPods: 17\nkubeReserved: {cpu: 100m, memory: 100Mi}\nsystemReserved: {memory: 28Mi}\n"
+        "registerWithTaints: [{key: dedicated, value: ci, effect: NoSchedule}]\nsyncFrequency: 30s\n"
+        "evictionHard: {memory.available: 50Mi}\nallowedUnsafeSysctls: ['kernel.msg*']\n",
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1]), "PINNACE_OFFLINE": "1"}
+    server = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), "--no-node")
+    kubectl = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    command = [sys.executable, "-m", "pinnace.cli.main", "node", "--kubeconfig", str(server.kubeconfig)]
+    arguments = [*command, "--name", "n1", "--directory", str(tmp_path / "node"), "--config", str(config)]
+    log = tmp_path / "node.log"
+    with log.open("wb") as output:
+        node = subprocess.Popen([*arguments, "--stop-pods"], env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: "n1" in kubectl("get nodes -o name"))
+        kubectl("wait --for=condition=Ready --timeout=120s node --all")
+        found = orjson.loads(kubectl("get node n1 -o json"))
+        assert {"key": "dedicated", "value": "ci", "effect": "NoSchedule"} in found["spec"]["taints"]
+        assert found["status"]["capacity"]["pods"] == found["status"]["allocatable"]["pods"] == "17"
+        memory = [int(found["status"][part]["memory"].removesuffix("Ki")) for part in ("capacity", "allocatable")]
+        assert memory[0] - memory[1] == 128 << 10
+        assert "syncFrequency has no effect on this node" in log.read_text()
+        port = found["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        token = kubectl("create token default").strip()
+        kubectl(
+            "create clusterrolebinding reader --clusterrole=system:kubelet-api-admin --serviceaccount=default:default"
+        )
+        asked = [need("curl"), "-sk", "-H", f"Authorization: Bearer {token}", f"https://127.0.0.1:{port}/configz"]
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+        configuration = orjson.loads(answer)["kubeletconfig"]
+        assert configuration["maxPods"] == 17
+        assert configuration["evictionHard"] == {"memory.available": "50Mi"}
+        assert configuration["allowedUnsafeSysctls"] == ["kernel.msg*"]
+    finally:
+        node.terminate()
+        node.wait(60)
+        server.stop()
+
+
+def test_drop_ins_change_a_file_in_the_order_of_their_names(tmp_path: Path) -> None:
+    config = write(tmp_path / "kubelet.yaml", "maxPods: 10\nevictionHard: {memory.available: 1Gi}\nport: 10250\n")
+    (tmp_path / "drop-ins").mkdir()
+    write(tmp_path / "drop-ins" / "20.conf", "maxPods: 30\n")
+    write(tmp_path / "drop-ins" / "10.conf", "maxPods: 20\nevictionHard: {nodefs.available: 3%}\n")
+    write(tmp_path / "drop-ins" / "30.yaml", "maxPods: 40\n")
+    settings = read_kubelet_configuration(config, tmp_path / "drop-ins")
+    assert (settings.max_pods, settings.port) == (30, 10250)
+    assert settings.eviction_hard == "memory.available<1Gi,nodefs.available<3%"
+
+
+def test_default_thresholds_are_kept_if_they_are_to_be_merged(tmp_path: Path) -> None:
+    fields = "evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n"
+    settings = read_kubelet_configuration(write(tmp_path / "file", fields))
+    assert settings.eviction_hard is not None
+    assert settings.eviction_hard.startswith("memory.available<1Gi,") and "nodefs.available<" in settings.eviction_hard
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ("foo: 1", 'strict decoding error: unknown field "foo"'),
+        ("maxPods: a", "cannot unmarshal string into Go value of type int64"),
+        ("maxPods: 1\nmaxPods: 2", 'key "maxPods" already set'),
+        ("maxPods: -1", "invalid configuration: maxPods (--max-pods) -1 must not be a negative number"),
+        ("port: 70000", "port (--port) 70000 must be between 1 and 65535, inclusive"),
+        ("containerLogMaxFiles: 1", "containerLogMaxFiles must be greater than 1"),
+        ("containerLogMaxSize: 1Q1", "containerLogMaxSize '1Q1' is no quantity"),
+        ("evictionHard: {cpu.available: 5%}", "evictionHard: cpu.available<5% is not a threshold"),
+        ("kubeReserved: {gpu: '1'}", "kubeReserved: cannot reserve 'gpu' resource"),
+        ("systemReserved: {cpu: many}", "systemReserved: 'many' is no quantity of cpu"),
+        ("registerWithTaints: [{key: a, effect: b}]", "invalid taint: a=:b"),
+        ("staticPodPath: a", "staticPodPath 'a' must be an absolute path"),
+        ("readOnlyPort: 10255", "readOnlyPort 10255 is not supported: there is no server without authentication"),
+        ("authentication: {anonymous: {enabled: true}}", "authentication.anonymous.enabled true is not supported"),
+        ("authorization: {mode: AlwaysAllow}", "authorization.mode 'AlwaysAllow' is not supported"),
+        ("tlsMinVersion: VersionTLS13", "tlsMinVersion is not supported"),
+        ("seccompDefault: true", "seccompDefault true is not supported"),
+        ("podPidsLimit: 100", "podPidsLimit 100 is not supported"),
+        ("cpuManagerPolicy: static", 'cpuManagerPolicy "static" is not supported'),
+        ("shutdownGracePeriod: 30s", "shutdownGracePeriod is not supported"),
+        ("maxPods: -1\nrunOnce: true", "[maxPods (--max-pods) -1 must not be a negative number, runOnce true is not"),
+    ],
+)
+def test_a_bad_configuration_is_refused(tmp_path: Path, fields: str, error: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        read_kubelet_configuration(write(tmp_path / "file", fields))
+    assert error in str(refused.value)
+
+
+def test_fields_without_effect_are_named(tmp_path: Path) -> None:
+    settings = read_kubelet_configuration(write(tmp_path / "file", "syncFrequency: 1m\noomScoreAdj: -999\n"))
+    assert settings.warnings == [
+        "syncFrequency has no effect on this node",
+        "oomScoreAdj has no effect on this node",
+    ]
+
+
+def test_a_missing_directory_of_drop_ins_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="missing is not a directory"):
+        read_kubelet_configuration(None, tmp_path / "missing")
