@@ -177,9 +177,11 @@ def _await_output(kubectl: Kubectl, command: str, *parts: str) -> None:
 
 
 def test_a_killed_process_and_a_deleted_pod_come_back(kubectl: Kubectl) -> None:
-    kubectl("create deployment heals --image=busybox -- sh -c 'sleep 1000; exit 1'")
+    kubectl("create deployment heals --image=busybox -- sh -c 'sleep 1000 & echo sleeping; wait; exit 1'")
     kubectl("rollout status deployment heals --timeout=120s")
-    kubectl.outcome("exec deploy/heals -- sh -c 'kill -9 -1'")
+    until(lambda: "sleeping" in kubectl("logs deploy/heals"))  # Before that there may be no process to kill.
+    killed = kubectl.outcome("exec deploy/heals -- sh -c 'kill -9 -1'")
+    assert "error" not in killed.stderr, killed
     restarts = "get pods -l app=heals -o jsonpath={.items[0].status.containerStatuses[0].restartCount}"
     until(lambda: kubectl(restarts) == "1")
     before = kubectl("get pods -l app=heals -o name")
